@@ -137,11 +137,9 @@ def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
     """The configuration's file, and the server's entry; raises `CommandFailed`."""
     path: Path = (options.config or paths.config_file(os.environ)).absolute()
     servers = parse.load(path, os.environ).mcp_servers
-    if options.server not in servers:
-        raise CommandFailed(
-            f"there is no server '{options.server}' in {path}{suggestion(options.server, servers)}"
-        )
-    return path, servers[options.server]
+    if (name := options.server) not in servers:
+        raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, servers)}")
+    return path, servers[name]
 
 
 def _put(options: argparse.Namespace, value: object, *below: str) -> int:

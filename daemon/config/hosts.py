@@ -104,13 +104,8 @@ class HostRules:
         """
         ip = ip_address(address.partition("%")[0])
         reached = _embedded(ip)
-        is_mirror = host in _REGISTRY_HOSTS and not (
-            str(reached) in _METADATA
-            or reached.is_loopback
-            or reached.is_link_local
-            or reached.is_multicast
-            or reached.is_unspecified
-        )
+        is_near = reached.is_loopback or reached.is_link_local or reached.is_multicast or reached.is_unspecified
+        is_mirror = host in _REGISTRY_HOSTS and not (is_near or str(reached) in _METADATA)
         if _is_public(reached) or is_mirror or str(ip) in self.allowed:
             return ""
         is_local = "." not in host or host.endswith(_LOCAL)

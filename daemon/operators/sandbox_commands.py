@@ -123,9 +123,8 @@ def _local(context: OperatorContext, name: str) -> Server:
     server = context.config.mcp_servers.get(name)
     if server is None:
         raise context.unknown(name)
-    if server.type is not TransportType.STDIO or runs_container(server):
-        text = (
-            "mcpd does not start it" if server.type is not TransportType.STDIO else "a container is one itself"
-        )
+    is_remote = server.type is not TransportType.STDIO
+    if is_remote or runs_container(server):
+        text = "mcpd does not start it" if is_remote else "a container is one itself"
         raise Refused(f"server {name} has no sandbox of mcpd's: {text}")
     return server

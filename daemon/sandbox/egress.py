@@ -12,6 +12,8 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -236,11 +238,8 @@ class Egress:
         """The addresses of a host. The limit holds until a thread ends, also if its answer comes too late."""
         with trio.move_on_after(LOOKUP_SECONDS):
             try:
-                found = await trio.to_thread.run_sync(
-                    lambda: self._getaddrinfo(host, port, type=socket.SOCK_STREAM),
-                    limiter=self._lookups,
-                    abandon_on_cancel=True,
-                )
+                look = partial(self._getaddrinfo, host, port, type=socket.SOCK_STREAM)
+                found = await trio.to_thread.run_sync(look, limiter=self._lookups, abandon_on_cancel=True)
             except OSError as error:
                 text = f"mcpd finds no host {host}: {error.strerror}"
                 raise _NotConnected(HTTPStatus.BAD_GATEWAY, text) from None
@@ -271,7 +270,7 @@ class Egress:
 async def listener_from(
     channel: socket.socket, on_watched: Callable[[int], object] | None = None
 ) -> trio.SocketListener:
-    """Take the listening socket of a stub that has just been started, and close the channel to it.
+    """Take the listening socket of a stub whose file is complete, and close the channel to it.
 
     - `channel`: the daemon's end of the pair. The other end must be open in the stub alone.
     - `on_watched`: gets the listener of the stub's filter (`watching.watched_calls`).
@@ -281,6 +280,8 @@ async def listener_from(
     """
     said = f"it was not ready in {STUB_SECONDS:.0f} s".encode()
     with trio.socket.from_stdlib_socket(channel) as own, trio.move_on_after(STUB_SECONDS):
+        with suppress(OSError):  # the stub may have failed already, and says why
+            await own.send(b"\0")
         said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
         if passed:
             descriptors = array("i", passed[0][2])
@@ -294,14 +295,14 @@ async def listener_from(
     raise unmade(error)
 
 
-def stub_command(descriptor: int, mounts: int, watched: bytes = b"") -> list[str]:
+def stub_command(channel: int, file: int, watched: bytes = b"") -> list[str]:
     """The words before a program that is to have the proxy alone as its network.
 
-    - `descriptor`: the stub's end of a unix stream pair, inherited by it.
-    - `mounts`: a file with the steps of a home directory, or an empty one.
+    - `channel`: the stub's end of a unix stream pair, inherited by it.
+    - `file`: has the stub (`bubblewrap.compiled_stub`), and then the steps that it takes.
     - `watched`: a filter to watch the program by.
     """
-    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), str(mounts), watched.hex() or "--"]
+    return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), watched.hex() or "--"]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:

@@ -6,11 +6,11 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import msgspec
@@ -23,11 +23,14 @@ from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
 from daemon.processes.children import SHORTAGES, not_found
 from daemon.sandbox import bubblewrap, egress, policy, seccomp
+from daemon.sandbox.policy import DaemonPlaces
 
 if TYPE_CHECKING:
     from daemon.sandbox import learning, watching
 else:  # Most daemons never watch a server.
     learning, watching = later("daemon.sandbox.learning"), later("daemon.sandbox.watching")
+
+T = TypeVar("T")
 
 PROGRAM = "bwrap"
 
@@ -55,6 +58,21 @@ class Lesson:
         """Watch a tree of processes until it has ended."""
         Thread(target=self._watching.watch, args=(listener,), name="watching", daemon=True).start()
 
+    def prepare(
+        self, server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
+    ) -> SandboxedStart:
+        """Prepare a start without a sandbox, but watched, and with the proxy as its network."""
+        path = env.get("PATH", os.defpath)
+        made = policy.resolve(server, self.rules, around, path)
+        self.policies.append(made)
+        os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
+        inside = {**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(ANY,)))}
+        channel, passed = _for_stub(files := held.enter_context(ExitStack()), given)
+        stub = egress.stub_command(*passed, watching.watched_calls(platform.machine()))
+        words = [*stub, policy.command_of(server, around, path), *server.args]
+        prepared = SandboxedStart(words=words, env=inside, passed=passed, given=given, files=files)
+        return attrs.evolve(prepared, channel=channel, lesson=self)
+
     def learned(self, registries: Iterable[str]) -> learning.Learned | None:
         """The entry for what was seen so far; None if nothing has started yet. Blocks."""
         if not self.policies:
@@ -78,21 +96,30 @@ class SandboxedStart:
 
     words: list[str] = attrs.field(repr=False)
     env: Mapping[str, str] = attrs.field(repr=False)
-    passed: tuple[int, ...]
+    passed: Sequence[int]
     """Descriptors for the child."""
     given: ExitStack
     """Closes our copies of `passed`, once the child has started."""
-    channel: socket.socket | None
-    """The stub's way to hand over its listening socket."""
-    status: int | None
+    files: ExitStack
+    """Closes what is completed while the child is loaded, and the channel."""
+    channel: socket.socket | None = None
+    """The stub waits here until it may begin, and hands its listening socket over."""
+    finish: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """Completes the sandbox, while the stub is loaded, which takes as long."""
+    status: int | None = None
     """Bubblewrap reports here that the program runs, and its exit."""
     lesson: Lesson | None = None
 
     async def listener(self) -> trio.SocketListener | None:
-        """The socket on which the sandbox's programs reach the proxy; raises CannotStart if the stub failed."""
+        """Let the stub begin; returns the socket on which the sandbox's programs reach the proxy.
+
+        Raises `CannotStart` if there is no such sandbox, or the stub failed: the child then ends by itself.
+        """
         if self.channel is None:
             return None
-        return await egress.listener_from(self.channel, self.lesson.begin if self.lesson else None)
+        with self.files:
+            await self.finish()
+            return await egress.listener_from(self.channel, self.lesson.begin if self.lesson else None)
 
     def failure(self, status: int, said: str) -> CannotStart | None:
         """The error if bubblewrap ended before the program ran; `said` is its last line on stderr. Ask once."""
@@ -106,90 +133,82 @@ class SandboxedStart:
 
 @asynccontextmanager
 async def prepared(
-    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces, lesson: Lesson | None = None
+    server: Server, env: Mapping[str, str], around: DaemonPlaces, lesson: Lesson | None = None
 ) -> AsyncIterator[SandboxedStart]:
     """Prepare the start of a confined server, or of one that is learned; on exit, close what belonged to it.
 
     Raises:
-        CannotStart: no such command; or there is no sandbox, or not this one (`sandbox-unavailable`).
+        CannotStart: no such command; or there is no sandbox (`sandbox-unavailable`).
         ConnectionLost: the system is short of a resource.
     """
     with ExitStack() as held, ExitStack() as given:
-        try:
-            prepare = _prepare if lesson is None else partial(_prepare_open, lesson)
-            start = await trio.to_thread.run_sync(prepare, server, env, around, held, given)
-        except OSError as error:
-            if error.errno is None:
-                raise not_found(server.command or "", server.cwd) from None
-            if error.errno in SHORTAGES:
-                raise ConnectionLost(f"no sandbox can be made: {error}", SHORTAGES[error.errno]) from None
-            raise policy.unmade(str(error)) from None
-        yield start
+        prepare = lesson.prepare if lesson else _prepare
+        yield await _in_thread(server, prepare, server, env, around, held, given)
+
+
+async def _in_thread(server: Server, function: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a thread, and raise the errors of a start for those of the system."""
+    try:
+        return await trio.to_thread.run_sync(function, *arguments)
+    except OSError as error:
+        if error.errno is None:
+            raise not_found(server.command or "", server.cwd) from None
+        if error.errno in SHORTAGES:
+            raise ConnectionLost(f"no sandbox can be made: {error}", SHORTAGES[error.errno]) from None
+        raise policy.unmade(str(error)) from None
 
 
 def _prepare(
-    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces, held: ExitStack, given: ExitStack
+    server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
 ) -> SandboxedStart:
-    rules = server.confined
+    rules, path = server.confined, env.get("PATH", os.defpath)
     assert rules is not None
     program, code = requirements()
-    made = policy.resolve(server, rules, around, env.get("PATH", os.defpath))
-    for directory in (made.staging, *made.own.values()):
-        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+    command = policy.command_of(server, around, path)
     status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     held.callback(os.close, status)
     given.callback(os.close, reports)
-    has_network = rules.mode is SandboxMode.HOME or bool(made.hosts.allowed)
-    filtering = in_memory("filter", code, given)
-    options = bubblewrap.arguments(made, has_network=has_network, filter_fd=filtering, status_fd=reports)
+    files = held.enter_context(ExitStack())
+    filtering, listed = in_memory("filter", code, given), in_memory("arguments", b"", files)
     # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
     loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
-    options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
-    listed = in_memory("arguments", ended(options), given)
-    words = [program, "--args", str(listed), "--", made.command, *server.args]
-    passed: tuple[int, ...] = (filtering, listed, reports)
-    channel = None
     inside = {name: value for name, value in env.items() if name not in loading}
-    inside[DATA] = made.data
-    if has_network:
-        channel, theirs = socket.socketpair()
-        held.enter_context(channel)
-        steps = bubblewrap.home_view(made) if rules.mode is SandboxMode.HOME else []
-        fields = [made.staging, *(field for step in steps for field in step)] if steps else []
-        mounts = in_memory("mounts", ended(fields), given)
-        words = [*egress.stub_command(theirs.fileno(), mounts), *words]
-        passed = (*passed, theirs.fileno(), mounts)
-        given.callback(theirs.close)
-        inside |= egress.proxy_environment(made.hosts)
-    return SandboxedStart(words=words, env=inside, passed=passed, given=given, channel=channel, status=status)
+    inside[DATA] = around.directories_of(server)[1]
+    words = [program, "--args", str(listed), "--", command, *server.args]
+    passed = [filtering, listed, reports]
+    channel, stub = None, 0
+    if rules.mode is SandboxMode.HOME or rules.host_rules.allowed:
+        channel, of_stub = _for_stub(files, given)
+        words = [*egress.stub_command(*of_stub), *words]
+        passed, stub = [*passed, *of_stub], of_stub[1]
+        inside |= egress.proxy_environment(rules.host_rules)
+
+    def finish() -> None:
+        made = policy.resolve(server, rules, around, path)
+        for directory in (made.staging, *made.own.values()):
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+        steps = bubblewrap.mounts(made)
+        options = bubblewrap.arguments(made.staging if stub else "", steps)
+        options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
+        options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
+        if stub:
+            os.pwrite(stub, bubblewrap.stub_steps(made.staging, steps), len(bubblewrap.compiled_stub()))
+        os.pwrite(listed, ended(options), 0)
+
+    start = SandboxedStart(words=words, env=inside, passed=passed, given=given, files=files, status=status)
+    if channel is None:
+        finish()
+        given.callback(files.close)
+        return start
+    return attrs.evolve(start, channel=channel, finish=partial(_in_thread, server, finish))
 
 
-def _prepare_open(
-    lesson: Lesson,
-    server: Server,
-    env: Mapping[str, str],
-    around: policy.DaemonPlaces,
-    held: ExitStack,
-    given: ExitStack,
-) -> SandboxedStart:
-    """Prepare a start without a sandbox, but watched, and with the proxy as its network."""
-    made = policy.resolve(server, lesson.rules, around, env.get("PATH", os.defpath))
-    lesson.policies.append(made)
-    os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
-    channel, theirs = socket.socketpair()
-    held.enter_context(channel)
+def _for_stub(files: ExitStack, given: ExitStack) -> tuple[socket.socket, tuple[int, int]]:
+    """The channel to the stub, and what the stub gets: its own end, and its file."""
+    ours, theirs = socket.socketpair()
+    files.enter_context(ours)
     given.callback(theirs.close)
-    mounts = in_memory("mounts", b"", given)
-    stub = egress.stub_command(theirs.fileno(), mounts, watching.watched_calls(platform.machine()))
-    return SandboxedStart(
-        words=[*stub, made.command, *server.args],
-        env={**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(ANY,)))},
-        passed=(theirs.fileno(), mounts),
-        given=given,
-        channel=channel,
-        status=None,
-        lesson=lesson,
-    )
+    return ours, (theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), files))
 
 
 def requirements(path: str | None = None) -> tuple[str, bytes]:
@@ -204,7 +223,7 @@ def requirements(path: str | None = None) -> tuple[str, bytes]:
 
 def ended(texts: Iterable[str]) -> bytes:
     """Texts, each ended by a NUL."""
-    return b"".join(os.fsencode(each) + b"\0" for each in texts)
+    return os.fsencode("\0".join([*texts, ""]))
 
 
 def in_memory(name: str, content: bytes, held: ExitStack) -> int:

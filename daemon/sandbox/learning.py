@@ -1,7 +1,8 @@
 """Decides which `sandbox` a server needs, from what it was seen to use; nothing secret is ever put into it.
 
 A directory stands for its files once two of them are read, or one is written: programs replace a file by
-renaming another one, which needs the directory. No line opens a directory that many programs share (`_SHARED`).
+renaming another one, which needs the directory. No line opens a directory that many programs share
+(`shared` in places.toml).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import attrs
 
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.kit.wording import counted
-from daemon.sandbox.policy import Access, Policy, is_within, table
+from daemon.sandbox.policy import Access, Policy, above, is_within, table
 
 SIBLINGS = 3
 """Directories next to each other that are opened by their parent: the server may need no more than two."""
@@ -23,11 +24,6 @@ SIBLINGS = 3
 MAX_NOTES = 20
 """Notes of a kind, as many as a person reads."""
 
-_SHARED = (
-    *("/", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/usr", "/var", "/var/lib"),
-    *("~", "~/.cache", "~/.config", "~/.local", "~/.local/bin", "~/.local/share", "~/.local/state"),
-)
-_PROGRAMS = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot")
 _OWN_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108 - names of places that every sandbox has of its own
 
 
@@ -119,9 +115,7 @@ def learned(
         for address, count in observed.addresses.items()
     ]
     if observed.missed:
-        notes.append(
-            f"{counted(observed.missed, 'call')} of the system could not be read: files may be missing"
-        )
+        notes += [f"{counted(observed.missed, 'call')} of the system could not be read: files may be missing"]
     return Learned(policy.mode, tuple(lines), (*found.notes(), *notes))
 
 
@@ -137,21 +131,18 @@ class _LearnedPaths:
             **policy.places,
             **dict.fromkeys(policy.own, Access.WRITE),
         }
-        self._shared = {policy.home + each[1:] if each.startswith("~") else each for each in _SHARED}
+        self._shared = {policy.home + each[1:] if each.startswith("~") else each for each in table()["shared"]}
         self._secret, self._unfit, self._written, self._read = (dict[str, Use]() for _ in range(4))
         for path, use in paths.items():
             self._sort(path, use)
         self._writable = self._together(filter(None, (self._opened(*each) for each in self._written.items())))
-        beyond = {
-            path: use for path, use in self._read.items() if not self._writable.keys() & {*_upwards(path)}
-        }
-        passed = {above for path in (*beyond, *self._writable, *policy.places) for above in _upwards(path, 1)}
-        self._read = {
-            path: use
-            for path, use in beyond.items()
-            if Use.DIRECTORY not in use
-            or (path not in self._shared and (Use.READ in use or path not in passed))
-        }
+        beyond = {at: use for at, use in self._read.items() if not self._writable.keys() & {at, *above(at)}}
+        passed = {each for path in (*beyond, *self._writable, *policy.places) for each in above(path)}
+        self._read = beyond.copy()
+        for path, use in beyond.items():
+            is_needed = path not in self._shared and (Use.READ in use or path not in passed)
+            if Use.DIRECTORY in use and not is_needed:
+                del self._read[path]
         beside = Counter(dirname(path) for path, use in self._read.items() if Use.DIRECTORY not in use)
         self._readable = self._together(
             dirname(each) if beside[dirname(each)] > 1 and dirname(each) not in self._shared else each
@@ -167,7 +158,7 @@ class _LearnedPaths:
         elif Use.CONNECT in use:
             self._unfit[path] = use
         elif Use.WRITE in use and access is not Access.WRITE:
-            is_program = any(is_within(path, each) for each in _PROGRAMS)
+            is_program = any(is_within(path, each) for each in table()["programs"])
             (self._unfit if is_program or not self._opened(path, use) else self._written)[path] = use
         elif access is Access.HIDDEN and Use.GONE not in use and not is_within(path, "/run"):
             self._read[path] = use
@@ -182,7 +173,7 @@ class _LearnedPaths:
         """The fewest directories and files that hold all paths: a parent holds `SIBLINGS` of them, and more."""
         found = dict.fromkeys(paths)
         while True:
-            found = {each: None for each in found if not found.keys() & {*_upwards(each, 1)}}
+            found = {each: None for each in found if not found.keys() & {*above(each)}}
             beside = Counter(map(dirname, found))
             holders = [each for each in beside if beside[each] >= SIBLINGS and each not in self._shared]
             if not holders:
@@ -217,23 +208,14 @@ class _LearnedPaths:
         return f"~{path[len(home) :]}" if is_within(path, home) else path
 
 
-def _upwards(path: str, skipped: int = 0) -> Iterator[str]:
-    """A path and the directories above it, without the first ones."""
-    steps = [path]
-    while steps[-1] != "/":
-        steps.append(dirname(steps[-1]))
-    yield from steps[skipped:]
-
-
 def _nearest(path: str, places: Collection[str]) -> str:
-    return next((each for each in _upwards(path) if each in places), "")
+    return next((each for each in (path, *above(path)) if each in places), "")
 
 
 def _why(verb: str, chosen: str, below: list[str], used: Mapping[str, Use]) -> str:
     # Files that stayed come first: a name for a moment tells nobody anything.
-    files = sorted(
-        (each for each in below if Use.DIRECTORY not in used[each]), key=lambda it: Use.GONE in used[it]
-    )
+    files = [each for each in below if Use.DIRECTORY not in used[each]]
+    files.sort(key=lambda each: Use.GONE in used[each])
     if chosen in used and files in ([], [chosen]):
         if not used[chosen] & (Use.READ | Use.WRITE):
             return "looked whether it is there"

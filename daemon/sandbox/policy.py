@@ -16,6 +16,7 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -25,7 +26,6 @@ from daemon.causes import Cause
 from daemon.config.config_files import FOLDER
 from daemon.config.config_model import WORKSPACE, Server
 from daemon.config.expand import ENV_FILE
-from daemon.config.hosts import HostRules
 from daemon.config.lock_file import LOCK
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart
@@ -63,6 +63,12 @@ class DaemonPlaces:
             return str(paths.state_dir(self.environ) / "servers")
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
+    def directories_of(self, server: Server) -> tuple[str, str]:
+        """The directory of a server, and the one whose files stay, which each instance has of its own."""
+        root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
+        name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
+        return root, os.path.realpath(f"{root}/instances/{name}" if server.instance else f"{root}/data")
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox of one server or instance, with resolved paths."""
@@ -70,18 +76,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     mode: SandboxMode
     home: str
     cwd: str
-    command: str
-    """The program's path."""
     places: Mapping[str, Access]
+    present: set[str]
+    """Those of the hidden places that may be there."""
     links: Mapping[str, str]
     """Links on the way to the program, made again where the mode hides them, and their targets."""
     own: Mapping[str, str]
     """Places of the server's own: the path inside, and the directory outside that stands there."""
     staging: str
-    """An empty directory outside, for mounts (`bubblewrap.home_view`)."""
+    """An empty directory outside, for the stub's mounts."""
     data: str
     """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
-    hosts: HostRules
 
 
 @cache
@@ -104,25 +109,30 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
     home = os.path.realpath(paths.home(around.environ))
     if home == "/":
         raise unavailable("mcpd has no home directory: set HOME", problem="home")
-    cwd = server.cwd or home
     resolved = _Places(server, rules, around, home)
     resolved.add_all()
-    command = resolved.program(path)
-    name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
-    root = os.path.realpath(os.path.join(around.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
-    data = f"{root}/data" if server.instance is None else f"{root}/instances/{name}"
+    resolved.add_program(command_of(server, around, path))
+    root, data = around.directories_of(server)
     return Policy(
         mode=rules.mode,
         home=home,
-        cwd=os.path.realpath(cwd),
-        command=command,
+        cwd=os.path.realpath(server.cwd or home),
         places=resolved.found,
+        present=resolved.present,
         links=resolved.links,
-        own={**resolved.own(f"{root}/caches"), os.path.realpath(data): data},
-        staging=f"{root}/view/home",
-        data=os.path.realpath(data),
-        hosts=rules.host_rules,
+        own={**resolved.own(f"{root}/caches"), data: data},
+        staging=f"{root}/view",
+        data=data,
     )
+
+
+def command_of(server: Server, around: DaemonPlaces, path: str) -> str:
+    """The path of a server's program, which is searched in `path`; raises FileNotFoundError."""
+    command, cwd = server.command or "", server.cwd or str(paths.home(around.environ))
+    found = shutil.which(os.path.join(cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
+    if found is None:
+        raise FileNotFoundError(command)
+    return found
 
 
 def unavailable(error: str, **data: str) -> CannotStart:
@@ -149,11 +159,8 @@ _OF_NAMESPACES = ("namespace", "unshare", "uid map", "uid_map", "capset", "'moun
 
 def _refuser() -> str:
     """The setting that refuses user namespaces: the first that is found."""
-    settings = {
-        "apparmor": ("apparmor_restrict_unprivileged_userns", "1"),
-        "userns": ("unprivileged_userns_clone", "0"),
-    }
-    for problem, (name, refusing) in settings.items():
+    apparmor = ("apparmor", "apparmor_restrict_unprivileged_userns", "1")
+    for problem, name, refusing in (apparmor, ("userns", "unprivileged_userns_clone", "0")):
         with suppress(OSError), open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:  # noqa: PTH123
             if file.read().strip() == refusing:
                 return problem
@@ -163,6 +170,24 @@ def _refuser() -> str:
 def is_within(path: str, directory: str) -> bool:
     """Whether a path is a directory or below it; both are absolute and resolved."""
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
+
+
+@cache
+def _secrets(home: str) -> Mapping[str, set[str]]:
+    """The paths that no server reads, by an empty name, and the entries of directories on the way to them."""
+    found = {"": {os.path.join(home, each) for listed in SECRETS for each in table()[listed]}}  # noqa: PTH118
+    for path in tuple(found[""]):
+        for entry, directory in pairwise((path, *above(path))):
+            found.setdefault(directory, set()).add(entry)
+            if directory == home:
+                break
+    return found
+
+
+def above(path: str) -> Iterator[str]:
+    """The directories that hold a path, the nearest first."""
+    while (holder := os.path.dirname(path)) not in {path, ""}:  # noqa: PTH120 - pathlib takes 7 ms
+        yield (path := holder)
 
 
 class _Places:
@@ -175,16 +200,16 @@ class _Places:
         self._cwd = server.cwd or home
         self._around = around
         self._writable: list[str] = []
-        self._directories: dict[str, str] = {}
+        self._real: dict[str, str] = {}
+        self.present: set[str] = set()
 
     def add_all(self) -> None:
         """Add the hidden places, those of the entry, the workspace and the working directory."""
         files = self._rules.filesystem
-        for listed in SECRETS:
-            for each in table()[listed]:
-                self._hide(os.path.join(self._home, each))  # noqa: PTH118
-        for each in (*self._around.private, *map(self._absolute, _sound(files.deny_read))):
-            self._hide(each)
+        self.found = dict.fromkeys(_secrets(self._home)[""], Access.HIDDEN)
+        self._hide_present("/")
+        self._hide_present(self._home)
+        self._hide(*self._around.private, *map(self._absolute, _sound(files.deny_read)))
         workspace = self._server.instance.workspace if self._server.instance else None
         named = {"workspace": workspace, "cwd": self._server.cwd}
         working = {key: path for key, path in named.items() if path and not self._is_wide(path)}
@@ -206,34 +231,30 @@ class _Places:
             elif any(is_within(path, writable) for writable in self._writable):
                 raise self._missing(each, "denyWrite")
 
-    def program(self, path: str) -> str:
-        """The command's path; shows a program, and files among its arguments, where the mode hides them."""
-        command = self._server.command or ""
-        found = shutil.which(os.path.join(self._cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
-        if found is None:
-            raise FileNotFoundError(command)
+    def add_program(self, found: str) -> None:
+        """Show a program, and files among its arguments, where the mode hides them."""
         for each in (*_installed(found, self._home, self._forged), *self._files_named()):
             if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
         shut = [each for each in _links(found) if self._is_shut(each)]
         self.links = {each: os.readlink(each) for each in shut if not self._forged(found)}  # noqa: PTH115
-        return found
 
     def own(self, caches: str) -> dict[str, str]:
         """Caches and directories of tools of the server's own; the user's tools are shown in these."""
-        made = {}
+        made = dict[str, str]()
         is_offline = self._rules.mode is SandboxMode.STRICT and not self._rules.hosts
         for each in (*table()["caches"], *table()["tools"]):
-            inside = os.path.realpath(os.path.join(self._home, each))  # noqa: PTH118
+            inside = self._resolved(f"{self._home}/{each}")
             if inside in self.found:
                 continue
             outside = f"{caches}/{each.replace('/', '+')}"
-            # Without a network nothing comes into a cache: an empty one is not worth the time of its mount.
+            # An empty one is not worth a mount where nothing can come into it, or where another holds it.
             tools = _listed(inside) if each in table()["tools"] else []
-            if not is_offline or tools or _listed(outside):
+            is_idle = is_offline or any(is_within(inside, other) for other in made)
+            if not is_idle or tools or _listed(outside):
                 made[inside] = outside
             for tool in tools:
-                if self._secret_behind(tool) is None:
+                if not self._secret_behind(tool):
                     self.found.setdefault(tool, Access.READ)
         return made
 
@@ -242,39 +263,56 @@ class _Places:
             path = os.path.join(self._cwd, each)  # noqa: PTH118
             if not each or not os.path.isfile(path) or self._forged(path):  # noqa: PTH113
                 continue
-            real = os.path.realpath(path)
-            if not any(is_within(real, hidden) for hidden in self._hidden()):
+            if not self._hidden_above(real := os.path.realpath(path)):
                 yield real
 
     def _is_wide(self, directory: str) -> bool:
         """Whether a directory holds the whole home directory, or belongs to a secret."""
         path = os.path.realpath(directory)
-        return is_within(self._home, path) or any(is_within(path, each) for each in self._hidden())
+        return is_within(self._home, path) or bool(self._hidden_above(path))
 
     def _is_shut(self, path: str) -> bool:
         """Whether nothing shows a path so far."""
-        if any(access is not Access.HIDDEN and is_within(path, shown) for shown, access in self.found.items()):
+        around = [path, *above(path)]
+        if any(self.found.get(each) for each in around):
             return False
-        if is_within(path, self._home):
-            empty: tuple[str, ...] = (self._home,) if self._rules.mode is SandboxMode.STRICT else ()
-        else:
-            empty = table()["empty"]
-        caches = [os.path.join(self._home, each) for each in table()["caches"]]  # noqa: PTH118
-        return any(is_within(path, each) for each in (*self._hidden(), *empty, *caches))
+        empty = [f"{self._home}/{each}" for each in table()["caches"]]
+        if self._home not in around or self._rules.mode is SandboxMode.STRICT:
+            empty += [*table()["empty"], self._home]
+        return bool(self._hidden_above(path)) or not set(empty).isdisjoint(around)
 
-    def _hidden(self) -> list[str]:
-        return [path for path, access in self.found.items() if access is Access.HIDDEN]
+    def _hidden_above(self, path: str) -> str:
+        """The nearest hidden place that a path is, or is in; empty if there is none."""
+        return next((each for each in (path, *above(path)) if self.found.get(each) is Access.HIDDEN), "")
 
-    def _hide(self, path: str) -> None:
-        self._put(os.path.normpath(path), Access.HIDDEN)
-        directory, name = os.path.split(path)
-        if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114
-            self._put(os.path.realpath(path), Access.HIDDEN)
-            return
-        # Hundreds are in a few directories.
-        if directory not in self._directories:
-            self._directories[directory] = os.path.realpath(directory)
-        self._put(os.path.join(self._directories[directory], name), Access.HIDDEN)  # noqa: PTH118
+    def _hide_present(self, directory: str) -> None:
+        """Note the secrets that are there below a directory, and hide what links lead to."""
+        on_the_way = _secrets(self._home)
+        found = on_the_way[directory]
+        with suppress(OSError):
+            found = found.intersection(map(f"{directory.rstrip('/')}/".__add__, os.listdir(directory)))  # noqa: PTH208
+        for path in found:
+            below = f"{path}/"
+            if os.path.islink(path):  # noqa: PTH114
+                self._hide(*(each for each in on_the_way[""] if f"{each}/".startswith(below)))
+            elif path in on_the_way:
+                self._hide_present(path)
+            if path in on_the_way[""]:
+                self.present.add(path)
+
+    def _hide(self, *paths: str) -> None:
+        for each in (*map(os.path.normpath, paths), *map(self._resolved, paths)):
+            self.present.add(each)
+            self._put(each, Access.HIDDEN)
+
+    def _resolved(self, path: str) -> str:
+        """The real path: hundreds are in a few directories, each of which is resolved once."""
+        if path not in self._real:
+            directory, name = os.path.split(path)
+            if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114
+                return os.path.realpath(path)
+            self._real[path] = os.path.join(self._resolved(directory), name)  # noqa: PTH118
+        return self._real[path]
 
     def _put(self, path: str, access: Access) -> None:
         self.found[path] = max(access, self.found.get(path, access))
@@ -307,7 +345,7 @@ class _Places:
         if link := self._forged(path):
             error = f"`{key}` has {path}, and {link} is a link that the server could have made itself"
             raise unavailable(error, problem="link", path=link)
-        if (secret := self._secret_behind(path)) is not None:
+        if secret := self._secret_behind(path):
             error = f"`{key}` has {path}, which leads to {secret}"
             raise unavailable(error, problem="link", path=path)
         return os.path.realpath(path)
@@ -321,13 +359,10 @@ class _Places:
                 return link
         return ""
 
-    def _secret_behind(self, path: str) -> str | None:
-        """The hidden place to which links lead from a path that does not name it."""
-        target, written = os.path.realpath(path), os.path.normpath(path)
-        hidden = self._hidden()
-        if any(is_within(written, each) for each in hidden):
-            return None
-        return next((each for each in hidden if is_within(target, each)), None)
+    def _secret_behind(self, path: str) -> str:
+        """The hidden place to which links lead from a path that does not name it; empty if there is none."""
+        is_named = self._hidden_above(os.path.normpath(path))
+        return "" if is_named else self._hidden_above(os.path.realpath(path))
 
     def _missing(self, written: str, key: str) -> CannotStart:
         return unavailable(f"`{key}` has {written}, which is not there", problem="path", path=written)

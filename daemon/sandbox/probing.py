@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from daemon.errors import CannotStart
 from daemon.sandbox import bubblewrap, egress, launch, policy
@@ -13,8 +14,8 @@ from daemon.sandbox import bubblewrap, egress, launch, policy
 PROBE_SECONDS = 5.0
 """It takes 40 ms, and on a swapping machine seconds."""
 
-_MOUNTED = "/sys/home"
-"""Takes the mounts, which cover /sys in the probe's own namespace: the probe needs nothing of it."""
+_MOUNTED = "/sys"
+"""Takes the mounts, in the probe's own namespace: the probe needs nothing of it."""
 
 _ERROR_BYTES = 4096
 
@@ -28,31 +29,23 @@ def problem(environ: Mapping[str, str]) -> CannotStart | None:
         bwrap, code = launch.requirements(environ.get("PATH"))
     except CannotStart as error:
         return error
-    steps = [_MOUNTED, "dir", "", f"{_MOUNTED}/usr", "read", "/usr", f"{_MOUNTED}/usr"]
     with ExitStack() as held:
         ours, theirs = map(held.enter_context, socket.socketpair())
         filtering = launch.in_memory("filter", code, held)
-        mounts = launch.in_memory("mounts", launch.ended(steps), held)
-        listed = launch.in_memory(
-            "options", launch.ended([*bubblewrap.BASE, "--seccomp", str(filtering)]), held
-        )
-        words = egress.stub_command(theirs.fileno(), mounts)
+        content = bubblewrap.compiled_stub() + bubblewrap.stub_steps(_MOUNTED, ())
+        file = launch.in_memory("stub", content, held)
+        options = [*bubblewrap.arguments(_MOUNTED, ()), "--seccomp", str(filtering)]
+        listed = launch.in_memory("options", launch.ended(options), held)
+        ours.send(b"\0")
+        words = egress.stub_command(theirs.fileno(), file)
         words += [bwrap, "--args", str(listed), "--", "true"]
-        passed = (theirs.fileno(), filtering, mounts, listed)
+        passed = (theirs.fileno(), filtering, file, listed)
+        run = partial(subprocess.run, cwd="/", env=environ, pass_fds=passed, text=True, errors="replace")
         try:
-            ran = subprocess.run(
-                words,
-                cwd="/",
-                env=environ,
-                pass_fds=passed,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=PROBE_SECONDS,
-                check=False,
-            )
+            ran = run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return policy.unmade(f"it was not made within {PROBE_SECONDS:g} seconds")
-        said = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("bwrap: ")
+        said = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
         with suppress(BlockingIOError):
             # The stub sends a zero byte with its socket, or the text of its failure.
             said = ours.recv(_ERROR_BYTES, socket.MSG_DONTWAIT).decode(errors="replace").strip("\0") or said

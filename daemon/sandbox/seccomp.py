@@ -9,21 +9,7 @@ import errno
 import functools
 import struct
 from collections.abc import Sequence
-
-_REFUSED = """
-mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, move_mount 429 429, open_tree 428 428,
-open_tree_attr 467 467, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433,
-mount_setattr 442 442, unshare 272 97, setns 308 268, open_by_handle_at 304 265, fanotify_init 300 262,
-swapon 167 224, swapoff 168 225, quotactl 179 60, quotactl_fd 443 443, acct 163 89, ptrace 101 117,
-process_vm_readv 310 270, process_vm_writev 311 271, pidfd_getfd 438 438, kcmp 312 272,
-perf_event_open 298 241, bpf 321 280, userfaultfd 323 282, io_uring_setup 425 425, io_uring_enter 426 426,
-io_uring_register 427 427, keyctl 250 219, add_key 248 217, request_key 249 218, lsm_set_self_attr 460 460,
-kexec_load 246 104, kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176 106,
-reboot 169 142, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
-sethostname 170 161, setdomainname 171 162, syslog 103 116, vhangup 153 58, lookup_dcookie 212 18, iopl 172 -,
-ioperm 173 -, modify_ldt 154 -
-"""
-"""Calls that are refused with EPERM: name, number on x86-64, number on arm64."""
+from importlib.resources import files
 
 _CLONE3, _NEWEST = 435, 469
 """clone3, with flags in memory where no filter sees them, and the newest call of Linux 6.18; alike on both."""
@@ -63,7 +49,8 @@ def filter_for(machine: str) -> bytes | None:
     if machine not in ARCHITECTURES:
         return None
     column = list(ARCHITECTURES).index(machine)
-    calls = [each.split()[1 + column] for each in _REFUSED.split(",")]
+    refused = (files("daemon.sandbox") / "refused_calls.txt").read_text(encoding="ascii")
+    calls = [each.split()[1 + column] for each in refused.split(",")]
     judged = [numbers[column] for numbers in _JUDGED]
     return b"".join(
         (

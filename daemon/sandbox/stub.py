@@ -1,21 +1,23 @@
 """Makes a network namespace whose only way out is mcpd's proxy, hands the socket out, and becomes the program.
 
-`python -I -S stub.py FD MOUNTS -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets the
-listening socket, or the text of a failure; the file MOUNTS has the steps of a home directory
-(`bubblewrap.home_view`). In place of `--` may stand a filter in hexadecimal (`watching.watched_calls`), whose
-listener the daemon gets as well. It stands alone, and imports modules in C where it can: `socket`, `signal` and
-`pathlib` take longer to import than Python to start.
+`python -I -S /proc/self/fd/FILE FD FILE -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets
+the listening socket, or the text of a failure; FILE has this module, and, once the daemon has sent a byte, the
+steps that make a file system (`bubblewrap.stub_steps`). In place of `--` may stand a filter in hexadecimal
+(`watching.watched_calls`), whose listener the daemon gets as well. It stands alone, and imports modules in C
+alone: `os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
 """
 
+import _ctypes
 import _signal  # type: ignore[import-not-found]
 import _socket
-import ctypes
-import fcntl
-import os
+import posix
 import sys
 
 PORT = 3128
 """The proxy's port on 127.0.0.1, inside the namespace alone: the usual one of proxies."""
+
+TEMPORARY_BYTES = 1024 * 1024 * 1024
+"""Bytes of each file system in memory: a browser needs 100 MB, and without a bound half the memory is free."""
 
 _BACKLOG = 64
 """Connections that the kernel keeps until the daemon accepts them."""
@@ -26,16 +28,37 @@ _NAMESPACES = 0x10000000 | 0x40000000 | 0x00020000
 _SET_FLAGS, _UP, _SOL_SOCKET, _SCM_RIGHTS = 0x8914, 1, 1, 1
 """SIOCSIFFLAGS, IFF_UP and the kernel's numbers for passing descriptors."""
 
+_PRIVATE, _BIND = 0x44000, 0x5000
+"""MS_PRIVATE and MS_BIND, each with MS_REC."""
 
-_PRIVATE, _BIND, _UNBINDABLE = 0x44000, 0x5000, 0x20000
-"""MS_PRIVATE and MS_BIND, each with MS_REC; MS_UNBINDABLE."""
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
+"""MOUNT_ATTR_RDONLY, _NOSUID, _NODEV and _NOEXEC: alike for mount(2) and mount_setattr(2)."""
 
-_READ_ONLY, _NOTHING_ODD = 1, 2 | 4
-"""MOUNT_ATTR_RDONLY; _NOSUID with _NODEV: alike for mount(2) and mount_setattr(2)."""
+_READABLE = _READ_ONLY | _NO_SETUID | _NO_DEVICES
+_FLAGS = {b"write": _NO_SETUID | _NO_DEVICES, b"device": _NO_SETUID}
+"""Flags of what a step shows; others show it `_READABLE`."""
 
-_MOUNT_SETATTR, _AT_FDCWD, _RECURSIVELY = 442, -100, 0x8000
-"""The call's number, alike on all machines, and its flags."""
+_SYSTEMS = {
+    b"empty": (b"tmpfs", _NO_SETUID | _NO_DEVICES, b"mode=0555"),
+    b"own": (b"tmpfs", _NO_SETUID | _NO_DEVICES, b"mode=0755,size=%d" % TEMPORARY_BYTES),
+    b"terminals": (b"devpts", _NO_SETUID | _NO_PROGRAMS, b"newinstance,ptmxmode=0666,mode=620"),
+}
+"""Steps that mount a new file system: its type, flags and options."""
 
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+"""Calls of Linux 5.2, 5.6 and 5.12, with numbers that are alike on all machines."""
+
+_HERE, _OF_DESCRIPTOR, _RECURSIVELY, _MOVE = -100, 0x1000, 0x8000, 0x44
+"""AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE; MOVE_MOUNT_F_EMPTY_PATH with _T_EMPTY_PATH."""
+
+_COPY = 0x80001 | _RECURSIVELY | _OF_DESCRIPTOR | 0x100
+"""OPEN_TREE_CLONE and _CLOEXEC, AT_SYMLINK_NOFOLLOW."""
+
+_WITHOUT_LINKS = b"".join(each.to_bytes(8, sys.byteorder) for each in (0o12000000, 0, 4))
+"""`struct open_how` with O_PATH and O_CLOEXEC, and RESOLVE_NO_SYMLINKS."""
+
+_TYPE, _DIRECTORY = 0o170000, 0o040000
+"""S_IFMT and S_IFDIR."""
 
 _SECCOMP, _NO_NEW_PRIVILEGES = {"x86_64": 317, "aarch64": 277}, 38
 """seccomp(2) by machine, and PR_SET_NO_NEW_PRIVS."""
@@ -44,25 +67,40 @@ _LISTENER, _KILLABLE = 1 << 3, 1 << 5
 """SECCOMP_FILTER_FLAG_NEW_LISTENER, and _WAIT_KILLABLE_RECV."""
 
 
-_libc: list[object] = []
-"""The C library, once it is loaded."""
+class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+
+
+class _Pointer(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001 - as `ctypes.c_char_p`
+    _type_ = "z"
+
+
+class _Descriptor(int):
+    def __del__(self) -> None:
+        posix.close(self)
+
+
+_LIBRARY = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
+"""The C library, with RTLD_NOW."""
 
 
 def main(arguments: list[str]) -> int:
     """Hand the listening socket over, then become the program; returns only if one of these fails."""
-    descriptor, mounts, watched, program, *_ = arguments
+    descriptor, file, watched, program, *_ = arguments
     channel = _socket.socket(fileno=int(descriptor))
     try:
         environment = _environment()
         _separate()
-        with open(int(mounts), "rb") as file:  # noqa: PTH123
-            staging, *fields = file.read().split(b"\0")
-        if fields:
-            _mount(staging, fields)
         listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         _bring_up(listening.fileno())
         listening.bind(("127.0.0.1", PORT))
         listening.listen(_BACKLOG)
+        if not channel.recv(1):
+            return 1  # the daemon has given this start up
+        with open(int(file), "rb") as opened:  # noqa: PTH123
+            content = opened.read()
+        if steps := content[int.from_bytes(content[12:16], "little") :]:
+            _mount(*steps.split(b"\0"))
         passed = listening.fileno().to_bytes(4, sys.byteorder)
         if watched != "--":
             passed += _watched(bytes.fromhex(watched)).to_bytes(4, sys.byteorder)
@@ -83,7 +121,7 @@ def _environment() -> dict[bytes, bytes]:
 
 def _separate() -> None:
     """Enter a user namespace with the same user and group, and namespaces of its networks and mounts."""
-    user, group = os.geteuid(), os.getegid()
+    user, group = posix.geteuid(), posix.getegid()
     _system("unshare", _NAMESPACES)
     files = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in files.items():
@@ -91,85 +129,105 @@ def _separate() -> None:
             file.write(text)
 
 
-def _system(call: str, *arguments: object) -> None:
-    if not _libc:
-        _libc.append(ctypes.CDLL(None, use_errno=True))
-    if getattr(_libc[0], call)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), call)
+def _system(call: str, *arguments: object) -> int:
+    result: int = _Function(_ctypes.dlsym(_LIBRARY, call))(*arguments)
+    if result < 0:
+        number = _ctypes.get_errno()
+        raise OSError(number, posix.strerror(number), call)
+    return result
 
 
-def _mount(staging: bytes, fields: list[bytes]) -> None:
-    """Fill a new file system at `staging` by steps of three fields each."""
+def _mount(root: bytes, *fields: bytes) -> None:
+    """Make a file system at `root`: this one, to read, changed by steps of three fields each."""
     _system("mount", b"none", b"/", None, _PRIVATE, None)
-    cover = os.path.dirname(staging)  # noqa: PTH120
-    for place in (cover, staging):
-        os.makedirs(place, exist_ok=True)  # noqa: PTH103
-        _system("mount", b"tmpfs", place, b"tmpfs", _NOTHING_ODD, b"mode=0755")
-    # Otherwise bubblewrap copies the whole view once more with the directory / (measured: half of its time).
-    _system("mount", b"none", cover, None, _UNBINDABLE, None)
+    _system("mount", b"/", root, None, _BIND, None)
+    _restrict(_open(root), _READABLE, _RECURSIVELY)
     for what, source, place in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
-        if what == b"dir":
-            os.makedirs(place, exist_ok=True)  # noqa: PTH103
-        elif what == b"file":
-            os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
-            os.close(os.open(place, os.O_CREAT | os.O_NOFOLLOW | os.O_RDONLY, 0o600))
-        elif what == b"link":
-            os.symlink(source, place)  # noqa: PTH211
-        elif what == b"hide":
-            kind = (b"tmpfs", b"tmpfs", 0) if source == b"dir" else (b"/dev/null", None, _BIND)
-            _system("mount", kind[0], place, kind[1], kind[2], None)
-            _restrict(place, _READ_ONLY)
-        else:
+        try:
+            _take(what, source, place, root + place)
+        except OSError as error:
+            error.filename = place.decode(errors="replace")
+            raise
+
+
+def _take(what: bytes, source: bytes, place: bytes, made: bytes) -> None:
+    """Take a step at a place, which is `made` in the new file system."""
+    if what in _SYSTEMS:
+        at, (kind, flags, options) = _place(made), _SYSTEMS[what]
+        _system("mount", kind, b"/proc/self/fd/%d" % at, kind, flags, options)
+    elif what == b"dir":
+        _place(made)
+    elif what == b"link":
+        holder, _, name = made.rpartition(b"/")
+        posix.symlink(source, name, dir_fd=_place(holder))
+    elif what == b"close":
+        _restrict(_open(made), _READABLE, 0)
+    elif what == b"show":
+        theirs, ours = _open(place), _open(made)
+        for name in source.split(b"/"):
             try:
-                _bind(source, place)
+                tree, type_ = _copy(theirs, name, _READABLE)
+                _make(ours, name, type_)
+                _system("syscall", _MOVE_MOUNT, tree, b"", ours, name, _MOVE)
             except OSError:
-                if what == b"write":
-                    raise
-                continue  # it went, or its file system is closed to us: it is not shown
-            _restrict(place, _READ_ONLY if what == b"read" else 0)
-    _restrict(staging, _READ_ONLY, deep=False)
+                continue  # it went, or its file system is closed to us
+    else:
+        tree, type_ = _copy(_open(source), b"", _FLAGS.get(what, _READABLE))
+        _system("syscall", _MOVE_MOUNT, tree, b"", _place(made, type_), b"", _MOVE)
 
 
-def _bind(source: bytes, place: bytes) -> None:
-    """Show a file or directory at a place; neither may be a link, or behind one, by now."""
-    held = list[int]()
+def _copy(directory: int, path: bytes, flags: int) -> tuple[_Descriptor, int]:
+    """Make a mount of a file or directory, which is at no place yet; returns it with the type of the file."""
+    tree = _Descriptor(_system("syscall", _OPEN_TREE, directory, path, _COPY))
+    _restrict(tree, flags, _RECURSIVELY)
+    return tree, posix.fstat(tree).st_mode & _TYPE
+
+
+def _place(path: bytes, type_: int = _DIRECTORY) -> _Descriptor:
+    """Open a place, which is made where it is missing."""
     try:
-        for path in (source, place):
-            held.append(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
-            if os.readlink(b"/proc/self/fd/%d" % held[-1]) != path:  # noqa: PTH115
-                raise OSError(f"{os.fsdecode(path)} has become another file")
-        _system("mount", *(b"/proc/self/fd/%d" % each for each in held), None, _BIND, None)
-    finally:
-        for each in held:
-            os.close(each)
+        return _open(path)
+    except FileNotFoundError:
+        holder, _, name = path.rpartition(b"/")
+        _make(_place(holder), name, type_)
+        return _open(path)
 
 
-def _restrict(place: bytes, flags: int, *, deep: bool = True) -> None:
-    """Restrict a mount and those below it: mount_setattr(2), of Linux 5.12."""
-    attributes = (flags | _NOTHING_ODD).to_bytes(8, sys.byteorder).ljust(32, b"\0")
-    _system("syscall", _MOUNT_SETATTR, _AT_FDCWD, place, _RECURSIVELY if deep else 0, attributes, 32)
+def _make(directory: int, name: bytes, type_: int) -> None:
+    if type_ == _DIRECTORY:
+        posix.mkdir(name, 0o755, dir_fd=directory)
+    else:
+        posix.mknod(name, dir_fd=directory)
+
+
+def _open(path: bytes) -> _Descriptor:
+    """Open a file or directory that is no link, nor behind one."""
+    return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
+
+
+def _restrict(mount: int, flags: int, how: int) -> None:
+    """Restrict a mount: mount_setattr(2)."""
+    attributes = flags.to_bytes(8, sys.byteorder).ljust(32, b"\0")
+    _system("syscall", _MOUNT_SETATTR, mount, b"", _OF_DESCRIPTOR | how, attributes, len(attributes))
 
 
 def _watched(code: bytes) -> int:
     """Have the filter's calls wait for the daemon, from now on; returns the listener (seccomp(2))."""
     _system("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    kept = ctypes.create_string_buffer(code)
-    # A `struct sock_fprog`.
-    program = b"".join(each.to_bytes(8, sys.byteorder) for each in (len(code) // 8, ctypes.addressof(kept)))
-    call = _SECCOMP[os.uname().machine]
+    kept = _Pointer(code)
+    program = (len(code) // 8).to_bytes(8, sys.byteorder) + bytes(kept)  # a `struct sock_fprog`
+    call = _SECCOMP[posix.uname().machine]
     # A signal that a program handles would otherwise send its call again and again: Linux 5.19 has a flag.
-    for flags in (_LISTENER | _KILLABLE, _LISTENER):
-        listener = ctypes.CDLL(None, use_errno=True).syscall(call, 1, flags, program)
-        if listener >= 0:
-            return int(listener)
-    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "seccomp")
+    try:
+        return _system("syscall", call, 1, _LISTENER | _KILLABLE, program)
+    except OSError:
+        return _system("syscall", call, 1, _LISTENER, program)
 
 
 def _bring_up(descriptor: int) -> None:
     """Bring the loopback interface up."""
     request = b"lo".ljust(16, b"\0") + _UP.to_bytes(2, sys.byteorder)
-    fcntl.ioctl(descriptor, _SET_FLAGS, request.ljust(40, b"\0"))
+    _system("ioctl", descriptor, _SET_FLAGS, request.ljust(40, b"\0"))
 
 
 def _become(program: str, command: list[str], environment: dict[bytes, bytes]) -> int:
@@ -177,7 +235,7 @@ def _become(program: str, command: list[str], environment: dict[bytes, bytes]) -
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     try:
-        os.execvpe(program, command, environment)  # noqa: S606 - the program of the configuration
+        posix.execve(program, command, environment)
     except OSError as error:
         sys.stderr.write(f"{program}: {error.strerror}\n")
         return 127 if isinstance(error, FileNotFoundError) else 126

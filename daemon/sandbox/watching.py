@@ -44,12 +44,7 @@ _LOAD, _EQUAL, _RETURN, _NUMBER, _ARCHITECTURE = 0x20, 0x15, 0x06, 0, 4
 _PATH_BYTES, _ADDRESS_BYTES, _DNS = 4096, 128, 53
 _KERNEL = ("/proc/", "/dev/", "/sys/")
 _WRITING = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR
-_USES: Mapping[str, Use] = {
-    "write": Use.WRITE,
-    "make": Use.WRITE | Use.DIRECTORY,
-    "read": Use.READ,
-    "see": Use.SEE,
-}
+_USES = {"write": Use.WRITE, "make": Use.WRITE | Use.DIRECTORY, "read": Use.READ, "see": Use.SEE}
 _FAMILIES = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 """Offset and size of the address in `struct sockaddr_in` and `sockaddr_in6`."""
 

@@ -78,7 +78,6 @@ async def _opened(
 ) -> AsyncIterator[StdioConnection]:
     server = context.server
     child = await _started(context, env, start)
-    context.events.on_child(child.pid, child.mark)
     link = FdLink(
         child.stdout,
         child.stdin,
@@ -95,6 +94,7 @@ async def _opened(
                     egress = start.lesson.egress if start.lesson else context.egress
                     assert egress is not None
                     await nursery.start(egress.serve, listener)
+                context.events.on_child(child.pid, child.mark)
                 yield connection
             finally:
                 link.close_write()

@@ -17,7 +17,7 @@ from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
 from daemon.errors import CannotStart
 from daemon.processes.children import ChildProcess, Children
-from daemon.sandbox import launch, policy
+from daemon.sandbox import bubblewrap, launch, policy
 from daemon.sandbox.launch import SandboxedStart, prepared
 from daemon.sandbox.policy import DaemonPlaces
 
@@ -188,8 +188,9 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
     """A server could leave one in a directory of its own, and have a program of the system covered."""
     link = home / ".local/share/mcpd/servers/s/caches" / place
     link.parent.mkdir(parents=True)
-    (home / ".local/share/uv/tools").mkdir(parents=True)
-    (home / ".local/share/uv/tools/file").write_text("")
+    for tool in (".local/share/uv/tools/file", ".cache/ms-playwright/chromium"):
+        (home / tool).parent.mkdir(parents=True)
+        (home / tool).write_text("")
     link.symlink_to(home / target)
     server, children = server_of("true", wish=SandboxMode.HOME), Children()
     with trio.fail_after(PATIENCE):
@@ -202,6 +203,52 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
                 await start.listener()
             await child.process.wait()
     assert not (home / "planted").exists()
+
+
+@pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
+async def test_a_program_finds_the_same_devices_and_may_open_terminals(home: Path, mode: SandboxMode) -> None:
+    program = "import os; print(os.ttyname(os.openpty()[1]), *sorted(os.listdir('/dev')))"
+    server, children = server_of(sys.executable, "-c", program, wish=mode), Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            run = await begun(server, home, start, children)
+            links = ["core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout"]
+            assert (await run.output()).decode().split() == ["/dev/pts/0", *links, "tty", "urandom", "zero"]
+            assert await run.child.process.wait() == 0
+
+
+async def test_a_start_that_is_given_up_before_its_sandbox_is_complete_runs_nothing(home: Path) -> None:
+    server, children = server_of("sh", "-c", "echo ran", wish=SandboxMode.HOME), Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            with start.given:
+                words, passed = start.words, start.passed
+                child = await children.start(words[0], words[1:], start.env, str(home), passed=passed)
+        assert await child.process.wait() == 1
+        assert (await Run(children, start, child).output(), os.read(child.stderr, 100)) == (b"", b"")
+
+
+async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_is_gone_does_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, children = server_of("echo", "ran", wish=SandboxMode.HOME), Children()
+    mounts = bubblewrap.mounts
+    for step, is_started in ((("show", "gone", str(home)), True), (("read", "/dev/null", "/usr/gone"), False)):
+        monkeypatch.setattr(bubblewrap, "mounts", lambda made, step=step: [*mounts(made)[:-1], step])
+        with trio.fail_after(PATIENCE):
+            async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+                if is_started:
+                    run = await begun(server, home, start, children)
+                    assert await run.output() == b"ran\n"
+                    await run.child.process.wait()
+                    continue
+                with start.given:
+                    words, passed = start.words, start.passed
+                    child = await children.start(words[0], words[1:], start.env, str(home), passed=passed)
+                with pytest.raises(CannotStart, match="Read-only file system: '/usr/gone'"):
+                    await start.listener()
+                assert await child.process.wait() == 1
+                assert await Run(children, start, child).output() == b""
 
 
 async def test_sigterm_reaches_the_program_inside(home: Path) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import trio
 
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
+from daemon.sandbox.bubblewrap import compiled_stub
 from daemon.sandbox.egress import Egress, listener_from, proxy_environment, stub_command
+from daemon.sandbox.launch import in_memory
 from tests.security.unprivileged import DROP, USER, interpreter
 from tests.waiting import WAIT
 
@@ -84,15 +88,16 @@ async def run(
     )
     daemons, stubs = socket.socketpair()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
-        with stubs, tempfile.TemporaryFile() as mounts:
-            command = stub_command(stubs.fileno(), mounts.fileno())
+        with stubs, ExitStack() as held:
+            file = in_memory("stub", compiled_stub(), held)
+            command = stub_command(stubs.fileno(), file)
             begin = [interpreter() if drop else sys.executable, *command[1:]]
             process = await trio.lowlevel.open_process(
-                [*drop, *before, *begin, *words],
+                [*drop, *before, *begin, shutil.which(words[0]) or words[0], *words[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                pass_fds=[stubs.fileno(), mounts.fileno()],
+                pass_fds=[stubs.fileno(), file],
                 env=(os.environ if env is None else env) | proxy_environment(rules),
             )
         try:

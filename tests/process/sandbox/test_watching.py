@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trio
 
+from daemon.sandbox.bubblewrap import compiled_stub
 from daemon.sandbox.egress import listener_from, stub_command
+from daemon.sandbox.launch import in_memory
 from daemon.sandbox.learning import Observations, Use
 from daemon.sandbox.watching import FileWatch, folded, looks_of, watched_calls
 from tests.security.unprivileged import DROP, interpreter
@@ -35,13 +38,14 @@ async def watched(watching: FileWatch, *words: str, drop: list[str] = []) -> Obs
                 await trio.to_thread.run_sync(watching.watch, listener)
                 ended.set()
 
-            with stubs, tempfile.TemporaryFile() as mounts:
-                command = stub_command(stubs.fileno(), mounts.fileno(), watched_calls(MACHINE))
+            with stubs, ExitStack() as held:
+                file = in_memory("stub", compiled_stub(), held)
+                command = stub_command(stubs.fileno(), file, watched_calls(MACHINE))
                 stub = [interpreter() if drop else sys.executable, *command[1:]]
                 process = await trio.lowlevel.open_process(
-                    [*drop, *stub, *words],
+                    [*drop, *stub, shutil.which(words[0]) or words[0], *words[1:]],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[stubs.fileno(), mounts.fileno()],
+                    pass_fds=[stubs.fileno(), file],
                 )
             begin: Callable[[int], object] = lambda listener: nursery.start_soon(watch, listener)  # noqa: E731
             listener = await listener_from(daemons, begin)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from daemon.config.hosts import HostRules
 from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
 from daemon.sandbox.learning import Learned, Observations, Use, learned
 from daemon.sandbox.policy import Access, Policy
@@ -16,13 +15,12 @@ POLICY = Policy(
     mode=SandboxMode.STRICT,
     home=HOME,
     cwd=HOME,
-    command="/usr/bin/server",
     links={},
     places={f"{HOME}/.ssh": Access.HIDDEN, f"{HOME}/.nvm": Access.READ, f"{HOME}/work": Access.WRITE},
     own={f"{HOME}/.npm": "/data/npm"},
     staging="/data/view",
+    present=set(),
     data="/data/data",
-    hosts=HostRules(),
 )
 
 

@@ -18,7 +18,7 @@ from daemon.config.sandbox_keys import (
 )
 from daemon.errors import CannotStart
 from daemon.sandbox import bubblewrap
-from daemon.sandbox.bubblewrap import arguments, home_view
+from daemon.sandbox.bubblewrap import arguments, mounts
 from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table, unmade
 
 
@@ -51,13 +51,18 @@ def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", *
 
 def shown(policy: Policy) -> dict[str, str]:
     """The view of the home directory: what each place becomes."""
-    size = len(policy.staging) + 1
-    return {place[size:]: what for what, _, place in home_view(policy) if what != "dir"}
+    found = {}
+    for what, source, place in mounts(policy):
+        for name in source.split("/") if what == "show" else [""]:
+            path = f"{place}/{name}".rstrip("/")
+            if path.startswith(f"{policy.home}/") and what != "dir":
+                found[path[len(policy.home) + 1 :]] = what
+    return found
 
 
 def test_a_home_without_its_secrets_is_shown(home: Path) -> None:
     view = shown(policy_of(home))
-    assert view["src"] == view[".profile"] == view[".config/app"] == view["notes"] == "read"
+    assert view["src"] == view[".profile"] == view[".config/app"] == view["notes"] == "show"
     assert not [path for path in view if path.startswith((".ssh", ".netrc", ".config/gh"))]
     assert view[".npm"] == view[".cache"] == view[".local/share/mcpd/servers/s/data"] == "write"
 
@@ -83,9 +88,9 @@ def test_the_words_of_an_entry_are_resolved_before_they_count(home: Path) -> Non
 def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
     denied = {"deny_write": [str(home / "src/out")], "deny_read": [str(home / "src/main.py")]}
     made = policy_of(home, files={"allow_write": [str(home / "src")], **denied})
-    steps = [(what, place[len(made.staging) :]) for what, _, place in home_view(made)]
-    order = [steps.index(each) for each in (("write", "/src"), ("read", "/src/out"), ("hide", "/src/main.py"))]
-    assert order[0] < min(order[1:])
+    steps, src = mounts(made), str(home / "src")
+    inner = [("read", f"{src}/out", f"{src}/out"), ("read", "/dev/null", f"{src}/main.py")]
+    assert steps.index(("write", src, src)) < min(map(steps.index, inner))
 
 
 def own_file(home: Path) -> Path:
@@ -109,7 +114,7 @@ def test_a_directory_with_files_of_the_daemon_is_read_and_not_written(home: Path
     own = own_file(home)
     (own / "code.py").write_text("")
     view = shown(policy_of(home, **{key: str(own)}))
-    assert view["own/code.py"] == "read"
+    assert view["own/code.py"] == "show"
     assert "own" not in view
     assert "own/mcpd.sock" not in view
     assert policy_of(home, mode="strict", **{key: str(own)}).places[str(own)] is Access.READ
@@ -215,14 +220,9 @@ def test_tools_of_the_user_are_shown_in_a_directory_of_the_server_s_own(home: Pa
         str(pythons / "3.12.1"),
     }
     assert not {str(tools / ".lock"), str(tools / "odd")} & set(made.places)
-    words = arguments(made, has_network=True, filter_fd=7, status_fd=8)
-    if mode == "strict":
-        assert words.index(made.own[str(tools)]) < words.index(str(tools / "black"))
-        return
-    steps = {place[len(made.staging) + 1 :]: (what, source) for what, source, place in home_view(made)}
-    assert steps[".local/share/uv/tools"] == ("write", made.own[str(tools)])
-    assert steps[".local/share/uv/tools/black"] == ("read", str(tools / "black"))
-    assert steps[".local/share/uv/python/3.12"] == ("read", str(pythons / "3.12.1"))
+    steps, black = mounts(made), str(tools / "black")
+    assert steps.index(("write", made.own[str(tools)], str(tools))) < steps.index(("read", black, black))
+    assert ("read", str(pythons / "3.12.1"), str(pythons / "3.12")) in steps
 
 
 def test_a_program_in_a_cache_of_the_user_s_is_shown(home: Path) -> None:
@@ -254,16 +254,14 @@ def test_strict_shows_the_program_its_environment_and_its_script(home: Path) -> 
 
 def test_the_arguments_empty_what_is_others_and_end_with_the_directory(home: Path) -> None:
     made = policy_of(home, mode="strict", files={"allow_write": [str(home / "notes")]})
-    words = arguments(made, has_network=False, filter_fd=7, status_fd=8)
+    words = arguments("", mounts(made))
     text = " ".join(words)
     assert "--unshare-net" in words
     assert f"--tmpfs {home} " in text
     assert f"--bind {home}/notes {home}/notes" in text
-    assert words[-2:] == ["--chdir", str(home)]
     assert words.index("--die-with-parent") < words.index("--ro-bind")
-    open_words = arguments(policy_of(home), has_network=True, filter_fd=7, status_fd=8)
-    assert "--unshare-net" not in open_words
-    assert f"--bind {made.staging} {home}" in " ".join(open_words)
+    assert arguments("/made", ())[-5:] == ["--dev-bind", "/made", "/", "--proc", "/proc"]
+    assert "--unshare-net" not in arguments("/made", ())
 
 
 @pytest.mark.parametrize("mode", ["home", "strict"])
@@ -280,13 +278,11 @@ def test_a_home_within_a_hidden_place_stays_and_nothing_is_put_into_hidden_place
         "deny_read": [str(each) for each in (state, state / "link", home / "tokens", home / "tokens/first")]
     }
     made = policy_of(home, mode=mode, files=files)
-    words = " ".join(arguments(made, has_network=mode == "home", filter_fd=7, status_fd=8))
-    hidden = f"--perms 0555 --tmpfs {state} --dir {home}"
-    own = f"--bind {made.staging} {home}" if mode == "home" else f"--tmpfs {home} "
-    assert words.index(hidden) < words.index(own)
-    assert f"{state}/link" not in words
-    assert f"{home}/tokens" not in words
-    assert f"--bind {made.data}" in words or mode == "home"
+    steps = mounts(made)
+    assert steps.index(("empty", "", str(state))) < steps.index(("own", "", str(home)))
+    places = {place for _, _, place in steps}
+    assert not {f"{state}/link", f"{home}/tokens", f"{home}/tokens/first"} & places
+    assert ("write", made.data, made.data) in steps
 
 
 def test_a_file_in_a_hidden_directory_is_not_masked_again(
@@ -297,15 +293,15 @@ def test_a_file_in_a_hidden_directory_is_not_masked_again(
     other.mkdir()
     (other / "file").touch()
     made = policy_of(home, files={"deny_read": [str(other), str(other / "file")]})
-    words = " ".join(arguments(made, has_network=True, filter_fd=7, status_fd=8))
-    assert f"--perms 0555 --tmpfs {other} " in words
-    assert f"{other}/file" not in words
+    steps = mounts(made)
+    assert ("empty", "", str(other)) in steps
+    assert f"{other}/file" not in {place for _, _, place in steps}
 
 
 def test_a_readable_place_around_the_home_directory_does_not_uncover_it(home: Path) -> None:
     made = policy_of(home, files={"allow_read": [str(home.parent)]})
-    words = " ".join(arguments(made, has_network=True, filter_fd=7, status_fd=8))
-    assert words.index(f"--ro-bind {home.parent} {home.parent}") < words.index(f"--bind {made.staging} {home}")
+    steps, around = mounts(made), str(home.parent)
+    assert steps.index(("read", around, around)) < steps.index(("own", "", str(home)))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +339,7 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
     made = policy_of(home, mode="strict")
     inside = str(home / ".npm")
     assert inside not in made.own
-    cache = Path(made.staging).parents[1] / "caches" / ".npm"
+    cache = Path(made.staging).parent / "caches" / ".npm"
     cache.mkdir(parents=True)
     assert inside not in policy_of(home, mode="strict").own
     (cache / "index").touch()
