@@ -236,8 +236,10 @@ class _Places:
         for each in (*_installed(found, self._home, self._forged), *self._files_named()):
             if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
-        shut = [each for each in _links(found) if self._is_shut(each)]
-        self.links = {each: os.readlink(each) for each in shut if not self._forged(found)}  # noqa: PTH115
+        shut = {each: os.path.dirname(each) for each in _links(found) if self._is_shut(each)}  # noqa: PTH120
+        if not self._forged(found):
+            # One behind another is made where that leads.
+            self.links = {each: os.readlink(each) for each, at in shut.items() if self._resolved(at) == at}  # noqa: PTH115
 
     def own(self, caches: str) -> dict[str, str]:
         """Caches and directories of tools of the server's own; the user's tools are shown in these."""

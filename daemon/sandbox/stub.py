@@ -108,7 +108,6 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         channel.send(str(error).encode(errors="replace"))
         return 1
-    listening.close()
     channel.close()
     return _become(program, arguments[3:], environment)
 

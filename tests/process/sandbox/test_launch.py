@@ -297,11 +297,12 @@ async def test_a_program_behind_links_starts_where_the_mode_hides_them(home: Pat
     (tool / "bin").mkdir(parents=True)
     (tool / "bin" / "run").write_text("#!/bin/sh\necho run\n")
     (tool / "bin" / "run").chmod(0o755)
+    (tool / "bin" / "also").symlink_to("run")
     shims.mkdir(parents=True)
     (shims / "run").symlink_to("../share/uv/tools/tool/bin/run")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as shells:
         (Path(shells) / "1").symlink_to(tool)
-        for command in (shims / "run", Path(shells) / "1" / "bin" / "run"):
+        for command in (shims / "run", Path(shells) / "1/bin/run", Path(shells) / "1/bin/also"):
             server, children = server_of(str(command), wish=mode), Children()
             with trio.fail_after(PATIENCE):
                 async with prepared(
