@@ -30,9 +30,8 @@ _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
 """Ends of names that nobody can register. The owner of any other name chooses its addresses."""
 
-_NETWORKS = tuple(
-    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
-)
+_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+_NETWORKS = tuple(map(ip_network, _RANGES))
 """Private, shared and unique local addresses: of other machines, so a name may lead to them."""
 
 _METADATA = ("168.63.129.16", "192.0.0.192", "100.100.100.200")

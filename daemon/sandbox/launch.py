@@ -77,12 +77,9 @@ class Lesson:
         """The entry for what was seen so far; None if nothing has started yet. Blocks."""
         if not self.policies:
             return None
-        allowed, refused = self.egress.allowed.hosts, self.egress.refused.hosts
-        seen = attrs.evolve(
-            self._watching.seen(),
-            hosts={host: each.count for host, each in allowed.items()},
-            refused={host: str(each.reason) for host, each in refused.items()},
-        )
+        hosts = {host: each.count for host, each in self.egress.allowed.hosts.items()}
+        refused = {host: str(each.reason) for host, each in self.egress.refused.hosts.items()}
+        seen = attrs.evolve(self._watching.seen(), hosts=hosts, refused=refused)
         # Instances differ in their workspaces and data.
         places = {path: access for each in self.policies for path, access in each.places.items()}
         own = {inside: outside for each in self.policies for inside, outside in each.own.items()}

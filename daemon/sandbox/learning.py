@@ -106,10 +106,8 @@ def learned(
         denied = {"denyRead": before.filesystem.deny_read, "denyWrite": before.filesystem.deny_write}
         denied["deniedDomains"] = before.network.denied_domains
         lines += [LearnedLine(key, each, "as before") for key, listed in denied.items() for each in listed]
-    notes = [
-        f"it wanted {host}: {why}; name it in allowedDomains yourself if it should"
-        for host, why in observed.refused.items()
-    ]
+    refused = observed.refused.items()
+    notes = [f"it wanted {at}: {why}; name it in allowedDomains yourself if it should" for at, why in refused]
     notes += [
         f"it tried {address} {counted(count, 'time')} directly: whoever ignores HTTPS_PROXY has no network"
         for address, count in observed.addresses.items()

@@ -177,11 +177,8 @@ def folded(paths: Mapping[str, Use]) -> dict[str, Use]:
 
 def _memory(pid: int, place: int, size: int) -> bytes:
     """Bytes of a process's memory: fewer, where its last page ends before."""
-    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(descriptor, size, place)
-    finally:
-        os.close(descriptor)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:  # noqa: PTH123
+        return os.pread(file.fileno(), size, place)
 
 
 def _holder(pid: int, descriptor: int) -> bytes:
