@@ -73,6 +73,13 @@ class ChildExit:
                 self._descriptor = None
             return self._popen.wait()
 
+    def drop(self) -> None:
+        """Kill a process whose start has failed after all: the reaper of orphans waits for it."""
+        self._popen.kill()
+        self._popen.returncode = -signal.SIGKILL
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
 
 class ChildProcess:
     """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
@@ -128,21 +135,12 @@ class Children:
         system is short of a resource; worth another try.
         """
         inside, ours = _pipes()
-        mark, leaf = marks.new(), None
+        mark, leaf, process = marks.new(), None, None
+        options = dict(zip(("stdin", "stdout", "stderr"), inside, strict=True), cwd=cwd, pass_fds=passed)
         try:
             leaf = await self._leaf(mark, server, limits)
             async with self._starting(mark):
-                process = await self._fork(
-                    [command, *args],
-                    leaf,
-                    stdin=inside[0],
-                    stdout=inside[1],
-                    stderr=inside[2],
-                    env=dict(env),
-                    cwd=cwd,
-                    start_new_session=True,
-                    pass_fds=passed,
-                )
+                process = await self._fork([command, *args], leaf, **options, env=dict(env))
                 marks.started(mark, process.pid)
                 own.give_files(process.pid)
             if self._starts is not None:
@@ -150,6 +148,8 @@ class Children:
         except BaseException as error:
             _close(ours)
             marks.forget(mark)
+            if process is not None:
+                process.drop()
             if leaf is not None:
                 leaf.end()
             if isinstance(error, OSError):
@@ -297,7 +297,7 @@ class Children:
 
 
 def _forked(command: Sequence[str], leaf: Leaf | None, **options: Any) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(command, **options)
+    process = subprocess.Popen(command, start_new_session=True, **options)
     if leaf is not None:
         leaf.take(process.pid)
     return process

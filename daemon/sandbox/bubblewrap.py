@@ -24,8 +24,6 @@ from daemon.sandbox.policy import Access, Policy, above, is_within, table
 MAX_ENTRIES = 4000
 """Entries of the home directory and of those opened in it; others are not shown, as mounts cost memory."""
 
-_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - directories of the server's own
-
 BASE = (
     *(f"--unshare-{each}" for each in ("user", "ipc", "pid", "uts", "cgroup")),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
@@ -81,7 +79,7 @@ def mounts(policy: Policy) -> list[Mount]:
     places = {path: access for path, access in policy.places.items() if access or path in bare}
     in_order = sorted({*places, *policy.own}, key=lambda each: (each.count("/"), each))
     around = {each for each in above(home) if is_view or not places.get(each)}
-    steps: list[Mount] = [("own" if each in _TEMPORARY else "empty", "", each) for each in emptied]
+    steps: list[Mount] = [("own" if each in table()["temporary"] else "empty", "", each) for each in emptied]
     steps.append(("own", "", "/dev/shm"))  # noqa: S108 - a directory of the server's own
     steps += [("read", each, each) for each in table()["kept"] if _is_directory(each)]
     steps += [_step(policy, path) for path in in_order if path in around]

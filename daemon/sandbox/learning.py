@@ -8,6 +8,7 @@ renaming another one, which needs the directory. No line opens a directory that 
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from posixpath import dirname, relpath
@@ -24,7 +25,8 @@ SIBLINGS = 3
 MAX_NOTES = 20
 """Notes of a kind, as many as a person reads."""
 
-_OWN_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108 - names of places that every sandbox has of its own
+_DATED = re.compile(r"/[^/]*\d{4}-\d\d-\d\d.*")
+"""From a directory of one day on: the next day has another."""
 
 
 class Use(enum.Flag):
@@ -124,7 +126,7 @@ class _LearnedPaths:
         self._policy = policy
         self._allowed = {
             **dict.fromkeys(table()["empty"], Access.HIDDEN),
-            **dict.fromkeys(_OWN_INSIDE, Access.WRITE),
+            **dict.fromkeys(table()["temporary"], Access.WRITE),
             policy.home: Access.HIDDEN if policy.mode is SandboxMode.STRICT else Access.READ,
             **policy.places,
             **dict.fromkeys(policy.own, Access.WRITE),
@@ -163,8 +165,9 @@ class _LearnedPaths:
 
     def _opened(self, path: str, use: Use) -> str:
         """The directory to open for writing a path, or the path itself; empty if neither can be opened."""
-        if dirname(path) not in self._shared:
-            return dirname(path)
+        directory = _DATED.sub("", dirname(path))
+        if directory not in self._shared:
+            return directory
         return "" if Use.GONE in use or path in self._shared else path
 
     def _together(self, paths: Iterable[str]) -> dict[str, None]:

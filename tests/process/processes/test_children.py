@@ -1,5 +1,6 @@
 """Real child processes: how they are started, and that nothing of them is left."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -66,6 +67,31 @@ def close_stdin(child: ChildProcess) -> None:
     os.close(child.stdin)
     os.close(child.stdout)
     os.close(child.stderr)
+
+
+def held() -> list[str]:
+    """The pipes and processes that this process has descriptors of."""
+    links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]  # noqa: PTH208
+    found = (os.readlink(each) for each in links if os.path.islink(each))  # noqa: PTH114, PTH115
+    return sorted(each for each in found if "pipe" in each or "pidfd" in each)
+
+
+class FullDisk:
+    """Takes no record of a start."""
+
+    def note(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_start_that_fails_once_the_child_runs_leaves_neither_the_child_nor_a_descriptor(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path):
+        before = held()
+        failing: Any = FullDisk()
+        with pytest.raises(CannotStart, match="No space left"):
+            await Children(failing).start("sleep", [str(LONG)], {"PATH": os.environ["PATH"]}, None)
+        assert held() == before
 
 
 async def stop(

@@ -63,6 +63,13 @@ def test_a_written_file_opens_its_directory_since_programs_replace_files() -> No
     assert lines({"~/notes": WRITE | DIRECTORY}) == {"allowWrite ~/notes": "wrote it"}
 
 
+def test_a_directory_of_one_day_is_opened_by_the_one_above_that_the_next_day_needs() -> None:
+    for day in ("2026-11-29", "run-2026-11-29T12", "2026-11-29/noon"):
+        assert list(lines({f"~/app/logs/{day}/a": WRITE})) == ["allowWrite ~/app/logs"]
+    assert list(lines({"~/app/2026/a": WRITE})) == ["allowWrite ~/app/2026"]
+    assert list(lines({"~/2026-11-29/a": WRITE})) == ["allowWrite ~/2026-11-29/a"]
+
+
 @pytest.mark.parametrize("holder", ["~", "~/.config", "~/.local/share", "/srv"])
 def test_no_line_opens_a_directory_that_programs_share(holder: str) -> None:
     use = dict.fromkeys([f"{holder}/one", f"{holder}/two", f"{holder}/three"], WRITE)
