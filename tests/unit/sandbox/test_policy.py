@@ -51,12 +51,11 @@ def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", *
 
 def shown(policy: Policy) -> dict[str, str]:
     """The view of the home directory: what each place becomes."""
-    found = {}
+    found, size = dict[str, str](), len(policy.home) + 1
     for what, source, place in mounts(policy):
-        for name in source.split("/") if what == "show" else [""]:
-            path = f"{place}/{name}".rstrip("/")
-            if path.startswith(f"{policy.home}/") and what != "dir":
-                found[path[len(policy.home) + 1 :]] = what
+        if place.startswith(policy.home) and what != "dir":
+            names = source.split("/") if what == "show" else [""]
+            found |= {f"{place}/{name}"[size:].rstrip("/"): what for name in names}
     return found
 
 
