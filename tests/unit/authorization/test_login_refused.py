@@ -11,14 +11,11 @@ from daemon.authorization.guarded_http import GuardedTransport
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
+from tests.unit.authorization import test_machine_login as machine
+from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL
 
-ORIGIN = "http://127.0.0.1:9"
-URL = f"{ORIGIN}/mcp"
-RESOURCE, SERVER = "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"
 METADATA = {
-    "issuer": ORIGIN,
-    "authorization_endpoint": f"{ORIGIN}/authorize",
-    "token_endpoint": f"{ORIGIN}/token",
+    **machine.METADATA,
     "registration_endpoint": f"{ORIGIN}/register",
     "code_challenge_methods_supported": ["S256"],
 }
