@@ -44,17 +44,18 @@ def note_command(audit: Audit, principal: str, name: str, params: object, outcom
 
 
 def _of_event(audit: Audit, event: Event) -> AuditRecord:
-    details = dict(event.details)
+    details, decision = dict(event.details), DECISIONS[event.kind]
     return audit.made(
-        DECISIONS[event.kind],
+        decision,
         at=moment(event.at),
         server=event.server,
         session=event.session,
         tool=str(details.pop("tool", "")),
         by=str(details.pop("by", "")),
+        trace_id=str(details.pop("traceId", "")),
         rule=str(details.pop("reason", "")),
         outcome=event.text,
-        details={"event": str(event.kind), **details},
+        details={"event": str(event.kind), **details} if decision is Decision.REFUSED else details,
     )
 
 

@@ -324,7 +324,8 @@ def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: 
     """Record the choice of a call's user."""
     traced = {"traceId": found} if (found := trace_id(call.trace)) else {}
     told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}
-    call.calls.context.note(Event(kind=kind, server=server, session=named(call), details=told))
+    session = named(call) if call.request.session.state.named else f"#{call.calls.client.number}"
+    call.calls.context.note(Event(kind=kind, server=server, session=session, details=told))
 
 
 def named(call: ClientCall) -> str:

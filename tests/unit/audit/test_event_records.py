@@ -1,0 +1,93 @@
+"""Events that are decisions, and operators' commands, as records."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.audit.audit_files import AuditQuery, read
+from daemon.audit.audit_log import Audit
+from daemon.audit.event_records import DECISIONS, LONGEST, note_command, note_event
+from daemon.config.tuning import AuditKeys
+from daemon.history.event import Event, EventKind
+
+
+async def recorded(root: Path, *noted: Any) -> list[dict[str, Any]]:
+    """The records that functions of an audit have left."""
+
+    async def keep(_head: object) -> None:
+        """Copy it nowhere."""
+
+    audit = Audit(root / "audit", AuditKeys(), "host/1/a", keep, wall=lambda: 1.8e9)
+    for note in noted:
+        note(audit)
+    await audit._round()
+    found = [msgspec.json.decode(each.line) for each in read(audit.root, AuditQuery())]
+    chained = {"seq", "prev", "daemon"}
+    return [{name: value for name, value in each.items() if name not in chained} for each in found]
+
+
+def event(kind: EventKind, **details: Any) -> Any:
+    told = Event(kind=kind, at=1.8e9, server="git", session="#3", details=details)
+    return lambda audit: note_event(audit, told)
+
+
+async def test_a_user_s_choice(tmp_path: Path) -> None:
+    chosen = event(EventKind.ALLOWED, tool="git_add", by="the user of session 3", lasts="once", traceId="ab")
+    assert await recorded(tmp_path, chosen) == [
+        {
+            "at": "2027-01-15T08:00:00Z",
+            "decision": "agreed",
+            "session": "#3",
+            "server": "git",
+            "tool": "git_add",
+            "by": "the user of session 3",
+            "traceId": "ab",
+            "details": {"lasts": "once"},
+        }
+    ]
+
+
+async def test_a_refused_peer_names_its_reason(tmp_path: Path) -> None:
+    (found,) = await recorded(tmp_path, event(EventKind.REFUSED, door="clients", reason="user", count=4))
+    assert (found["decision"], found["rule"]) == ("refused", "user")
+    assert found["details"] == {"event": "refused", "door": "clients", "count": 4}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in DECISIONS])
+async def test_other_events_are_no_decisions(tmp_path: Path, kind: EventKind) -> None:
+    assert await recorded(tmp_path, event(kind)) == []
+
+
+class Params(msgspec.Struct):
+    """A command's parameters."""
+
+    server: str = "git"
+    action: str = "new"
+    names: tuple[str, ...] = ()
+    answer: str = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("params", "shown"),
+    [
+        (Params(), {"action": "new"}),
+        (Params(names=("a", "b")), {"action": "new", "names": ["a", "b"]}),
+        (Params(action="x" * LONGEST), {"more": 1}),
+    ],
+)
+async def test_a_command_shows_its_subject_and_no_secret(tmp_path: Path, params: Params, shown: Any) -> None:
+    (found,) = await recorded(
+        tmp_path, lambda audit: note_command(audit, "operator uid 0", "tokens", params, "ok")
+    )
+    assert len(found.pop("argumentsSha256")) == 64
+    assert found == {
+        "at": "2027-01-15T08:00:00Z",
+        "decision": "command",
+        "principal": "operator uid 0",
+        "server": "git",
+        "tool": "tokens",
+        "outcome": "ok",
+        "details": shown,
+    }
