@@ -91,7 +91,8 @@ class _NoCase:
 def performance(stage_for_all: Arena, short_path_for_all: Path, request: pytest.FixtureRequest) -> Performance:
     """The cases of this run, performed."""
     # An item of pytest's own base class has no parameters.
-    asked = {getattr(item, "callspec", _NoCase).params.get("case") for item in request.session.items}
+    items = [item for item in request.session.items if item.path == request.path]
+    asked = {getattr(item, "callspec", _NoCase).params.get("case") for item in items}
     found = Performance(stage_for_all, short_path_for_all)
     trio.run(found.run, {name: case for name, case in CASES.items() if name in asked})
     return found
