@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import attrs
@@ -135,12 +135,14 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Action]) -> Action:
     """Decide on a call of a client that shows apps; `decide` is its surface's decision.
 
-    An app uses its server's own names; one of several servers is in no list and means the app opened last.
+    An app uses its server's own names; one of several servers is in no list and means the app opened last of
+    those that have it, held or not.
     """
-    apps, opened = view.offer.apps, [server for uri, server in view.linked.items() if is_page(uri)]
-    refuse_held(view, Kind.TOOL, (opened[-1], name) if opened else None, name)
+    apps, opened = view.offer.apps, [view.linked[uri] for uri in reversed([*view.linked]) if is_page(uri)]
     theirs = {each.tool.server for each in apps.by_name.get(name, ())}
-    server = next((each for each in reversed(opened) if each in theirs), None)
+    server = next((each for each in opened if each in theirs), None)
+    for later in takewhile(lambda each: each != server, dict.fromkeys(opened)):
+        refuse_held(view, Kind.TOOL, (later, name), name)
     contested = name in apps.contested
     if contested and server is None:
         names = [apps.name_of(each.key, each.name) for each in apps.by_name[name]]

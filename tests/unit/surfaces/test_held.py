@@ -375,9 +375,11 @@ def test_an_app_that_calls_its_servers_held_tool_reaches_no_other_server() -> No
     ours = [tool("git", "show", _meta=page), tool("git", "refresh", description="Draws again.")]
     changed = [ours[0], tool("git", "refresh", description=f"Draws a {SECRET}.")]
     theirs = [tool("clock", "show", _meta=page), tool("clock", "refresh")]
-    both = {"mcpServers": {"clock": SERVERS["clock"], "git": SERVERS["git"]}}
-    found = after(catalog_of(both), [Approved(), listed("clock", *theirs), listed("git", *ours)])
-    found = after(found, [listed("git", *changed)])
+    all_three = {
+        "mcpServers": {**{name: SERVERS[name] for name in ("clock", "git")}, "map": {"command": "map"}}
+    }
+    known = [listed("clock", *theirs), listed("git", *ours), listed("map", tool("map", "show", _meta=page))]
+    found = after(catalog_of(all_three), [Approved(), *known, listed("git", *changed)])
 
     def called(surface: Surface, *opened: str) -> object:
         linked = {f"ui://mcpd+{server}/{number}": server for number, server in enumerate(opened)}
@@ -386,8 +388,9 @@ def test_an_app_that_calls_its_servers_held_tool_reaches_no_other_server() -> No
         return call_by_app(seen, "refresh", b"{}", decide)
 
     for surface in READING.values():
-        with pytest.raises(ToolHeld):
-            called(surface, "clock", "git")
+        for opened in (["clock", "git"], ["git", "map"], ["clock", "git", "map"]):
+            with pytest.raises(ToolHeld):
+                called(surface, *opened)
         forward = called(surface, "git", "clock")
         assert isinstance(forward, Forward)
         assert forward.server == "clock"
