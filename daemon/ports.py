@@ -281,5 +281,10 @@ class WatchedFile(Protocol):
 class Approving(Protocol):
     """The part of `setup.approving.Approver` that a client's calls use."""
 
-    async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
-        """Approve what is still held in this form; returns that. Raises CannotApprove."""
+    async def approve(
+        self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
+    ) -> list[Definition]:
+        """Approve what is still held in this form, in another catalog than all clients'; returns that.
+
+        Raises CannotApprove.
+        """

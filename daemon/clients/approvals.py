@@ -305,7 +305,9 @@ async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice:
     keep_latest(context.pauses, place, trio.current_time() + seconds, MAX_PAUSES)
     if choice is not UserChoice.APPROVE or context.approver is None:
         raise _not_approved(call, error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
-    await context.approver.approve([error.held.definition], f"the user of session {named(call)}")
+    # One instance alone may list it.
+    catalog = call.request.session.instances.own_catalog(context.catalog.value)
+    await context.approver.approve([error.held.definition], f"the user of session {named(call)}", catalog)
 
 
 def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:

@@ -33,6 +33,7 @@ from daemon.errors import (
     InvalidArguments,
     Overloaded,
     ToolChanged,
+    ToolHeld,
     ToolNotLoaded,
     UpstreamUnavailable,
 )
@@ -244,7 +245,7 @@ class Dispatch:
             forward = own.telling(forward) if own.losses else forward
         upstream = upstream if upstream.second is None or call.request.modern else upstream.second
         call.upstream = upstream
-        if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
+        if upstream.is_stale and not call.current and self._needs_list(call, upstream):
             self._wait_current(call, upstream)
             return False
         if (forward.ask is not None or self._client.selection.metered) and not self._may_go(
@@ -314,7 +315,7 @@ class Dispatch:
         assert upstream is not None
         if call.trace is not None:
             call.trace.was_sent(trio.current_time(), in_line=False)
-        if upstream.is_stale and call.returns < MAX_RETURNS and session.selection.on_demand:
+        if upstream.is_stale and call.returns < MAX_RETURNS and self._needs_list(call, upstream):
             call.returns += 1
             self._wait_current(call, upstream)
             return False
@@ -322,6 +323,10 @@ class Dispatch:
             action = call.decide(session.view(request.turn), patient=False)
         except ToolChanged as error:
             session.was_told(error.key, unloads=error.unloads)
+            raise
+        except ToolHeld as error:
+            if ask_about_held(call, error):
+                return False
             raise
         if isinstance(action, Forward) and action.server == upstream.of:
             if action.ask is not None and not may_send(call, action.ask, action.arguments):
@@ -359,6 +364,11 @@ class Dispatch:
         await self._context.sessions.kept(state)
         if announced is not None:
             await self._lists.wait_listed(announced)
+
+    def _needs_list(self, call: ClientCall, upstream: Upstream) -> bool:
+        """Whether a call is judged by its server's list: by what the client saw, or by trust."""
+        entry = self._context.catalog.value.servers.get(upstream.of)
+        return call.request.session.selection.on_demand or (entry is not None and not entry.gate.is_open)
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         call.patient, call.current = False, True

@@ -48,18 +48,22 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     directory: Path
     """The configuration's."""
-    shown: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
-    """The forms that operators were shown and have not approved, by server and word (`switch_of`)."""
+    shown: dict[tuple[object, ...], str] = msgspec.field(default_factory=dict)
+    """The forms that operators were shown and have not approved, by user, server and word (`switch_of`)."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while the lock is written: each writer must see the result of the last."""
 
-    async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
+    async def approve(
+        self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
+    ) -> list[Definition]:
         """Approve what is still held in this form, and write a lock; returns that. `by` says who, for people.
+
+        `where` is the catalog of one instance's clients, if they call it.
 
         Raises:
             CannotApprove: the lock cannot be read or written, or the store was not read.
         """
-        catalog = self.catalog.value
+        catalog = where or self.catalog.value
         found = [
             each
             for each in definitions
