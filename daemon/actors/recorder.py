@@ -184,7 +184,7 @@ class Recorder:
         self._sync.later(TOUCH)
 
     async def kept(self, key: str | None = None) -> bool:
-        """Whether a session, or without a key operators' switches, is on disk; False if that takes long."""
+        """Whether a session, or without a key all switches and approvals are on disk; False if that is slow."""
         notes = self._notes
         with trio.move_on_after(self._timing.patience):
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):

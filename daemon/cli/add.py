@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.cli.command import UsageError, agreed, drawn, has_terminal
+from daemon.cli.command import UsageError
 from daemon.cli.control import EX_FAULT, CommandFailed, ask_with, note
-from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded, said_once, with_names
+from daemon.cli.taking_effect import approve_rows, come_up, failure, in_lines, reloaded, said_once, with_names
 from daemon.config.command_lines import Advice, Package, completed
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -129,15 +129,10 @@ def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
     """Show what of a server waits for approval, and approve it if the user agrees."""
     if not held:
         return
-    # The forms that are shown are approved, and none that comes later.
-    held = [each["name"] for each in ask_with(options, "approve", {"names": [name]})["waiting"]]
-    what = f"{name} lists {counted(len(held), 'definition')}, held until you approve:"
-    print(with_names(what, held))
-    if has_terminal() and agreed("Approve?", yes=False):
-        wish = {"names": [f"{name}/{each}" for each in held], "approve": True}
-        view = drawn("daemon.cli.definition_views:render_approval", approves=True)
-        print(view(ask_with(options, "approve", wish)))
-    else:
+    waiting = ask_with(options, "approve", {"names": [name]})["waiting"]
+    what = f"{name} lists {counted(len(waiting), 'definition')}, held until you approve:"
+    print(with_names(what, [each["name"] for each in waiting]))
+    if approve_rows(options, waiting) is None:
         print(f"`mcpd approve {name}` approves, `mcpd approve {name} --diff` shows more")
 
 

@@ -90,6 +90,12 @@ def _instances(answer: Answer) -> Iterator[str]:
         yield from (instance["name"] for instance in server.get("instances", ()))
 
 
+def _holding(answer: Answer) -> Iterator[str]:
+    for name, server in answer["servers"].items():
+        yield name
+        yield from (f"{name}/{word}" for word in server.get("held", ()))
+
+
 def _tools(answer: Answer) -> Iterator[str]:
     for category in answer["categories"].values():
         yield from (f"{tool['server']}/{tool['tool']}" for tool in category["tools"].values())
@@ -117,9 +123,8 @@ _BY_WORD = {
     "SERVER/TOOL": _Live(_TOOLS),
     "SERVER[/TOOL]": _Live(_SERVERS, _TOOLS),
     "SERVER[/TOOL]|verify": _Live(("", lambda _answer: ("verify",)), _SERVERS, _TOOLS),
-    "SERVER[/NAME]": _Live(
-        _SERVERS, ("approve", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["waiting"]))
-    ),
+    # The answer to `approve` would count as shown.
+    "SERVER[/NAME]": _Live(("status", _holding)),
     "SERVER/NAME": _Live(
         ("prompts", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["prompts"]))
     ),

@@ -126,14 +126,15 @@ _SENTENCE = re.compile(r"(?<=[.!?;] )")
 _SIGNS = {"-": "red", "+": "green"}
 
 
-def render_approval(answer: Mapping[str, Any], *, approves: bool, screen: Screen) -> str:
-    """Definitions that wait, or were approved; `approves`: those that wait have changed meanwhile."""
+def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) -> str:
+    """Definitions that were approved, or wait; `waits`: why, or empty."""
     waiting = answer["waiting"]
     full = [each for each in waiting if "difference" in each]
     told = [line for each in full for line in (*_difference(each, screen), "")]
     told += _listed(answer["approved"], "approved ")
-    told += _listed(waiting[len(full) :], "changed meanwhile, and waits: " if approves else "")
+    told += _listed(waiting[len(full) :], waits)
     told += [visible(f"{name}: nothing of it waits for approval") for name in answer["idle"]]
+    told += map(visible, filter(None, [answer.get("note")]))
     if waiting:
         first = waiting[len(full) % len(waiting)]
         server, name = first["server"], first["name"]

@@ -13,13 +13,14 @@ from daemon.cli.command import (
     UsageError,
     argument,
     asking,
-    drawn,
     either,
     flag,
+    has_terminal,
     lines,
 )
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.table import EX_CONFIG
+from daemon.cli.taking_effect import MEANWHILE, approve_rows, show_approval
 from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
@@ -76,10 +77,15 @@ def _approve(options: argparse.Namespace) -> int:
     if options.all and options.names:
         raise UsageError("name what to approve, or write --all")
     approves = options.all or (bool(options.names) and not options.diff)
-    wish = {"names": options.names, "approve": approves, "difference": options.diff}
+    asks = approves and has_terminal() and not options.json
+    wish = {"names": options.names, "approve": approves, "shown": asks, "difference": options.diff}
     answer = ask_with(options, "approve", wish)
-    view = "daemon.cli.definition_views:render_approval"
-    print(document(answer) if options.json else drawn(view, approves=approves)(answer))
+    if options.json:
+        print(document(answer))
+    else:
+        show_approval(answer, "not shown before: " if asks else MEANWHILE if approves else "")
+    if asks and answer["waiting"]:
+        answer = approve_rows(options, answer["waiting"]) or answer
     return EX_FAULT if approves and answer["waiting"] else 0
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daemon.cli.command import agreed, drawn, has_terminal
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.kit.later import later
 from daemon.kit.wording import counted
@@ -56,6 +57,25 @@ class Effect(NamedTuple):
 
 APPROVALS = "Changes that these servers make to their tools later wait for your approval (`mcpd approve`)."
 CONFINED = 'Servers run in a sandbox ("sandbox": "home"), which hides your keys and other secrets from them.'
+
+
+MEANWHILE = "changed meanwhile, and waits: "
+
+
+def show_approval(answer: Mapping[str, Any], waits: str) -> None:
+    """Print the answer to `mcpd approve`; `waits`: why rows of it wait."""
+    print(drawn("daemon.cli.definition_views:render_approval", waits=waits)(answer))
+
+
+def approve_rows(options: argparse.Namespace, waiting: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Ask a user who was shown these rows, and approve the same forms; None: the user does not agree."""
+    if not (has_terminal() and agreed("Approve?", yes=False)):
+        return None
+    forms = {f"{each['server']}/{each['name']}": each["schemaHash"] for each in waiting}
+    wish = {"names": [*forms], "forms": forms, "approve": True}
+    answer: Mapping[str, Any] = ask_with(options, "approve", wish)
+    show_approval(answer, MEANWHILE)
+    return answer
 
 
 def said_once(draft: Draft) -> list[str]:

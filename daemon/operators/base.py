@@ -143,7 +143,7 @@ class Archive(Protocol):
     """Counts that survive restarts of the daemon."""
 
     async def kept(self) -> bool:
-        """Whether operators' switches are on disk, after a bounded wait."""
+        """Whether operators' switches and approvals are on disk, after a bounded wait."""
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """The most recently used sessions, newest first; raises `McpdError` if the store cannot be read."""

@@ -67,7 +67,7 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
     if child is not None or instances:
         # The child tells the registry of its state, which others look at.
         await registry.settle()
-    notes = (unexpected(context.catalog, key, off=off), await _unkept(context))
+    notes = (unexpected(context.catalog, key, off=off), await unkept(context))
     return {
         "server": server,
         "tool": word or None,
@@ -103,7 +103,8 @@ def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
     return ""
 
 
-async def _unkept(context: OperatorContext) -> str:
+async def unkept(context: OperatorContext) -> str:
+    """The loss of a switch or an approval if mcpd ends now, in words; empty once it is stored."""
     if await context.archive.kept():
         return ""
     return f"it is lost if mcpd ends now: {context.archive.persistence.value.reason}"

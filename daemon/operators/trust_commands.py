@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.news import held_report, members_differing, waiting, word_of
 from daemon.operators.own_requests import known_server
 from daemon.operators.server_changes import Held, Whereabouts, own_instance
-from daemon.operators.switch import check_listed, key_of
+from daemon.operators.switch import check_listed, key_of, unkept
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
@@ -40,7 +41,11 @@ class ApproveParams(msgspec.Struct):
     names: tuple[str, ...] = ()
     """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME` or `SERVER/template:TEMPLATE`; empty for everything."""
     approve: bool = False
-    """Whether to approve them in the forms that they have now, unless others were shown before."""
+    """Whether to approve them in the forms that they have now, unless the operator was last shown others."""
+    forms: Mapping[str, str] = {}
+    """The forms that were shown (`schemaHash`), by `SERVER/NAME`; no other is approved."""
+    shown: bool = False
+    """Whether what the operator was not shown stays held."""
     difference: bool = False
     """Whether the answer has the whole difference of what waits (the first `SHOWN`)."""
 
@@ -51,23 +56,29 @@ async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, 
     wanted, catalog = {*keys.values()}, context.catalog
     found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
     known = {key for held in found for key in _keys(held)}
-    done: set[int] = set()
-    shown = context.approver.shown
-    if params.approve and found:
+    uid = None if context.operator is None else context.operator.uid
+    done, shown = set[int](), context.approver.shown
+
+    def agreed(held: HeldDefinition) -> bool:
         # Somebody who was shown another form has not agreed to this one.
-        agreed = [held for held in found if shown.get(_keys(held)[0], _form(held)) == _form(held)]
-        same = [held.definition for held in agreed]
-        done = {*map(id, await context.approver.approve(same, await _operator(context)))}
+        key, form = _keys(held)[0], _form(held)
+        unseen = "" if params.shown else form
+        return params.forms.get("/".join(key), shown.get((uid, *key), unseen)) == form
+
+    if params.approve and found:
+        same = [held.definition for held in filter(agreed, found)]
+        done = {*map(id, await context.approver.approve(same, await _operator(uid)))}
     left = [held for held in waiting(context.catalog) if _keys(held)[0] in known]
     for held in found:
-        shown.pop(_keys(held)[0], None)
+        shown.pop((uid, *_keys(held)[0]), None)
     for held in left:
-        keep_latest(shown, _keys(held)[0], _form(held), MAX_SHOWN)
+        keep_latest(shown, (uid, *_keys(held)[0]), _form(held), MAX_SHOWN)
     whole = SHOWN if params.difference else 0
     return {
         "approved": [_row(held) for held in found if id(held.definition) in done],
         "waiting": [_row(held, whole=place < whole) for place, held in enumerate(left)],
         "idle": [name for name, key in keys.items() if key not in known],
+        "note": await unkept(context) if done and context.catalog.config.lock is None else "",
     }
 
 
@@ -76,7 +87,8 @@ APPROVE = Command("approve", ApproveParams, approve)
 
 def _row(held: HeldDefinition, *, whole: bool = False) -> dict[str, Any]:
     more = {"difference": members_differing(held)} if whole else {}
-    return {"server": held.definition.server, "name": word_of(held), **held_report(held), **more}
+    name = {"server": held.definition.server, "name": word_of(held), "schemaHash": _form(held)}
+    return {**name, **held_report(held), **more}
 
 
 def _form(held: HeldDefinition) -> str:
@@ -96,8 +108,7 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
     return key
 
 
-async def _operator(context: OperatorContext) -> str:
-    uid = None if context.operator is None else context.operator.uid
+async def _operator(uid: int | None) -> str:
     if uid is None:
         return "an operator"
     with trio.move_on_after(NAME_SECONDS), suppress(KeyError):

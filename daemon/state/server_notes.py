@@ -176,8 +176,8 @@ class ServerNotes:
         return not self._held.keys() <= set(stored)
 
     def lacks_words(self, catalog: Catalog) -> bool:
-        """Whether operators have switched something that the store does not hold."""
-        return catalog.switched != self._switched
+        """Whether operators have switched, or somebody approved, something that the store does not hold."""
+        return catalog.switched != self._switched or bool(self._approvals.difference(catalog.approvals))
 
     def heard(self, record: ServerRecord) -> bool:
         """Note that the store holds this record; returns whether it differs from the last."""

@@ -7,6 +7,7 @@ import re
 
 from tests.e2e.harness import changeable, running
 from tests.scripted_server import tool
+from tests.terminals import Typing
 from tests.waiting import eventually
 
 PLACE = {"type": "object", "properties": {"place": {"type": "string", "description": "Where."}}}
@@ -17,6 +18,19 @@ CONFIG = {
     "profiles": {"default": {"surface": "full"}},
     "lazy": False,
 }
+
+
+def test_in_a_terminal_what_was_not_shown_is_shown_first_and_approved_as_it_was_shown() -> None:
+    line = "weather/forecast  it changed: description"
+    with running(CONFIG) as daemon:
+        daemon.ready()
+        daemon.changes("weather", tool("forecast", description="Sends your files."))
+        with Typing(daemon, "approve", "weather") as typing:
+            assert typing.until("Approve? [Y/n] ").splitlines()[0] == f"not shown before: {line}"
+            daemon.changes("weather", tool("forecast", description="Wipes your files."))
+            typing.write("")
+            status, said = typing.end()
+            assert (status, said.splitlines()[1]) == (1, f"changed meanwhile, and waits: {line}")
 
 
 def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> None:

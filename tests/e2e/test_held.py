@@ -133,27 +133,6 @@ def test_the_user_of_a_client_approves_for_everybody_what_the_client_calls(
         assert not other.call(name, {})["isError"]
 
 
-def test_a_user_approves_what_the_instance_of_one_session_alone_lists(tmp_path: Path) -> None:
-    old, new = {"tools": [READ, "write"]}, {"tools": [READ_ALL, "write"]}
-    entry = {**scripted(runs=[old, new, old], count=str(tmp_path / "count")), "share": "session"}
-    with running(config(entry)) as daemon:
-        eventually(lambda: daemon.ask("status")["servers"]["fs"]["tools"] == 2, daemon.said)
-        client = Approving(daemon, DOOR, "unix", modern=False)
-        try:
-            assert not client.run("write").get("isError")
-            with daemon.client() as other:
-                other.greet()
-                assert not other.call("write", {})["isError"]
-                assert daemon.run("approve") == "nothing waits for approval\n", (
-                    "the newest instance is as before"
-                )
-                assert not client.run("read").get("isError")
-                assert client.asked[-1]["method"] == "elicitation/create"
-                assert not other.call("read", {})["isError"]
-        finally:
-            client.close()
-
-
 def test_an_operator_is_told_that_a_tool_is_held_and_others_can_be_called(daemon: Daemon) -> None:
     daemon.changes("fs", READ_ALL, WIPE)
     for name in ("read", "wipe"):

@@ -40,11 +40,11 @@ TOOLS = ("git_log", "git_diff")
 ANSWERS: dict[str, Any] = {
     "status": status_of({"git": server(instances=[{"name": "git#3"}]), "github": server(instances=[])}),
     "tools": {"categories": {"code": {"tools": {each: {"server": "git", "tool": each} for each in TOOLS}}}},
-    "approve": {"waiting": [{"server": "git", "name": "prompt:review"}]},
     "prompts": {"prompts": [{"server": "git", "name": "review"}]},
     "resources": {"resources": [{"server": "git", "uri": "docs://one"}]},
     "sessions": {"sessions": [{"key": "/home/me/app"}, {"key": "#4"}]},
 }
+ANSWERS["status"]["servers"]["git"]["held"] = {"prompt:review": {}}
 ANSWERS["status"]["daemon"]["surfaces"] = {"default": "auto", "reader": "browse"}
 
 

@@ -110,6 +110,8 @@ async def test_what_somebody_approved_is_offered_in_the_next_life_and_who_and_wh
         await lists(stage, LOG, DIFF)
         await approve(stage, LOG)
         assert offered(stage) == {"log"}
+        assert await stage.recorder.kept()
+        assert [each.name for each in disk.approvals] == ["log"], "it has waited for the store"
         await stage.written()
     async with life(begin(disk.open, trust="none"), disk) as stage:
         await lists(stage, LOG, DIFF)
@@ -159,6 +161,7 @@ async def test_approvals_that_could_not_be_written_are_counted_at_the_end(logged
         await stage.written()
         disk.fails("keep", StoreCause.FULL)
         await approve(stage, LOG)
+        assert not await stage.recorder.kept()
         await until(lambda: stage.degraded)
         # The server's epoch, and the approval.
         assert stage.recorder.persistence.value.waiting == 2

@@ -18,6 +18,7 @@ from daemon.cli.definition_views import (
     render_resources,
     render_tool,
 )
+from daemon.cli.taking_effect import MEANWHILE
 from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
 from tests.unit.cases import cases
@@ -221,9 +222,9 @@ LOG_LINE = "git/log  it changed: description, argument place added"
 REVIEW_LINE = "git/prompt:review\\u202e  nobody approved it yet"
 
 
-def approval(*waiting: Any, approved: Any = (), idle: Any = (), approves: bool = False) -> list[str]:
-    told: Any = {"waiting": waiting, "approved": approved, "idle": idle}
-    return render_approval(told, approves=approves, screen=SCREEN).split("\n")
+def approval(*waiting: Any, approved: Any = (), idle: Any = (), waits: str = "", **more: str) -> list[str]:
+    told: Any = {"waiting": waiting, "approved": approved, "idle": idle, **more}
+    return render_approval(told, waits=waits, screen=SCREEN).split("\n")
 
 
 def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None:
@@ -240,9 +241,10 @@ def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None
 
 
 def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() -> None:
-    assert approval(REVIEW, approved=[LOG], approves=True)[:3] == [
+    assert approval(REVIEW, approved=[LOG], waits=MEANWHILE, note="lost\x1b")[:4] == [
         f"approved {LOG_LINE}",
         f"changed meanwhile, and waits: {REVIEW_LINE}",
+        "lost\\x1b",
         "",
     ]
 
@@ -296,10 +298,10 @@ def test_a_command_line_shows_or_approves(
     # What still waits after an approval has changed meanwhile.
     status = int(approves)
     assert implementation("approve").main(shlex.split(line)) == status
-    assert LOG_LINE in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith(f"{MEANWHILE if approves else ''}{LOG_LINE}\n")
     assert implementation("approve").main([*shlex.split(line), "--json"]) == status
     assert json.loads(capsys.readouterr().out) == answer
-    asked = {"names": names, "approve": approves, "difference": difference}
+    asked = {"names": names, "approve": approves, "shown": False, "difference": difference}
     assert daemon.asked == [("approve", asked)] * 2
 
 

@@ -33,7 +33,7 @@ from tests.fakes_upstream import Stage
 from tests.unit.catalog.samples import definition, status
 from tests.unit.catalog.samples import tool as tool_of
 from tests.unit.config.reading import config_of
-from tests.unit.operators.stage import operator_context
+from tests.unit.operators.stage import FakeArchive, operator_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,6 +51,7 @@ LOG = tool_of("git", "log", description="Shows.")
 DELETES = tool_of(
     "git", "log", description="Deletes.", inputSchema={"type": "object", "properties": {"place": {}}}
 )
+SENDS = tool_of("git", "log", description="Sends.")
 ODD = tool_of("git", "prompt:odd")
 OLD, REVIEW = (definition(Kind.PROMPT, "git", name) for name in ("old", "review"))
 GIT = [("git", "prompt:review", "new"), ("git", "log", "changed"), ("git", "tool:prompt:odd", "new")]
@@ -129,7 +130,8 @@ async def test_what_waits_is_told_of_names_or_of_all_and_nothing_is_approved(tmp
         assert await here.waits("now") == [NOW], "a tool's name alone, where one server has it"
         told = await here.approve("git/log")
         change = {"members": ["description"], "argumentsCame": ["place"]}
-        assert told["waiting"] == [{"server": "git", "name": "log", "because": "changed", "change": change}]
+        row = {"server": "git", "name": "log", "because": "changed", "change": change}
+        assert told["waiting"] == [{**row, "schemaHash": DELETES.schema_hash}]
         assert (told["approved"], here.offers("git")) == ([], [])
 
 
@@ -160,19 +162,19 @@ async def test_one_definition_a_server_or_everything_is_approved_and_says_what_i
             ["log", "prompt:odd"],
             ["now"],
         )
-        assert await here.approve("git", approve=True) == {"approved": [], "waiting": [], "idle": ["git"]}
+        nothing = {"approved": [], "waiting": [], "idle": ["git"], "note": ""}
+        assert await here.approve("git", approve=True) == nothing
 
 
 async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
-        worse = tool_of("git", "log", description="Sends.")
         approver = here.context.approver
 
         class Late:  # an operator whose approval takes a while
             shown = approver.shown
 
             async def approve(self, definitions: Any, by: str) -> Any:
-                here.lists(worse, ODD)
+                here.lists(SENDS, ODD)
                 await here.registry.settle()
                 return await approver.approve(definitions, by)
 
@@ -186,12 +188,21 @@ async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tm
 async def test_a_form_that_comes_after_another_was_shown_stays_held_and_is_shown(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
         assert await here.waits("git/log") == [GIT[1]]
-        here.lists(tool_of("git", "log", description="Sends commits away."), ODD)
+        here.lists(SENDS, ODD)
         await here.registry.settle()
+        one, other = here.context, OperatorPeer(None, None, b"1", 7)  # type: ignore[arg-type]
+        here.context = attrs.evolve(one, operator=other)
+        assert await here.waits("git/log") == [GIT[1]], "another user was shown it"
+        here.context = one
         told = await here.approve(approve=True)
         assert ("git", "log", "changed") in told_of(told["waiting"])
         assert "log" not in here.offers("git")
-        assert told_of((await here.approve("git/log", approve=True))["approved"]) == [("git", "log", "changed")]
+        cast("FakeArchive", here.context.archive).degrade("the disk is full")
+        told = await here.approve("git/log", approve=True)
+        assert (told_of(told["approved"]), told["note"]) == (
+            [GIT[1]],
+            "it is lost if mcpd ends now: the disk is full",
+        )
         # Approved forms were not shown in vain: the next one is approved at the first word.
         here.lists(DELETES, ODD)
         await here.registry.settle()
@@ -313,8 +324,9 @@ async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_autho
         here.locked(Lock())
         await here.registry.settle()
         assert ("git", "log", "lock") in await here.waits("git")
+        cast("FakeArchive", here.context.archive).degrade("the disk is full")
         told = await here.approve("git/log", approve=True)
-        assert told_of(told["approved"]) == [("git", "log", "lock")]
+        assert (told_of(told["approved"]), told["note"]) == ([("git", "log", "lock")], "")
         written = json.loads((tmp_path / "mcpd.lock").read_text())["servers"]["git"]
         assert (written["identity"], [*written["tools"]]) == (identity_of({"command": "git"}), ["log"])
         assert here.offers("git") == ["log"]

@@ -18,12 +18,11 @@ from daemon.config.lock_file import Lock, LockedServer
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
-from daemon.protocol import SESSION_KEY
 from daemon.setup.approving import Approver
-from tests.fakes_upstream import Client, FakeUpstream, Stage, error_of, tool, tools_of
+from tests.fakes_upstream import Client, Stage, error_of, tool, tools_of
 from tests.unit.cases import cases
 from tests.unit.clients.inputs import ABLE
-from tests.unit.clients.instanced import TestInstances, divided
+from tests.unit.clients.instanced import divided
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, call_of, greeted, reply
 
 SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
@@ -381,17 +380,6 @@ async def test_a_lock_that_cannot_be_written_approves_nothing(
     assert not stage.alpha.sent
 
 
-async def test_a_call_in_line_is_refused_when_its_tool_is_held_and_nobody_can_be_asked(
-    trust: Trusting, nursery: trio.Nursery
-) -> None:
-    client = Asking(await greeted(trust.stage, nursery, {}), modern=False)
-    await client.call()
-    queued = await trust.stage.alpha.wait_sent()
-    trust.change(NEW)
-    with pytest.raises(Exception, match="waits for an operator's approval"):
-        queued.call.check()
-
-
 async def test_the_user_of_a_call_in_line_is_asked_when_its_tool_is_held(
     trust: Trusting, nursery: trio.Nursery, modern: bool
 ) -> None:
@@ -402,7 +390,6 @@ async def test_the_user_of_a_call_in_line_is_asked_when_its_tool_is_held(
     assert not queued.call.check(), "it has left the line for its user"
     await client.answer(await client.question(), accept("approve"))
     assert (await trust.stage.alpha.wait_sent(2)).tool == "echo"
-    assert not trust.held()
 
 
 @pytest.mark.parametrize("line", [False, True], ids=["at once", "in line"])
@@ -420,49 +407,26 @@ async def test_between_a_notice_and_the_new_list_no_call_is_sent_where_trust_jud
         alpha.is_stale = True
         assert not queued.call.check()
     await trio.testing.wait_all_tasks_blocked()
-    assert len(alpha.sent) == line
     trust.change(NEW)
     alpha.is_current()
     assert (await client.error())["code"] == "ToolHeld"
     assert len(alpha.sent) == line
 
 
-async def test_without_trust_an_eager_call_waits_for_no_list(nursery: trio.Nursery) -> None:
-    stage = Stage(lazy=False, profiles={"default": {"surface": "full"}})
-    client = Asking(await greeted(stage, nursery, {}), modern=False)
-    stage.alpha.is_stale = True
-    await client.call("alpha__echo")
-    await stage.alpha.wait_sent()
-
-
 async def test_what_one_instance_alone_lists_is_approved_by_its_user(
-    trust: Trusting, nursery: trio.Nursery, modern: bool, monkeypatch: pytest.MonkeyPatch
+    trust: Trusting, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = trust.stage
-    instances = divided(stage)
-    client = await asking(trust, nursery, modern=modern)
-    more: dict[str, Any] = {"_meta": {**META, SESSION_KEY: "k"}} if modern else {}
-    await client.call(**more)
-    (instance,) = await some(instances)
-    listed = DefinitionsListed(
-        kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools_of("alpha", NEW)
-    )
+    instances, client = divided(trust.stage), await asking(trust, nursery, modern=False)
+    await client.call()
+    await trio.testing.wait_all_tasks_blocked()
+    (instance,) = instances.running.values()
+    new = tools_of("alpha", NEW)
+    listed = DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=new)
     monkeypatch.setattr(instance, "own_catalog", lambda catalog: fold(catalog, listed))
-    await client.call(**more)
-    question = await client.question()
-    client._params |= more
-    await client.answer(question, accept("approve"))
+    await client.call()
+    await client.answer(await client.question(), accept("approve"))
     await instance.wait_sent(2)
     assert [event.details["names"] for event in trust.noted] == [["echo"]]
-    assert not stage.alpha.sent
-
-
-async def some(instances: TestInstances) -> list[FakeUpstream]:
-    """The instances, once a call has arrived at one."""
-    with trio.fail_after(30):
-        while not any(each.sent for each in instances.running.values()):
-            await trio.testing.wait_all_tasks_blocked()
-    return [*instances.running.values()]
 
 
 async def test_a_call_in_line_whose_name_means_another_tool_now_is_not_sent_to_the_held_one(
