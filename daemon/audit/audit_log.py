@@ -67,15 +67,16 @@ class Audit:
         self.on = keys.enabled
         self.problem = ""
         """Why the last records could not be written; empty if they were."""
-        self.lost = 0
-        """Records that are missing in the files, in this daemon's life."""
+        self.dropped = 0
+        """Decisions of this daemon's life that found no place; counted by the event loop."""
         self.root = root
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head, self._wall = daemon, version, keep_head, wall
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
-        self._unsaid, self._because = 0, ""
-        """Lost records that no record counts yet, and why they were lost."""
+        self._told = 0
+        """The number of those that a record has counted; written by the thread."""
+        self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None
         self._synced_at = self._kept_at = -inf
@@ -86,6 +87,11 @@ class Audit:
     def none(cls) -> Audit:
         """An audit that is switched off."""
         return cls(Path(), AuditKeys(enabled=False), "", _nowhere)
+
+    @property
+    def lost(self) -> int:
+        """Records that are missing in the files, in this daemon's life."""
+        return self.dropped + self._faulty
 
     @property
     def refuses(self) -> str:
@@ -106,7 +112,7 @@ class Audit:
         if not self.on:
             return
         if len(self._waiting) >= WAITING:
-            self._lose(1, "the disk was too slow")
+            self.dropped += 1
             return
         self._waiting.append((make, args))
         self._some.set()
@@ -147,6 +153,7 @@ class Audit:
     async def finish(self) -> None:
         """Write the rest and the end; returns within `STOP_SECONDS`."""
         self.note(self.made, Decision.ENDED)
+        self.on = False
         with trio.move_on_after(STOP_SECONDS):
             await self._round(last=True)
         if self._waiting or self._bodies:
@@ -188,20 +195,20 @@ class Audit:
         if self.chain is None:
             self.chain = Chain(self.root)
         chain = self.chain
-        while self._waiting or self._bodies or self._unsaid:
+        while self._waiting or self._bodies or self._told < self.dropped:
             while self._waiting and len(self._bodies) < AT_ONCE:
                 self._bodies.append(self._body(*self._waiting.popleft()))
-            if self._unsaid:
-                unsaid, self._unsaid = self._unsaid, 0
-                details = {"count": unsaid, "because": self._because}
+            if (dropped := self.dropped) > self._told:
+                details = {"count": dropped - self._told, "because": "the disk was too slow"}
+                self._told = dropped
                 self._bodies.append(_encode(self.made(Decision.LOST, details=details)))
             chain.append(self._bodies, self._day())
             self._bodies = []
         if sync:
             chain.sync()
         if chain.turned:
-            self._expire(chain)
             chain.turned = False
+            self._expire(chain)
         if last:
             chain.close()
 
@@ -215,7 +222,7 @@ class Audit:
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this record, and is recorded
             logger.opt(exception=error).error("internal error in mcpd while recording a decision")
             because = f"internal error: {type(error).__name__}"
-            self.lost += 1
+            self._faulty += 1
             return _encode(self.made(Decision.LOST, details={"count": 1, "because": because}))
 
     def _began(self) -> AuditRecord:
@@ -230,11 +237,6 @@ class Audit:
             chain.append([_encode(self.made(Decision.EXPIRED, details=details))], self._day())
             chain.sync()
             path.unlink(missing_ok=True)
-
-    def _lose(self, count: int, because: str) -> None:
-        self.lost += count
-        self._unsaid += count
-        self._because = because
 
     def _failed(self, because: str) -> None:
         if not self.problem:

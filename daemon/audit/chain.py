@@ -96,6 +96,7 @@ class Chain:
         for each in (self._file, self._lock):
             if each >= 0:
                 os.close(each)
+        self._file = self._lock = -1
 
     def _turn(self, day: str) -> None:
         """Go on in the file of the day, unless the present one has room and is there."""

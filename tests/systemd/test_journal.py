@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,3 +45,13 @@ def test_a_refused_user_is_found_by_the_kind_of_event(service: Service) -> None:
     assert told["PRIORITY"] == "4"
     assert f"uid {MEMBER}" in told["MESSAGE"]
     assert "MCPD_SERVER" not in told
+
+
+def test_the_head_of_the_audit_is_in_the_journal_and_vouches_for_its_records(service: Service) -> None:
+    service.ready("one")
+    heads = partial(entries, "SYSLOG_IDENTIFIER=mcpd-audit", pid=service.pid)
+    first = eventually(heads, service.said)[0]
+    assert first["MESSAGE"].startswith(f"audit head {first['MCPD_AUDIT_SEQ']} {first['MCPD_AUDIT_HEAD']} of ")
+    told = run("mcpd", "audit", "verify", "--state-dir", "/var/lib/mcpd", check=False)
+    assert told.returncode == 0, told
+    assert re.search(r"the journal: [1-9]", told.stdout), told.stdout

@@ -678,7 +678,7 @@ async def test_the_status_says_that_records_of_the_audit_are_missing(
     problem: str, lost: int, said: str
 ) -> None:
     daemon = Daemon()
-    daemon.context.audit.problem, daemon.context.audit.lost = problem, lost
+    daemon.context.audit.problem, daemon.context.audit.dropped = problem, lost
     assert daemon.status()["daemon"]["audit"] == said
 
 

@@ -108,7 +108,7 @@ async def test_a_malformed_line_is_shown_as_one(tmp_path: Path) -> None:
 
 async def test_an_audit_that_cannot_be_written_or_has_lost_records_is_said(tmp_path: Path) -> None:
     context = context_of(tmp_path)
-    context.audit.problem, context.audit.lost = "No space left on device", 3
+    context.audit.problem, context.audit.dropped = "No space left on device", 3
     page = await drawn(AUDIT_PAGE, viewer_of(context))
     assert "Records are missing: it cannot be written: No space left on device; 3 records lost" in page.text
 
