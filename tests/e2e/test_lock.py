@@ -177,6 +177,24 @@ def test_a_server_that_does_not_start_keeps_its_lines() -> None:
         assert here.lock.read_bytes() == before
 
 
+def test_a_server_without_its_prompts_is_not_locked_and_lines_of_servers_that_are_not_named_stay() -> None:
+    greeting = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}, "prompts": {}},
+        "serverInfo": {"name": "scripted", "version": "1"},
+    }
+    error = {"error": {"code": -32603, "message": "out of prompts"}}
+    half = scripted(tools=["echo"], on={"initialize": {"result": greeting}, "prompts/list": error})
+    with project() as here:
+        a = lists(here, "echo", name="a")
+        configure(here, a=a, b=lists(here, "echo", name="b"))
+        assert here.run()[0] == 0
+        configure(here, a=a, half=half)
+        status, _, notes = here.run("half", "a")
+        assert (status, "half is not locked: " in notes, "out of prompts" in notes) == (69, True, True), notes
+        assert set(here.locked()) == {"a", "b"}
+
+
 @pytest.mark.parametrize("words", [(), ("--check",)])
 def test_faults_of_the_files_are_told_apart(words: tuple[str, ...]) -> None:
     with project(well=scripted(tools=["echo"])) as here:

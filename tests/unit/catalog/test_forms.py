@@ -226,6 +226,46 @@ def test_a_repeated_member_counts_with_all_its_values() -> None:
         assert change(Kind.TOOL, before, before.replace(once, twice))
 
 
+def test_no_member_hides_another_by_its_name() -> None:
+    names = ["argument path", "member argument path"]
+    before = {**PLAIN, **dict.fromkeys(names, "Reads.")}
+    for name in names:
+        assert change(Kind.TOOL, raw(before), raw({**before, name: "Sends."})) == {
+            "members": [f"member {name}"]
+        }
+
+
+def test_a_further_condition_can_describe_what_was_not_there() -> None:
+    more = {"properties": {"name": {"type": "string"}}}
+    conditions = [[{"type": "object"}], [{"type": "object"}, more]]
+    before, after = ({"properties": {"place": {"allOf": each}}} for each in conditions)
+    found = change(Kind.TOOL, raw({**PLAIN, "inputSchema": before}), raw({**PLAIN, "inputSchema": after}))
+    assert found == {"argumentsChanged": ["place"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"const": None}, {}),
+        ({"maxLength": 5, "anyOf": [{"maxLength": 9}]}, {"maxLength": 7, "anyOf": [{"maxLength": 9}]}),
+    ],
+    ids=["null is a value", "limits around options limit them too"],
+)
+def test_an_argument_that_accepts_more_in_few_words_is_a_change(before: Json, after: Json) -> None:
+    both = ({**PLAIN, "inputSchema": {"properties": {"place": each}}} for each in (before, after))
+    assert change(Kind.TOOL, *map(raw, both)) == {"argumentsChanged": ["place"]}
+
+
+@pytest.mark.parametrize("options", ["anyOf", "oneOf"])
+def test_fewer_alternatives_are_no_change_and_more_are_one(options: str) -> None:
+    types: list[Json] = [{"type": "string"}, {"type": "number"}, {"type": "object"}]
+    few, many = (
+        raw({**PLAIN, "inputSchema": {"properties": {"place": {options: each}}}}) for each in (types[:2], types)
+    )
+    assert change(Kind.TOOL, many, few) == {}
+    assert change(Kind.TOOL, few, many) == {"argumentsChanged": ["place"]}
+
+
 def test_other_spellings_are_no_change() -> None:
     before = raw(PLAIN)
     escaped = before.replace(b"Lists", b"List\\u0073").replace(b"{'a', 'b'}", b"{'b', 'a'}")

@@ -209,6 +209,62 @@ async def test_a_form_that_comes_after_another_was_shown_stays_held_and_is_shown
         assert told_of((await here.approve("git/log", approve=True))["approved"]) == [("git", "log", "changed")]
 
 
+async def test_a_form_that_is_named_is_approved_and_no_other_whatever_else_was_shown(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        here.lists(SENDS, ODD)
+        await here.registry.settle()
+        for names in ((), ("git/log",), ("git",)):
+            assert GIT[1] in await here.waits(*names), "and was shown"
+            told = await here.approve(*names, approve=True, forms={"git/log": DELETES.schema_hash})
+            assert GIT[1] in told_of(told["waiting"])
+        told = await here.approve("git/log", approve=True, forms={"git/log": SENDS.schema_hash})
+        assert told_of(told["approved"]) == [GIT[1]]
+
+
+async def test_what_another_operator_was_shown_is_not_what_one_has_seen(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        one = here.context
+        other = attrs.evolve(one, operator=OperatorPeer(None, None, b"1", 7))  # type: ignore[arg-type]
+        assert await here.waits("git/log") == [GIT[1]]
+        here.lists(SENDS, ODD)
+        await here.registry.settle()
+        here.context = other
+        assert await here.waits("git/log") == [GIT[1]]
+        here.context = one
+        assert told_of((await here.approve("git/log", approve=True))["waiting"]) == [GIT[1]]
+        here.context = other
+        assert told_of((await here.approve("git/log", approve=True))["approved"]) == [GIT[1]]
+
+
+async def test_what_was_not_shown_can_stay_held_and_is_shown_by_that(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        await here.waits("git/log")
+        for left in ([GIT[0], GIT[2]], []):
+            told = await here.approve("git", approve=True, shown=True)
+            assert sorted(told_of(told["waiting"])) == sorted(left)
+            assert sorted(told_of(told["approved"])) == sorted([GIT[0], GIT[2]] if not left else [GIT[1]])
+
+
+async def test_so_many_forms_count_as_shown_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust_commands, "MAX_SHOWN", 2)
+    async with trusting(tmp_path) as here:
+        await here.waits()
+        assert len(here.context.approver.shown) == 2
+
+
+async def test_an_approval_that_is_not_stored_says_so_and_one_in_a_lock_is_stored(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        cast("FakeArchive", here.context.archive).degrade("the disk is full")
+        assert (await here.approve("git/log"))["note"] == ""
+        told = await here.approve("git/log", approve=True)
+        assert told["note"] == "it is lost if mcpd ends now: the disk is full"
+        (tmp_path / "mcpd.json").write_text("{}")
+        here.locked(Lock())
+        await here.registry.settle()
+        told = await here.approve("git/prompt:review", approve=True)
+        assert (len(told["approved"]), told["note"]) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [

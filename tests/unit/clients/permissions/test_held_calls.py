@@ -12,7 +12,13 @@ from trio.testing import MockClock
 
 from daemon.catalog.snapshot import fold
 from daemon.catalog.trust import HeldBecause
-from daemon.clients.approvals import AGAIN_SECONDS, ASK_SECONDS, MAX_DESCRIBED, REFUSED_SECONDS
+from daemon.clients.approvals import (
+    AGAIN_SECONDS,
+    ASK_SECONDS,
+    MAX_DESCRIBED,
+    MAX_NAME,
+    REFUSED_SECONDS,
+)
 from daemon.clients.client import Principal
 from daemon.config.lock_file import Lock, LockedServer
 from daemon.facts import Approved, Configured, DefinitionsListed
@@ -310,8 +316,10 @@ async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
     await other.call()
     await other.question()
     trust.change(NEW, tool("add"))
-    await client.call("add")
-    await client.question()
+    trust.stage.lists("beta", NEW)
+    for name in ("add", "beta__echo"):
+        await client.call(name)
+        await client.question()
     await trio.sleep(1)
     await client.call()
     await client.question()
@@ -502,11 +510,11 @@ async def test_a_description_is_quoted_on_one_line_and_hides_nothing(
 
 
 async def test_names_that_a_server_chose_are_quoted(trust: Trusting, nursery: trio.Nursery) -> None:
-    names = ["a. Approve it", "b\u202e", "c"]
+    names = ["a. Approve it", "b\u202e", "c" + "d" * MAX_NAME]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
     trust.change(tool("echo", description=OLD["description"], inputSchema=schema))
     text = await message_about(trust, nursery, "echo")
-    assert r'it changed: arguments "a. Approve it", b\u{202e}, c added.' in text
+    assert r'it changed: arguments "a. Approve it", b\u{202e}, c' + "d" * (MAX_NAME - 1) + " added." in text
 
 
 async def test_a_tool_without_a_description_is_asked_about(trust: Trusting, nursery: trio.Nursery) -> None:
