@@ -121,11 +121,10 @@ class ServerRecord:
         return {kind: each for kind, each in self.lists.items() if kind is not Kind.TOOL}
 
 
-@attrs.frozen(kw_only=True)
-class NamesRecalled:
+class NamesRecalled(msgspec.Struct, frozen=True, kw_only=True):
     """All stored names of tools, prompts and URIs."""
 
-    names: tuple[GivenName, ...] = attrs.field(repr=False)
+    names: tuple[GivenName, ...]
     shared: bool = False
     """Whether other daemons give names, too, and their tools' names are taken."""
 
@@ -155,13 +154,12 @@ class Configured:
     now: float
 
 
-@attrs.frozen(kw_only=True)
-class Summarized:
+class Summarized(msgspec.Struct, frozen=True, kw_only=True):
     """A model's summaries of a server and its present tools."""
 
     server: str
     summary: Summary | None = None
-    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    sentences: Mapping[str, Summary] = {}
 
 
 ServerFact = StatusChanged | DefinitionsListed | ServerRecord | Summarized

@@ -8,7 +8,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-import attrs
 import msgspec
 
 
@@ -86,8 +85,7 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     details: dict[str, Any] = {}
 
 
-@attrs.frozen(kw_only=True)
-class ChainHead:
+class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
     """The last record of a chain."""
 
     chain: str

@@ -87,8 +87,7 @@ class LoadedStatus(StrEnum):
     INVALID_HELD = "invalid_held"
 
 
-@attrs.frozen(kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The validity of a loaded tool, with the reason."""
 
     status: LoadedStatus = LoadedStatus.VALID
@@ -181,8 +180,7 @@ class Loaded(msgspec.Struct, frozen=True):
 _S = LoadedStatus
 
 
-@attrs.frozen(kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The present facts that decide a tool's validity."""
 
     server_configured: bool
@@ -267,7 +265,7 @@ def judge_in(catalog: Catalog, loaded: LoadedTool) -> Verdict:
     now = standing(catalog, loaded.key)
     known = loaded.verdict.renamed_to
     if known is not None and now.renamed_to is None and _has(catalog, loaded.key[0], known):
-        now = attrs.evolve(now, renamed_to=known)
+        now = msgspec.structs.replace(now, renamed_to=known)
     return judge(loaded.schema_hash, *loaded.key, now)
 
 

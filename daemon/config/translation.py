@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
 from daemon.config import client_keys, config_model
 from daemon.config.jsonc import ROOT, below, is_within
@@ -33,8 +34,7 @@ _WORKSPACE = re.compile(r"\$\{workspace\w*\}")
 _COMMENT = ("_", "//", "#")
 
 
-@attrs.frozen(kw_only=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, kw_only=True):
     """One key that was translated or dropped."""
 
     key: str
@@ -46,11 +46,10 @@ class Note:
     """The value's new trail within the entry, or None."""
 
 
-@attrs.frozen(kw_only=True)
-class Translated:
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """A translated entry and the notes on its keys."""
 
-    entry: Mapping[str, Any] = attrs.field(repr=False)
+    entry: Mapping[str, Any]
     notes: tuple[Note, ...] = ()
 
 

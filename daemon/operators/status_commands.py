@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
-import attrs
 import msgspec
 import trio
 
@@ -486,7 +485,7 @@ async def audit_heads(context: OperatorContext, _params: NoParams) -> dict[str, 
     heads = [
         each for each in await context.archive.heads() if where[:1] == "/" or (own and each.chain == own.id)
     ]
-    return {"directory": str(context.audit.root), "heads": [attrs.asdict(each) for each in heads]}
+    return {"directory": str(context.audit.root), "heads": [msgspec.to_builtins(each) for each in heads]}
 
 
 AUDIT_HEADS = Command("audit-heads", NoParams, audit_heads)

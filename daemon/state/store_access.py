@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -34,12 +33,11 @@ if TYPE_CHECKING:
     from daemon.state.sql import Recollection
 
 
-@attrs.frozen(kw_only=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """An opened store and its content."""
 
-    store: Store = attrs.field(repr=False)
-    memory: Recollection = attrs.field(repr=False)
+    store: Store
+    memory: Recollection
     switched: Switches
     """The switches of the store, or those that count instead (`TrustedSwitches`)."""
     replaces: bool = False

@@ -7,7 +7,6 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 from msgspec import Raw
 
@@ -404,8 +403,7 @@ def always_loaded(raw: bytes) -> bytes:
     return msgspec.json.encode({**members, _META: {**said, **_ALWAYS_LOAD}})
 
 
-@attrs.frozen(kw_only=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search."""
 
     tools: Sequence[tuple[Offered, float]]
@@ -420,7 +418,7 @@ class Findings:
 
     def first(self, count: int) -> Findings:
         """The first `count` tools; the others count as left."""
-        return attrs.evolve(
+        return msgspec.structs.replace(
             self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
         )
 
