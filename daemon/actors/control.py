@@ -89,12 +89,13 @@ class Control:
         self._peer.refuse_malformed(fault)
 
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
-        outcome, asked = "ok", None
+        outcome, asked = "abandoned", None
         try:
             asked = msgspec.json.decode(params, type=command.params)
             operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
             answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
+            outcome = "ok"
         except ConfigError as error:
             outcome = "faulty configuration"
             faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
@@ -109,6 +110,7 @@ class Control:
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1
-        if command.name not in READING and asked is not None:
-            note_command(self._context.audit, f"operator uid {self._uid}", command.name, asked, outcome)
+            # One that is cut off midway may have done its work.
+            if command.name not in READING and asked is not None:
+                note_command(self._context.audit, f"operator uid {self._uid}", command.name, asked, outcome)
         self._context.outbox.flush()

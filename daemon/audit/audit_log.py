@@ -101,7 +101,8 @@ class Audit:
         since = self._busy_since
         if since is not None and trio.current_time() - since > STALLED_SECONDS:
             return f"the disk has not answered for {STALLED_SECONDS:g} s"
-        return self.problem
+        # The calls in flight need room, too.
+        return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
     def now(self) -> float:
         """The time of a decision, in seconds since the epoch."""
@@ -151,7 +152,7 @@ class Audit:
             failures = 0 if await self._round() else failures + 1
 
     async def finish(self) -> None:
-        """Write the rest and the end; returns within `STOP_SECONDS`."""
+        """Write the rest and the end; returns within `STOP_SECONDS`. Nothing is taken from then on."""
         self.note(self.made, Decision.ENDED)
         self.on = False
         with trio.move_on_after(STOP_SECONDS):
@@ -207,6 +208,7 @@ class Audit:
         if sync:
             chain.sync()
         if chain.turned:
+            # Once: what cannot be deleted is tried again with the next file, not with each record.
             chain.turned = False
             self._expire(chain)
         if last:

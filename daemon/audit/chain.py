@@ -42,11 +42,16 @@ class Chain:
         os.pwrite(self._lock, self.id.encode(), 0)
         self.head = ChainHead(chain=self.id, seq=0, digest=self.id)
         """The last record; before the first one, the chain's id."""
-        # An empty file, from a disk that was full, does not hide the one before.
-        for path in reversed(files(self.directory)):
-            self._open(path)
-            if self._size:
-                break
+        try:
+            # An empty file, from a disk that was full, does not hide the one before.
+            for path in reversed(files(self.directory)):
+                self._open(path)
+                if self._size:
+                    break
+        except OSError:
+            # The next try must find the chain free, or each would begin another.
+            self.close()
+            raise
 
     def append(self, bodies: Sequence[bytes], day: str) -> None:
         """Add records, given as JSON, to the file of a day (`2026-11-29`).

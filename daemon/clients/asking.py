@@ -28,6 +28,7 @@ from daemon.clients import input_required
 from daemon.clients.calls import ClientCall
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.clients.waits import keep_reporting, reporting
+from daemon.counting.tally import CANCELLED
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, LIST_ROOTS, UNREADABLE, decode_members, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer, RemoteError
 from daemon.wire.requests import PeerRequest
@@ -325,7 +326,9 @@ class ParkedCall:
 
     def _give_up(self, reason: str) -> None:
         self._end(reason)
-        self._call.withdraw(reason)
+        call, calls = self._call, self._call.calls
+        calls.ended(call, CANCELLED, trio.current_time() - call.started, calls.context.wall(), 0)
+        call.withdraw(reason)
 
     def _park(self) -> None:
         if not answer_with(self._call, self.waiting, self._asked):

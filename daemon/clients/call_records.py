@@ -113,7 +113,9 @@ def _shared(audit: Audit, call: ClientCall) -> bytes:
         return found[3]
     record = _record(audit, call)
     made = _encode(record).partition(b",")[2][:-1]
-    if forward is not None and forward.ask is None and forward.repair is None and call.refusal is None:
+    # Only a remembered decision comes again, and it keeps no arguments, which may be megabytes.
+    kept = forward is not None and forward.arguments == b"{}" and forward.ask is None
+    if forward is not None and kept and forward.repair is None and call.refusal is None:
         keep_latest(known, id(forward), (forward, request.session, request.client, made), KEPT)
     return made
 

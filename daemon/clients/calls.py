@@ -421,8 +421,9 @@ class CallsInFlight:
     def interrupt(self, call: ClientCall, result: bytes) -> None:
         """Answer the client's request but not its call: another request takes its place."""
         self.forget(call)
-        if call.trace is not None and call.parked is None:
-            self.ended(call, OK, 0.0, self.context.wall(), len(result))
+        if call.parked is None:
+            # Another call ends: this one has, if it was sent.
+            self.ended(call, OK, trio.current_time() - call.started, self.context.wall(), len(result))
         # Progress belongs to the request that has ended.
         call.token = None
         self._peer.answer(call.request.id, result)

@@ -30,6 +30,7 @@ from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     AuditUnavailable,
     CallError,
+    InternalError,
     InvalidArguments,
     Overloaded,
     ToolChanged,
@@ -427,6 +428,5 @@ class Dispatch:
             return
         bound = logger.bind(session=self._client.number).opt(exception=error)
         bound.error("internal error in mcpd while serving {}", call.label)
-        self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"
-        self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)
+        self.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, InternalError.code)

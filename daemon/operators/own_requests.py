@@ -14,7 +14,7 @@ from daemon.catalog.kinds import switch_of
 from daemon.clients.calls import IS_ERROR, is_error, text_in
 from daemon.clients.server_requests import read_refusal
 from daemon.counting.recent_calls import NAME, RecentCall
-from daemon.counting.tally import OK, OPERATOR
+from daemon.counting.tally import CANCELLED, OK, OPERATOR
 from daemon.errors import (
     AuditUnavailable,
     CallError,
@@ -117,6 +117,9 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             call.key = await _send(upstream, own, outcome)
         context.outbox.flush()
         return await outcome.wait()
+    except CallError as error:
+        outcome.error = error
+        raise
     finally:
         del context.own_calls[call]
         seconds = trio.current_time() - call.started
@@ -129,18 +132,19 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
 
 
 def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
-    """Keep an operator's call among the recent ones, unless the operator gave it up: then it has no outcome."""
-    if not outcome.is_settled:
-        return
+    """Record an operator's call, and keep it among the recent ones unless the operator gave it up."""
     server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
-    code, text = OK, ""
+    code, text = OK if outcome.is_settled else CANCELLED, ""
     if outcome.error is not None:
         code, text = outcome.error.code, outcome.error.message
     elif is_error(outcome.result):
         code, text = IS_ERROR, text_in(outcome.result)
     ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
+    if call.key is not None or outcome.error is not None:
+        _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
+    if not outcome.is_settled:
+        return
     recent.publish((1, [ended]))
-    _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
     if code != OK:
         recent.failed(server, tool, code, text)
 
@@ -240,6 +244,12 @@ async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
     """Call a tool and wait for its result; the call is cancelled if the operator disconnects."""
     try:
         upstream = _callable(context, params)
+    except CallError as error:
+        place = params.server, params.tool[:NAME]
+        ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place, 0.0, error.code)
+        _record(context, Decision.REFUSED, ended, OwnCall(method=CALL_TOOL, params=(params.arguments,)))
+        return Raw(error_result(error))
+    try:
         members = tool_params(params.tool, params.arguments)
         return await forward(context, upstream, CALL_TOOL, members, params, what=params.tool)
     except CallError as error:

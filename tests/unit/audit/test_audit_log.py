@@ -70,6 +70,8 @@ async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path
     await found.audit.open()
     found.note(300)
     await found.audit.finish()
+    found.note()  # the files are closed
+    assert await round_of(found)
     assert found.decisions() == ["began", *["sent"] * 300, "ended"]
     assert found.records()[0]["details"] == {"chain": found.heads[0].chain, "version": "1.0"}
     assert found.heads[-1].seq == 302
@@ -183,15 +185,41 @@ async def test_a_reload_switches_it_off_and_on(tmp_path: Path, enabled: bool) ->
     assert found.decisions() == expected
 
 
-async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
-    (tmp_path / "audit").mkdir(mode=0o700)
-    before = Chain(tmp_path / "audit")
-    body = b'{"at":"2026-01-01T00:00:00Z","daemon":"d","decision":"sent"}'
-    before.append([body] * 2, "2026-01-01")
+def old_chain(root: Path) -> Chain:
+    (root / "audit").mkdir(mode=0o700)
+    before = Chain(root / "audit")
+    before.append([b'{"at":"2026-01-01T00:00:00Z","daemon":"d","decision":"sent"}'] * 2, "2026-01-01")
     before.close()
+    return before
+
+
+async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
+    before = old_chain(tmp_path)
     found = audited(tmp_path)
     await found.audit.open()
     expired = found.records()[-1]
     head = {"file": "2026-01-01.jsonl", "through": 2, "head": before.head.digest}
     assert (expired["decision"], expired["details"]) == ("expired", head)
     assert found.records()[0]["prev"] == before.head.digest
+
+
+async def test_what_cannot_be_deleted_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old_chain(tmp_path)
+    monkeypatch.setattr(Path, "unlink", lambda _path, *, missing_ok: refuse(missing_ok))
+    found = audited(tmp_path)
+    await found.audit.open()
+    assert found.audit.problem == "No space left on device"
+    assert await round_of(found)
+    assert found.decisions() == ["sent", "sent", "began", "expired"]
+
+
+async def test_fail_closed_refuses_before_a_record_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "WAITING", 10)
+    found = audited(tmp_path, fail=AuditFailure.CLOSED)
+    await found.audit.open()
+    found.note(6)
+    assert found.audit.refuses == "the disk is too slow"
+    assert await round_of(found)
+    assert (found.audit.refuses, found.audit.lost) == ("", 0)

@@ -120,3 +120,12 @@ def test_files_expire_by_day_and_by_size_and_never_the_present_one(
         found.append([BODY] * 3, day)
         heads.append(found.head)
     assert [head for _path, head in found.expired(before, most)] == heads[:expected]
+
+
+def test_a_chain_that_cannot_be_opened_is_free_for_the_next_try(tmp_path: Path) -> None:
+    (tmp_path / f"{DAY}.jsonl").mkdir()
+    for _try in range(2):
+        with pytest.raises(OSError, match="no regular file"):
+            Chain(tmp_path)
+    (tmp_path / f"{DAY}.jsonl").rmdir()
+    assert Chain(tmp_path).directory == tmp_path

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
 from daemon.clients.client import Principal
+from daemon.clients.dispatch import Dispatch
 from daemon.config.tuning import AuditKeys
 from daemon.errors import UpstreamLost
 from tests.fakes_upstream import Stage, error_of
+from tests.unit.clients.inputs import META, asks
 from tests.unit.clients.permissions.agreeing import accept, asked, greeted, reply, stage_of
 
 
@@ -120,3 +123,38 @@ async def test_what_mcpd_answers_itself_is_no_decision(tmp_path: Path, nursery: 
     await client.describe("alpha")
     await client.get()
     assert await records(stage) == []
+
+
+async def test_a_call_that_mcpd_fails_on_after_it_was_sent(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = audited(tmp_path)
+    client = await stage.client(nursery)
+    monkeypatch.setattr(Dispatch, "_note", lambda *_args: 1 / 0)
+    await client.call("alpha", "echo", {})
+    await stage.alpha.wait_sent()
+    assert (await client.get())["error"]["message"] == "Internal error: ZeroDivisionError"
+    (found,) = await records(stage)
+    assert (found["decision"], found["outcome"]) == ("sent", "InternalError")
+
+
+async def test_records_keep_no_arguments_of_calls(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path)
+    guest = await stage.connect(nursery)
+    await guest.client.call("alpha", "echo", {"text": "x" * 5000})
+    stage.answer(await stage.alpha.wait_sent())
+    await guest.client.get()
+    await records(stage)
+    # It is written in an unusual form, so that each such call is decided anew.
+    assert guest.session._connection.dispatch.calls.recorded == {}
+
+
+async def test_a_parked_call_whose_client_never_comes_back(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path)
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {}, _meta=META)
+    asks(stage, await stage.alpha.wait_sent())
+    assert (await client.get())["result"]["resultType"] == "input_required"
+    client.close()
+    await stage.alpha.wait_cancelled()
+    assert [(each["decision"], each["outcome"]) for each in await records(stage)] == [("sent", "cancelled")]

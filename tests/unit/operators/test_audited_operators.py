@@ -1,0 +1,58 @@
+"""Operators in the audit: what they send, what is refused, and what they leave before its end."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from daemon.audit.audit_files import AuditQuery, read
+from daemon.audit.audit_log import Audit, _nowhere
+from daemon.config.parse import Plan
+from daemon.config.tuning import AuditKeys
+from tests.unit.operators.stage import OperatorStage
+
+
+def audit_below(root: Path) -> Audit:
+    return Audit(root / "audit", AuditKeys(), "life", _nowhere)
+
+
+async def records(audit: Audit) -> list[tuple[Any, ...]]:
+    await audit._round()
+    found = [msgspec.json.decode(entry.line) for entry in read(audit.root, AuditQuery())]
+    return [(each["decision"], each.get("server"), each["tool"], each["outcome"]) for each in found]
+
+
+async def test_calls_that_are_left_or_not_sent(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage, audit = OperatorStage(), audit_below(tmp_path)
+    client = await stage.connect(nursery, audit=audit)
+    await client.request("call", {"server": "alpha", "tool": "missing"})
+    await client.ask("call", {"server": "alpha", "tool": "echo"}, request_id=2)
+    await stage.alpha.wait_sent()
+    stage.alpha.up = stage.alpha.can_wake = False
+    await client.request("call", {"server": "alpha", "tool": "add"}, request_id=3)
+    client.close()
+    await stage.alpha.wait_cancelled()
+    assert await records(audit) == [
+        ("refused", "alpha", "missing", "UnknownTool"),
+        ("refused", "alpha", "add", "UpstreamUnavailable"),
+        ("sent", "alpha", "echo", "cancelled"),
+    ]
+
+
+async def test_a_command_that_its_operator_leaves_may_have_done_its_work(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    audit, begun = audit_below(tmp_path), trio.Event()
+
+    async def reload() -> Plan:
+        begun.set()
+        return await trio.sleep_forever()
+
+    client = await OperatorStage().connect(nursery, reload=reload, audit=audit)
+    await client.ask("reload", {}, request_id=1)
+    await begun.wait()
+    client.close()
+    await wait_all_tasks_blocked()
+    assert await records(audit) == [("command", None, "reload", "abandoned")]
