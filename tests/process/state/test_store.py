@@ -332,7 +332,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(store: Store) -> None:
 
 def test_text_that_a_database_cannot_keep_costs_a_letter_and_not_the_batch(store: Store) -> None:
     record = session(
-        "key\0", "git/a", client="nul \0, half a pair \ud800", verdict=attrs.evolve(CHANGED, reason="\0")
+        "key\0", "git/a", client="nul \0, half a pair \ud800", verdict=structs.replace(CHANGED, reason="\0")
     )
     store.keep(Batch(at=1.0, sessions=(record,), touched={"key\0": 99.0}))
     found = store.session("key\0")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import asdict, astuple
 
 from daemon.audit.record import ChainHead, Decision
 from daemon.cli import audit, implementation
@@ -136,7 +136,7 @@ def test_an_intact_audit_is_verified_with_the_heads_that_are_known(
 ) -> None:
     lines = some(1200)
     directory = written(tmp_path / "audit", {FILE: lines})
-    control({"audit-heads": {"directory": str(directory), "heads": [attrs.asdict(head_of(lines, 1100))]}})
+    control({"audit-heads": {"directory": str(directory), "heads": [asdict(head_of(lines, 1100))]}})
     monkeypatch.setattr(audit, "journal", lambda _uid: ([head_of(lines, 7)], ""))
     newest = f"{1200}:{head_of(lines).digest}"
     status, told = run("verify")
@@ -173,7 +173,7 @@ def test_an_edit_is_told_with_its_place_and_fails(tmp_path: Path, run: Run) -> N
 def test_a_given_head_finds_a_cut_end(tmp_path: Path, run: Run, name: str) -> None:
     lines = some(5)
     written(tmp_path / "audit", {FILE: lines[:3]})
-    chain, seq, digest = attrs.astuple(head_of(lines))
+    chain, seq, digest = astuple(head_of(lines))
     kept = tmp_path / "heads.txt"
     kept.write_text(f"audit head {seq} {digest} of {chain}\n")
     status, told = run(f"verify --head {kept if name == 'file' else f'{seq}:{digest}'}")
@@ -198,7 +198,7 @@ def test_a_chain_that_the_store_knows_and_that_is_not_here_fails(
     tmp_path: Path, run: Run, control: Controls
 ) -> None:
     directory = written(tmp_path / "audit", {FILE: some(5, "ee" * 32)})
-    control({"audit-heads": {"directory": str(directory), "heads": [attrs.asdict(head_of(some(9)))]}})
+    control({"audit-heads": {"directory": str(directory), "heads": [asdict(head_of(some(9)))]}})
     status, told = run("verify")
     assert (status, f"Not here: chain {CHAIN} with record 9" in told) == (1, True)
 
