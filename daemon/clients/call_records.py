@@ -98,7 +98,7 @@ def _body(
     )
     if audit.keys.arguments:
         redact = call.calls.context.redact.of("" if call.upstream is None else call.upstream.of)
-        shown = redact(arguments[: 2 * MAX_ARGUMENTS].decode(errors="replace"), MAX_ARGUMENTS)
+        shown = redact(arguments[: 5 * MAX_ARGUMENTS].decode(errors="replace"), MAX_ARGUMENTS)
         own += b',"arguments":%b' % msgspec.json.encode(shown)
     if trace is not None:
         own += b',"traceId":"%b"' % trace_id(trace).encode()

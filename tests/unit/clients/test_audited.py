@@ -10,6 +10,7 @@ import trio
 
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
+from daemon.clients.call_records import MAX_ARGUMENTS
 from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch
 from daemon.config.tuning import AuditKeys
@@ -158,3 +159,19 @@ async def test_a_parked_call_whose_client_never_comes_back(tmp_path: Path, nurse
     client.close()
     await stage.alpha.wait_cancelled()
     assert [(each["decision"], each["outcome"]) for each in await records(stage)] == [("sent", "cancelled")]
+
+
+async def test_a_cut_shows_no_half_of_a_secret(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, arguments=True)
+    stage.context.redact.hide(["correct-horse-battery-staple"])
+    client = await stage.client(nursery)
+    # Of four bytes each, so that a cut by bytes comes before the one by characters.
+    args = {"text": "\U0001f600" * (MAX_ARGUMENTS // 2 - 6) + "correct-horse-battery-staple"}
+    called = {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": args}}
+    await client.send(
+        msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
+    )
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    (found,) = await records(stage)
+    assert "correct" not in found["arguments"]
