@@ -175,3 +175,14 @@ async def test_a_cut_shows_no_half_of_a_secret(tmp_path: Path, nursery: trio.Nur
     await client.get()
     (found,) = await records(stage)
     assert "correct" not in found["arguments"]
+
+
+async def test_a_sent_call_whose_place_another_request_takes(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """As when the task of a call asks for input: its client may never come back."""
+    stage = audited(tmp_path)
+    guest = await stage.connect(nursery)
+    await guest.client.call("alpha", "echo", {})
+    await stage.alpha.wait_sent()
+    calls = guest.session._connection.dispatch.calls
+    calls.interrupt(calls.open[b"1"], b"{}")
+    assert [(each["decision"], each["outcome"]) for each in await records(stage)] == [("sent", "ok")]
