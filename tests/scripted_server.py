@@ -469,5 +469,9 @@ if __name__ == "__main__":
 else:
     import py_compile
 
-    # What the import has compiled may be of an earlier text: not everybody lets Python write such files.
-    PROGRAM = str(py_compile.compile(__file__, doraise=True))
+    try:
+        # What the import has compiled may be of an earlier text: not everybody lets Python write such files.
+        PROGRAM = str(py_compile.compile(__file__, doraise=True))
+    except OSError:
+        # A checkout that only may be read, as in a container.
+        PROGRAM = __file__
