@@ -161,6 +161,10 @@ class Summarized(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = {}
 
+    def __repr__(self) -> str:
+        """Without texts, which a model has made of a server's."""
+        return f"<Summarized {self.server}>"
+
 
 ServerFact = StatusChanged | DefinitionsListed | ServerRecord | Summarized
 Fact = ServerFact | NamesRecalled | Switched | Approved | Configured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -132,9 +132,12 @@ class Audit:
         if self.on and not was:
             self.note(self._began)
 
-    async def open(self) -> None:
-        """Find the end of the chain, and record the beginning; a disk that hangs is waited for later."""
-        self.note(self._began)
+    async def open(self, heads: Sequence[ChainHead] = ()) -> None:
+        """Find the end of the chain, compare it with heads, and record the beginning.
+
+        A disk that hangs is waited for later.
+        """
+        self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):
                 await self._round()
@@ -227,10 +230,16 @@ class Audit:
             self._faulty += 1
             return _encode(self.made(Decision.LOST, details={"count": 1, "because": because}))
 
-    def _began(self) -> AuditRecord:
-        assert self.chain is not None, "records are made once the chain is there"
-        torn = {"torn": self.chain.torn} if self.chain.torn else {}
-        return self.made(Decision.BEGAN, details={"chain": self.chain.id, "version": self._version, **torn})
+    def _began(self, heads: Sequence[ChainHead] = ()) -> AuditRecord:
+        chain = self.chain
+        assert chain is not None, "records are made once the chain is there"
+        details: dict[str, object] = {"chain": chain.id, "version": self._version}
+        if chain.torn:
+            details["torn"] = chain.torn
+        if (head := chain.lacks(heads)) is not None:
+            logger.error("records of the audit were changed or removed: `mcpd audit verify` says more")
+            details |= {"lacks": head.seq, "digest": head.digest}
+        return self.made(Decision.BEGAN, details=details)
 
     def _expire(self, chain: Chain) -> None:
         for path, head in chain.expired(self._day(self.keys.days), self.keys.max_bytes):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from daemon.audit.audit_files import FILE_NAME, backward, decoded, files
+from daemon.audit.audit_files import FILE_NAME, backward, decoded, entries, files
 from daemon.audit.record import ChainHead, chained, digest
 from daemon.host.private_files import own_file, try_to_take
 from daemon.host.sockets import private_directory
@@ -82,6 +82,16 @@ class Chain:
         if not self.is_synced:
             os.fsync(self._file)
             self.is_synced = True
+
+    def lacks(self, heads: Iterable[ChainHead]) -> ChainHead | None:
+        """A head of this chain, copied elsewhere before, that the files do not have."""
+        return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
+
+    def _has(self, head: ChainHead) -> bool:
+        for entry in entries(self.directory, newest_first=True):
+            if entry.record is not None and entry.record.seq <= head.seq:
+                return entry.record.seq == head.seq and digest(entry.line[:-1]) == head.digest
+        return False
 
     def expired(self, before: str, most: int) -> Iterator[tuple[Path, ChainHead]]:
         """The files of days before one, or in excess of a number of bytes, each with its last record."""

@@ -25,7 +25,10 @@ DECISIONS: Mapping[EventKind, Decision] = {
 }
 """The decision that each kind of event is; a call that is refused has a record of its own."""
 
-SHOWN = frozenset({"action", "name", "names", "off", "on", "pattern", "profile", "switched_off", "tools"})
+SHOWN = frozenset({
+    *("action", "approve", "name", "names", "off", "on", "pattern", "profile", "profiles", "readOnly"),
+    *("revoke", "seconds", "session", "shown", "tool", "tools", "workspaces"),
+})  # fmt: skip
 """Parameters of operators' commands that records show; others may be secrets, or as long as a file."""
 
 LONGEST = 4096
@@ -45,12 +48,16 @@ def note_command(audit: Audit, principal: str, name: str, params: object, outcom
 
 def _of_event(audit: Audit, event: Event) -> AuditRecord:
     details, decision = dict(event.details), DECISIONS[event.kind]
+    # Of a switch, `tool git_log`.
+    what = str(details.get("what", "")).partition(" ")[2]
     return audit.made(
         decision,
         at=moment(event.at),
         server=event.server,
         session=event.session,
-        tool=str(details.pop("tool", "")),
+        tool=str(details.pop("tool", what)),
+        client=str(details.pop("client", "")),
+        principal=str(details.pop("principal", "")),
         by=str(details.pop("by", "")),
         trace_id=str(details.pop("traceId", "")),
         rule=str(details.pop("reason", "")),

@@ -119,6 +119,9 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
         if chain.last in digests:
             digests[chain.last] = chain.digest
         details = record.details
+        if record.decision == Decision.BEGAN and "lacks" in details:
+            fault = f"this daemon found that record {details['lacks']} before it was changed or removed"
+            chain.faults = [*chain.faults, f"{entry.place}: {fault}"][:NAMED]
         chain.id = str(details.get("chain")) if record.decision == Decision.BEGAN else chain.id
         has_expired |= (details.get("through"), details.get("head")) == (chain.first - 1, before)
     if chain.first != 1 and not has_expired:

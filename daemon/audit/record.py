@@ -39,7 +39,8 @@ class Decision(StrEnum):
     CONFIGURED = "configured"
     """The configuration was read again."""
     BEGAN = "began"
-    """A daemon writes from here on. `chain`: the chain's id; `torn`: bytes of half a line that were cut off."""
+    """A daemon writes from here on. `chain`: the chain's id; `torn`: bytes of half a line that were cut off.
+    `lacks`, `digest`: a record that the store knew and the files no longer had."""
     ENDED = "ended"
     """The daemon stops, or the audit was switched off."""
     LOST = "lost"

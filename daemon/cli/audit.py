@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sqlite3
+import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -37,6 +40,14 @@ class AuditLines(EventLines):
 
     is_ocsf = False
 
+    def put(self, entry: Any) -> None:
+        """Print a record; a program gets its bytes, whose digest the next one has."""
+        is_whole = self._as_json and not self.is_ocsf and entry["record"] is not None
+        if is_whole and not sys.stdout.isatty():
+            sys.stdout.write(entry["line"].decode())
+        else:
+            super().put(entry)
+
     def as_object(self, entry: Any) -> Any:
         """The record as it stands in the file, or as an event of OCSF."""
         if entry["record"] is None:
@@ -53,14 +64,30 @@ class AuditLines(EventLines):
 
 def _audit(options: argparse.Namespace) -> int:
     told: Message = {"directory": (options.state_dir or state_dir(os.environ)) / "audit", "heads": []}
-    problem = "--state-dir names a directory"
+    problem = "not asked"
     if not options.state_dir:
-        try:
+        with suppress(DaemonUnreachable, RemoteFault):
             told, problem = ask_with(options, "audit-heads", {}), ""
-        except (DaemonUnreachable, RemoteFault):
-            problem = "no daemon answers"
     directory, stored = Path(told["directory"]), [ChainHead(**each) for each in told["heads"]]
-    return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
+    if problem:
+        stored, problem = _stored(directory.parent / "state.db")
+    try:
+        return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
+    except OSError as error:
+        note(f"the audit below {directory} cannot be read: {error.strerror}. Ask as its owner, or as root.")
+        return EX_FAULT
+
+
+def _stored(store: Path) -> tuple[list[ChainHead], str]:
+    """The heads in a store that is a file, without its daemon; else why there are none."""
+    if not store.is_file():
+        return [], f"no daemon answers, and there is no {store}"
+    try:
+        with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            rows = opened.execute("SELECT chain, seq, digest FROM audit_heads").fetchall()
+    except sqlite3.Error as error:
+        return [], f"{store}: {error}"
+    return [ChainHead(chain=chain, seq=seq, digest=found) for chain, seq, found in rows], ""
 
 
 def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
@@ -76,7 +103,8 @@ def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
     for entry in found:
         printed.put(entry._asdict())
     if entry is None and not options.json:
-        note(f"no record in {directory} fits.")
+        what = "no record in" if any(directory.glob("*.jsonl")) else "there is no audit in"
+        note(f"{what} {directory}{' fits' if what.startswith('no') else ''}.")
     return 0
 
 
@@ -87,6 +115,7 @@ def _verify(options: argparse.Namespace, directory: Path, stored: list[ChainHead
     intact = bool(checked) and not any(each.faults for each in checked) and not {*stored, *given} & {*others}
     compared = {**elsewhere, "--head": len(given)}
     report = {"intact": intact, "chains": checked, "notHere": others, "compared": compared}
+    report |= {"directory": str(directory)}
     print(document(msgspec.to_builtins(report, enc_hook=str)) if options.json else lines(*_words(report)))
     return 0 if intact else EX_FAULT
 
@@ -101,7 +130,11 @@ def _words(report: Message) -> Iterator[str]:
     for each in {each.chain: each for each in report["notHere"]}.values():
         yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
     told = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
-    yield f"Compared with heads of {told}." if report["chains"] else "There is no audit."
+    yield (
+        f"Compared with heads of {told}."
+        if report["chains"]
+        else f"There is no audit in {report['directory']}."
+    )
 
 
 def head(word: str) -> list[ChainHead]:
@@ -119,7 +152,7 @@ AUDIT = CommandLine(
         argument("--since", metavar="WHEN", type=moment, default=0.0),
         argument("--until", metavar="WHEN", type=moment, default=inf),
         argument("--session", metavar="KEY", default=""),
-        argument("--decision", choices=[*Decision], action="append", default=[]),
+        argument("--decision", choices=[*map(str, Decision)], action="append", default=[]),
         argument("--limit", metavar="N", type=count),
         argument("--format", choices=("jsonl", "ocsf")),
         argument("--head", metavar="SEQ:DIGEST|FILE", type=head, action="extend", default=[]),

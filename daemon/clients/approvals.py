@@ -325,8 +325,10 @@ def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
 def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: str) -> None:
     """Record the choice of a call's user."""
     traced = {"traceId": found} if (found := trace_id(call.trace)) else {}
+    client = call.calls.client
     told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}
-    session = named(call) if call.request.session.state.named else f"#{call.calls.client.number}"
+    told |= {"client": client.name, "principal": client.principal.words}
+    session = named(call) if call.request.session.state.named else f"#{client.number}"
     call.calls.context.note(Event(kind=kind, server=server, session=session, details=told))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,14 @@ from loguru import logger
 
 from daemon.actors.warden import Warden
 from daemon.counting.tally import most_called
-from daemon.errors import UpstreamLost
+from daemon.errors import McpdError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.tree.wiring import Wiring
 
 if TYPE_CHECKING:
     from daemon.actors.session import Session
+    from daemon.audit.record import ChainHead
     from daemon.config.config_model import Config
     from daemon.history.event import Detail
     from daemon.tree.core import Surroundings
@@ -128,7 +130,10 @@ class Tree(Wiring):
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
-        await self.audit.open()
+        heads: Sequence[ChainHead] = ()
+        with suppress(McpdError):
+            heads = await self.recorder.heads()
+        await self.audit.open(heads)
 
     async def _tell_start(self) -> None:
         """Record the start, the end of the former daemon, and the servers that were down then."""

@@ -129,3 +129,26 @@ def test_a_chain_that_cannot_be_opened_is_free_for_the_next_try(tmp_path: Path) 
             Chain(tmp_path)
     (tmp_path / f"{DAY}.jsonl").rmdir()
     assert Chain(tmp_path).directory == tmp_path
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_start_finds_that_records_were_changed_or_cut_off(tmp_path: Path, forged: bool) -> None:
+    first = Chain(tmp_path)
+    first.append([BODY] * 3, DAY)
+    known = first.head
+    first.append([BODY], DAY)
+    first.close()
+    second = Chain(tmp_path)
+    assert second.lacks([known, ChainHead(chain="0" * 64, seq=9, digest="")]) is None
+    second.close()
+    path = tmp_path / f"{DAY}.jsonl"
+    kept = path.read_bytes().splitlines(keepends=True)
+    if forged:
+        path.unlink()
+        (tmp_path / "lock").write_text(first.id)
+        again = Chain(tmp_path)
+        again.append([BODY.replace(b"sent", b"held")] * 4, DAY)
+        again.close()
+    else:
+        path.write_bytes(b"".join(kept[:2]))
+    assert Chain(tmp_path).lacks([known]) == known
