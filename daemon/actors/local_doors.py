@@ -41,7 +41,7 @@ ADDRESS = "127.0.0.1:0"
 """Loopback, with any port that is free."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ConsoleOpening:
     """Serves the console on a port of its own from its first use."""
 
@@ -82,7 +82,7 @@ RETRY_SECONDS = 30.0
 """Seconds between attempts to bind an address that is taken."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Exposition:
     """Opens the door of metrics while the configuration asks for it."""
 

@@ -31,7 +31,7 @@ class _Request:
         self.error: Exception | None = None
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, kw_only=True, repr=False)
 class Reloader:
     """Reloads the configuration when asked to."""
 

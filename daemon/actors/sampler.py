@@ -24,7 +24,7 @@ LEAST = 1.0
 """Fewest seconds until the next sample: clocks differ, and a minute must not be closed twice."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Sampler:
     """The actor that measures; `run` never returns."""
 

@@ -30,7 +30,7 @@ LOOKS = 2
 """Measurements in a row above the ceiling before a server is ended."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Warden:
     """The actor that holds servers to their memory ceilings; `run` never returns."""
 

@@ -118,6 +118,7 @@ EXTRAS = {
     "summaries": "openai",
     "postgres": "psycopg",
     "secret-service": "secretstorage",
+    "otel": "opentelemetry-sdk",
 }
 """The optional parts, each with its package."""
 

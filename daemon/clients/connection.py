@@ -40,7 +40,7 @@ MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as may be in flight."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Attachments:
     """The sessions of one connection."""
 

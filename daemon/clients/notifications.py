@@ -189,7 +189,7 @@ TOLD_TWICE = 2
 """A meta-tool's answer holds the same in `content` and `structuredContent`; a model gets one of the two."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Savings:
     """The tokens that one client was spared."""
 
@@ -296,7 +296,7 @@ MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client: each gets its own notifications, and one is enough."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ListChanges:
     """The lists and announcements of one client."""
 

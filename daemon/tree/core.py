@@ -117,12 +117,17 @@ class Core:
         self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
         if self.tracer is not None:
             self.history.listeners.append(partial(self.tracer.take, "logs"))
-        self.audit = Audit(
-            Path(around.facts.state, "audit"),
-            config.audit,
-            self.history.life,
-            partial(_keep_head, self),
-            around.facts.version,
+        # Without a state directory, which only tests lack, there is no place for one.
+        self.audit = (
+            Audit.none()
+            if not around.facts.state
+            else Audit(
+                Path(around.facts.state, "audit"),
+                config.audit,
+                self.history.life,
+                partial(_keep_head, self),
+                around.facts.version,
+            )
         )
         self.history.listeners.append(partial(note_event, self.audit))
         self.gathering = Gathering(self.history.note)

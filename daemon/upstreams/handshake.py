@@ -33,7 +33,7 @@ from daemon.upstreams.call_admission import Admission
 from daemon.wire.envelope import HttpRefusal, RemoteError
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Keepalive:
     """Pings one connection after each silence, and reports when no answer comes."""
 

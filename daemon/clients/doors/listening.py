@@ -42,7 +42,7 @@ REFUSALS_PAUSE = 0.02
 V = TypeVar("V")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Listener(Generic[V]):
     """Accepts connections on one socket and serves each in a task of its own."""
 

@@ -63,7 +63,7 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 DEPTH = 3  # parts of the longest path: `/mcp/PROFILE/SURFACE`
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, kw_only=True, repr=False)
 class HttpDoor:
     """Serves HTTP while the daemon runs."""
 

@@ -49,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = math.inf  # for a whole connection, which then has one request
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Visit:
     """One connection, and those whom its requests come from."""
 
@@ -64,7 +64,7 @@ class Visit:
     """Serves the connection in another protocol, and closes it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class HttpListener:
     """Accepts connections, and has their requests judged."""
 

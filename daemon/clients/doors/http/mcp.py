@@ -123,7 +123,7 @@ MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
 POSTING = ("application/json", "text/event-stream")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class McpEndpoint:
     """Answers the requests under `/mcp`."""
 

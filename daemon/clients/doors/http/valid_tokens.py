@@ -36,7 +36,7 @@ class KnownToken:
     visitor: Principal
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tokens:
     """Identifies principals by token; makes, confirms and revokes mcpd's own tokens."""
 
