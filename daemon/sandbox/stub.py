@@ -57,8 +57,12 @@ _COPY = 0x80001 | _RECURSIVELY | _OF_DESCRIPTOR | 0x100
 _WITHOUT_LINKS = b"".join(each.to_bytes(8, sys.byteorder) for each in (0o12000000, 0, 4))
 """`struct open_how` with O_PATH and O_CLOEXEC, and RESOLVE_NO_SYMLINKS."""
 
-_TYPE, _DIRECTORY = 0o170000, 0o040000
-"""S_IFMT and S_IFDIR."""
+_TYPE, _DIRECTORY, _LINK = 0o170000, 0o040000, 0o120000
+"""S_IFMT, S_IFDIR and S_IFLNK."""
+
+_ENOSYS, _ELOOP = 38, 40
+
+_PATH = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
 _SECCOMP, _NO_NEW_PRIVILEGES = {"x86_64": 317, "aarch64": 277}, 38
 """seccomp(2) by machine, and PR_SET_NO_NEW_PRIVS."""
@@ -201,7 +205,18 @@ def _make(directory: int, name: bytes, type_: int) -> None:
 
 def _open(path: bytes) -> _Descriptor:
     """Open a file or directory that is no link, nor behind one."""
-    return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
+    try:
+        return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
+    except OSError as error:
+        if error.errno != _ENOSYS:
+            raise
+    # RestrictSUIDSGID= of systemd refuses openat2(2), whose flags a filter cannot see.
+    found = _Descriptor(posix.open("/", _PATH))
+    for name in filter(None, path.split(b"/")):
+        found = _Descriptor(posix.open(name, _PATH, dir_fd=found))
+        if posix.fstat(found).st_mode & _TYPE == _LINK:
+            raise OSError(_ELOOP, posix.strerror(_ELOOP))
+    return found
 
 
 def _restrict(mount: int, flags: int, how: int) -> None:

@@ -1,7 +1,9 @@
 """The stub in real namespaces: it hands its socket out, and its program has the proxy as its only network."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import trio
 
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
+from daemon.sandbox import stub
 from daemon.sandbox.bubblewrap import compiled_stub
 from daemon.sandbox.egress import Egress, listener_from, proxy_environment, stub_command
 from daemon.sandbox.launch import in_memory
@@ -200,3 +203,26 @@ def test_a_failed_step_is_told_and_the_program_never_starts(step: str) -> None:
         done = subprocess.run(words, pass_fds=passed, capture_output=True, timeout=WAIT, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
         assert daemons.recv(4096) == b"[Errno 1] Operation not permitted"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_no_link_is_followed_where_a_unit_refuses_openat2_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "file").touch()
+    (tmp_path / "link").symlink_to("directory")
+    if refused:
+
+        def refuse(*_call: object) -> int:
+            raise OSError(errno.ENOSYS, "Function not implemented")
+
+        monkeypatch.setattr(stub, "_system", refuse)
+    path = os.fsencode(tmp_path)
+    found = stub._open(path + b"/directory/file")
+    assert os.path.samestat(os.fstat(found), (tmp_path / "directory" / "file").stat())
+    for place in (b"/link", b"/link/file"):
+        with pytest.raises(OSError, match=re.escape(os.strerror(errno.ELOOP))):
+            stub._open(path + place)
+    with pytest.raises(FileNotFoundError):
+        stub._open(path + b"/directory/nothing")
