@@ -40,6 +40,9 @@ STALLED_SECONDS = 5.0
 STOP_SECONDS = 1.0
 """Seconds of a stop for the last records."""
 
+NO_PLACE = Path()
+"""The directory of a daemon that has none."""
+
 Made = Callable[..., AuditRecord | bytes]
 """Makes a record, or its JSON."""
 
@@ -62,9 +65,12 @@ class Audit:
         version: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Start with nothing opened; `keep_head` copies the head to places that an editor does not reach."""
+        """Start with nothing opened; `keep_head` copies the head to places that an editor does not reach.
+
+        With `NO_PLACE` as `root` it is off, whatever the configuration says.
+        """
         self.keys = keys
-        self.on = keys.enabled
+        self.on = keys.enabled and root != NO_PLACE
         self.problem = ""
         """Why the last records could not be written; empty if they were."""
         self.dropped = 0
@@ -86,7 +92,7 @@ class Audit:
     @classmethod
     def none(cls) -> Audit:
         """An audit that is switched off."""
-        return cls(Path(), AuditKeys(enabled=False), "", _nowhere)
+        return cls(NO_PLACE, AuditKeys(), "", _nowhere)
 
     @property
     def lost(self) -> int:
@@ -128,7 +134,7 @@ class Audit:
         """Follow a new configuration."""
         if self.on and not keys.enabled:
             self.note(partial(self.made, Decision.ENDED, details={"because": "switched off"}))
-        was, self.keys, self.on = self.on, keys, keys.enabled
+        was, self.keys, self.on = self.on, keys, keys.enabled and self.root != NO_PLACE
         if self.on and not was:
             self.note(self._began)
 
@@ -166,7 +172,7 @@ class Audit:
     def _next_look(self) -> float:
         """Seconds until something is due besides new records: the disk's sync, or a copy of the head."""
         if self.chain is None or self.chain.head == self._kept:
-            return HEAD_SECONDS
+            return inf
         due = self._kept_at + HEAD_SECONDS if self.chain.is_synced else self._synced_at + SYNC_SECONDS
         return max(0.0, due - trio.current_time())
 
@@ -197,6 +203,8 @@ class Audit:
 
     def _write(self, *, sync: bool, last: bool) -> None:
         if self.chain is None:
+            if not self._waiting:
+                return  # it is off, and makes no files
             self.chain = Chain(self.root)
         chain = self.chain
         while self._waiting or self._bodies or self._told < self.dropped:

@@ -18,7 +18,7 @@ from daemon.actors.registry import Registry
 from daemon.actors.sampler import Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
-from daemon.audit.audit_log import Audit
+from daemon.audit.audit_log import NO_PLACE, Audit
 from daemon.audit.event_records import note_event
 from daemon.catalog.offer import Offers
 from daemon.clients.connected_clients import ConnectedClients
@@ -117,17 +117,12 @@ class Core:
         self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
         if self.tracer is not None:
             self.history.listeners.append(partial(self.tracer.take, "logs"))
-        # Without a state directory, which only tests lack, there is no place for one.
-        self.audit = (
-            Audit.none()
-            if not around.facts.state
-            else Audit(
-                Path(around.facts.state, "audit"),
-                config.audit,
-                self.history.life,
-                partial(_keep_head, self),
-                around.facts.version,
-            )
+        self.audit = Audit(
+            Path(around.facts.state, "audit") if around.facts.state else NO_PLACE,
+            config.audit,
+            self.history.life,
+            partial(_keep_head, self),
+            around.facts.version,
         )
         self.history.listeners.append(partial(note_event, self.audit))
         self.gathering = Gathering(self.history.note)

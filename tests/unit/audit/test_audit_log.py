@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path,
         mock_clock.jump(HEAD_SECONDS)
         assert await round_of(found)
     assert [each.seq for each in found.heads] == [1, 2]
-    assert found.audit._next_look() == HEAD_SECONDS
+    assert found.audit._next_look() == inf
 
 
 async def test_a_run_writes_what_is_noted(
@@ -191,6 +192,19 @@ def old_chain(root: Path) -> Chain:
     before.append([b'{"at":"2026-01-01T00:00:00Z","daemon":"d","decision":"sent"}'] * 2, "2026-01-01")
     before.close()
     return before
+
+
+async def test_without_a_place_no_configuration_switches_it_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    audit = Audit.none()
+    await audit.open()
+    audit.configure(AuditKeys(days=7))
+    audit.note(audit.made, Decision.SENT)
+    assert await audit._round()
+    await audit.finish()
+    assert (audit.on, audit.chain) == (False, None)
 
 
 async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
