@@ -90,10 +90,11 @@ class Control:
 
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         outcome, asked = "abandoned", None
+        operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
+        context = attrs.evolve(self._context, operator=operator)
         try:
             asked = msgspec.json.decode(params, type=command.params)
-            operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
-            answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
+            answer = await command.run(context, asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
             outcome = "ok"
         except ConfigError as error:
@@ -112,5 +113,5 @@ class Control:
             self._running -= 1
             # One that is cut off midway may have done its work.
             if command.name not in READING and asked is not None:
-                note_command(self._context.audit, f"operator uid {self._uid}", command.name, asked, outcome)
+                note_command(context.audit, context.principal, command.name, asked, outcome)
         self._context.outbox.flush()

@@ -146,7 +146,7 @@ class Audit:
         self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):
-                await self._round()
+                await self._round(opening=True)
 
     async def run(self) -> None:
         """Write what is noted until cancelled."""
@@ -176,12 +176,12 @@ class Audit:
         due = self._kept_at + HEAD_SECONDS if self.chain.is_synced else self._synced_at + SYNC_SECONDS
         return max(0.0, due - trio.current_time())
 
-    async def _round(self, *, last: bool = False) -> bool:
-        """Write, sync and copy what is due; returns whether the disk did it."""
+    async def _round(self, *, opening: bool = False, last: bool = False) -> bool:
+        """Write, sync and copy what is due; returns whether the disk did it. Opening only writes."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
-        keep = last or now >= self._kept_at + HEAD_SECONDS
-        sync = keep or now >= self._synced_at + SYNC_SECONDS
+        keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)
+        sync = keep or (not opening and now >= self._synced_at + SYNC_SECONDS)
         write = partial(self._write, sync=sync, last=last)
         try:
             await trio.to_thread.run_sync(write, limiter=self._thread, abandon_on_cancel=True)

@@ -88,10 +88,13 @@ class Chain:
         return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
 
     def _has(self, head: ChainHead) -> bool:
+        record = None
         for entry in entries(self.directory, newest_first=True):
+            record = entry.record or record
             if entry.record is not None and entry.record.seq <= head.seq:
                 return entry.record.seq == head.seq and digest(entry.line[:-1]) == head.digest
-        return False
+        # All are newer: it may have expired, which the check of the whole chain judges.
+        return record is not None
 
     def expired(self, before: str, most: int) -> Iterator[tuple[Path, ChainHead]]:
         """The files of days before one, or in excess of a number of bytes, each with its last record."""

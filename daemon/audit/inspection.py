@@ -119,9 +119,6 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
         if chain.last in digests:
             digests[chain.last] = chain.digest
         details = record.details
-        if record.decision == Decision.BEGAN and "lacks" in details:
-            fault = f"this daemon found that record {details['lacks']} before it was changed or removed"
-            chain.faults = [*chain.faults, f"{entry.place}: {fault}"][:NAMED]
         chain.id = str(details.get("chain")) if record.decision == Decision.BEGAN else chain.id
         has_expired |= (details.get("through"), details.get("head")) == (chain.first - 1, before)
     if chain.first != 1 and not has_expired:
@@ -139,6 +136,8 @@ def _misfit(chain: CheckedChain, record: StoredRecord | None) -> str:
         return f"record {record.seq} follows record {chain.last}: records were removed, added or moved"
     if chain.last and record.prev != chain.digest:
         return f"does not carry the digest of record {chain.last}: one of the two was changed"
+    if record.decision == Decision.BEGAN and "lacks" in record.details:
+        return f"this daemon found that record {record.details['lacks']} before it was changed or removed"
     return ""
 
 

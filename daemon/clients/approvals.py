@@ -22,7 +22,7 @@ from daemon.catalog.authorship import OURS
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, described, rule_for
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
-from daemon.clients.call_records import note_question
+from daemon.clients.call_records import note_question, session_of
 from daemon.clients.input_required import STATE, TTL
 from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
 from daemon.history.event import Event, EventKind
@@ -328,8 +328,7 @@ def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: 
     client = call.calls.client
     told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}
     told |= {"client": client.name, "principal": client.principal.words}
-    session = named(call) if call.request.session.state.named else f"#{client.number}"
-    call.calls.context.note(Event(kind=kind, server=server, session=session, details=told))
+    call.calls.context.note(Event(kind=kind, server=server, session=session_of(call), details=told))
 
 
 def named(call: ClientCall) -> str:

@@ -26,7 +26,6 @@ LARGE = 4096
 MAX_ARGUMENTS = 64 * 1024
 """Characters of recorded arguments."""
 
-
 NAME = 256
 """Characters of a name that a client may have made up."""
 
@@ -45,8 +44,7 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     if trace is not None:
         call.trace = None
         _trace(call, trace, outcome, at, size)
-    sent = call.key is not None and not call.in_line
-    if not sent and outcome in {OK, CANCELLED}:
+    if not _was_sent(call) and outcome in {OK, CANCELLED}:
         return
     if len(call.given) <= LARGE:
         audit.note(_body, audit, call, trace, outcome, seconds, at, size)
@@ -66,15 +64,14 @@ def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: in
     context, client, request, upstream = call.calls.context, call.calls.client, call.request, call.upstream
     if context.tracer is None:
         return
-    trace.ended, trace.at, state = trio.current_time(), at, request.session.state
+    trace.ended, trace.at = trio.current_time(), at
     # A client can make up any name, and there may only be so many.
     known = upstream is not None or call.name in request.surface.meta_tools
     name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
     own = call.method, call.tool or name, "" if upstream is None else upstream.of
-    session = (state.key if state.named else None) or f"#{client.number}"
     version = MODERN_VERSION if request.modern else client.protocol
     arguments = call.given[:MAX_ARGUMENTS] if context.tracer.arguments else b""
-    trace.about, trace.size = (request.id, arguments, session, version, len(call.given)), size
+    trace.about, trace.size = (request.id, arguments, session_of(call), version, len(call.given)), size
     context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)
 
 
@@ -106,23 +103,22 @@ def _body(
 
 
 def _shared(audit: Audit, call: ClientCall) -> bytes:
-    """The members from `daemon` on that all calls of one session by one decision share, made once."""
+    """The members from `daemon` on that all sent calls of one session by one decision share, made once."""
     forward, request, known = call.forward, call.request, call.calls.recorded
-    found = known.get(id(forward))
-    if found is not None and found[:3] == (forward, request.session, request.client) and call.refusal is None:
+    lasts = _was_sent(call)
+    found = known.get(id(forward)) if lasts else None
+    if found is not None and found[:3] == (forward, request.session, request.client):
         return found[3]
-    record = _record(audit, call)
-    made = _encode(record).partition(b",")[2][:-1]
+    made = _encode(_record(audit, call)).partition(b",")[2][:-1]
     # Only a remembered decision comes again, and it keeps no arguments, which may be megabytes.
-    kept = forward is not None and forward.arguments == b"{}" and forward.ask is None
-    if forward is not None and kept and forward.repair is None and call.refusal is None:
+    if lasts and forward is not None and forward.arguments == b"{}" and not (forward.ask or forward.repair):
         keep_latest(known, id(forward), (forward, request.session, request.client, made), KEPT)
     return made
 
 
 def _record(audit: Audit, call: ClientCall) -> AuditRecord:
     forward, context = call.forward, call.calls.context
-    sent = call.key is not None and not call.in_line
+    sent = _was_sent(call)
     told = {} if call.refusal is None else call.refusal.details
     server = call.upstream.of if call.upstream is not None else str(told.get("server", ""))
     name = call.tool or str(told.get("tool", "")) or call.label
@@ -146,16 +142,25 @@ def _record(audit: Audit, call: ClientCall) -> AuditRecord:
 
 
 def _members(audit: Audit, call: ClientCall, decision: Decision, **members: object) -> AuditRecord:
-    client, state = call.calls.client, call.request.session.state
-    key = state.key if state.named else None
+    client = call.calls.client
     return audit.made(
         decision,
-        session=f"#{client.number}" if key is None else key,
+        session=session_of(call),
         client=call.request.client[:NAME],
         principal=client.principal.words,
         pid=client.principal.pid,
         **members,
     )
+
+
+def session_of(call: ClientCall) -> str:
+    """The call's session in records, traces and events: the key that somebody chose, or `#12`."""
+    state = call.request.session.state
+    return (state.key if state.named else None) or f"#{call.calls.client.number}"
+
+
+def _was_sent(call: ClientCall) -> bool:
+    return call.key is not None and not call.in_line
 
 
 def _rule(call: ClientCall, tool: Tool | None) -> str:

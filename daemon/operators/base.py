@@ -361,6 +361,11 @@ class OperatorContext:
         """The configuration in force."""
         return self.catalog.config
 
+    @property
+    def principal(self) -> str:
+        """The operator for records: `operator uid 0`."""
+        return f"operator uid {None if self.operator is None else self.operator.uid}"
+
     def instances_of(self, server: str) -> list[UpstreamAccess]:
         """The live instances of a server, oldest first; empty for a server that all clients share."""
         return [each for each in self.actors.values() if each.of == server and each.server.instance is not None]

@@ -150,10 +150,9 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
 
 
 def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall) -> None:
-    uid = None if context.operator is None else context.operator.uid
     record = context.audit.made(
         decision,
-        principal=f"operator uid {uid}",
+        principal=context.principal,
         server=ended.server,
         tool=ended.tool,
         method="" if own.method == CALL_TOOL else own.method,

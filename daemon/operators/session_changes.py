@@ -159,9 +159,8 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
     current_servers = context.catalog.servers
     fitting = {} if params.revoke or params.tool is None else _fitting(context, session, params.tool)
     session.change(change)
-    uid = None if context.operator is None else context.operator.uid
     for tool in fitting.values():
-        details = {"tool": tool.name, "by": f"operator uid {uid}", "lasts": params.seconds or "session"}
+        details = {"tool": tool.name, "by": context.principal, "lasts": params.seconds or "session"}
         context.history.note(
             Event(kind=EventKind.ALLOWED, server=tool.server, session=session.name, details=details)
         )

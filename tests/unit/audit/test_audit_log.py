@@ -81,9 +81,12 @@ async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path
 async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path, mock_clock: MockClock) -> None:
     found = audited(tmp_path)
     await found.audit.open()
-    found.note()
+    assert found.heads == []
+    assert found.audit._next_look() == 0
     assert await round_of(found)
     assert [each.seq for each in found.heads] == [1]
+    found.note()
+    assert await round_of(found)
     assert found.audit._next_look() == pytest.approx(SYNC_SECONDS)
     for _minute in range(3):
         mock_clock.jump(HEAD_SECONDS)
@@ -207,9 +210,18 @@ async def test_without_a_place_no_configuration_switches_it_on(
     assert (audit.on, audit.chain) == (False, None)
 
 
-async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
+async def test_what_retention_deletes_the_next_record_vouches_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = old_chain(tmp_path)
-    found = audited(tmp_path)
+    found, unlink = audited(tmp_path), Path.unlink
+
+    def unlinking(path: Path, *, missing_ok: bool) -> None:
+        assert found.audit.chain is not None
+        assert found.audit.chain.is_synced, "it is on disk before the file is gone"
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlinking)
     await found.audit.open()
     expired = found.records()[-1]
     head = {"file": "2026-01-01.jsonl", "through": 2, "head": before.head.digest}

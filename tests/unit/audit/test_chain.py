@@ -54,6 +54,14 @@ def test_two_daemons_write_two_chains(tmp_path: Path) -> None:
     assert Chain(tmp_path).id == first.id
 
 
+def test_an_empty_file_does_not_hide_the_one_before(tmp_path: Path) -> None:
+    first = Chain(tmp_path)
+    first.append([BODY], DAY)
+    first.close()
+    (tmp_path / "2026-11-30.jsonl").touch(0o600)
+    assert Chain(tmp_path).head == first.head
+
+
 def test_half_a_line_of_a_killed_daemon_is_cut_off(tmp_path: Path) -> None:
     first = Chain(tmp_path)
     start = first.head
@@ -129,6 +137,17 @@ def test_a_chain_that_cannot_be_opened_is_free_for_the_next_try(tmp_path: Path) 
             Chain(tmp_path)
     (tmp_path / f"{DAY}.jsonl").rmdir()
     assert Chain(tmp_path).directory == tmp_path
+
+
+def test_a_head_that_has_expired_is_not_missed_and_one_of_an_empty_chain_is(tmp_path: Path) -> None:
+    first = Chain(tmp_path)
+    first.append([BODY], DAY)
+    known = first.head
+    first.append([BODY], "2026-11-30")
+    (tmp_path / f"{DAY}.jsonl").unlink()
+    assert first.lacks([known]) is None
+    (tmp_path / "2026-11-30.jsonl").unlink()
+    assert first.lacks([known]) == known
 
 
 @pytest.mark.parametrize("forged", [False, True])

@@ -186,3 +186,9 @@ def test_heads_are_read_from_messages_of_the_journal_and_from_words() -> None:
         ChainHead(chain="", seq=9, digest="b" * 64),
     ]
     assert heads_in("audit head 7 of nothing") == []
+
+
+def test_a_daemon_that_found_records_changed_says_so_for_ever_after() -> None:
+    found = record(2, Decision.BEGAN, details={"chain": CHAIN, "lacks": 7, "digest": "ab"})
+    (fault,) = one(lines_of([began(), found, record(3)]), heads=()).faults
+    assert fault.endswith("line 2: this daemon found that record 7 before it was changed or removed")

@@ -117,7 +117,7 @@ def test_a_malformed_line_is_shown_as_one(tmp_path: Path, run: Run) -> None:
 
 
 def test_nothing_that_fits_is_said_to_people(tmp_path: Path, run: Run) -> None:
-    assert run("git") == (0, f"mcpd: there is no audit in {tmp_path}/audit.\n")
+    assert run("git") == (1, f"mcpd: there is no audit in {tmp_path}/audit.\n")
     written(tmp_path / "audit", {FILE: some(2)})
     assert run("nosuch") == (0, f"mcpd: no record in {tmp_path}/audit fits.\n")
     assert run("nosuch --json") == (0, "")
@@ -127,7 +127,7 @@ def test_a_daemon_says_where_its_audit_is(tmp_path: Path, run: Run, control: Con
     elsewhere = written(tmp_path / "elsewhere", {FILE: some(2)})
     daemon = control({"audit-heads": {"directory": str(elsewhere), "heads": []}})
     assert len(run("--json")[1].splitlines()) == 2
-    assert run(f"--state-dir {tmp_path} --json") == (0, "")
+    assert run(f"--state-dir {tmp_path} --json") == (1, f"mcpd: there is no audit in {tmp_path}/audit.\n")
     assert daemon.asked == [("audit-heads", {})]
 
 
@@ -243,4 +243,4 @@ def test_a_head_that_is_none_is_refused(tmp_path: Path, run: Run, capsys: Captur
     for word in ("17:abc", "/nonexistent", tmp_path / "empty"):
         with pytest.raises(SystemExit) as ended:
             run(f"verify --head {word}")
-        assert (ended.value.code, f"invalid head value: '{word}'" in capsys.readouterr().err) == (2, True)
+        assert (ended.value.code, f"'{word}' is neither SEQ:DIGEST" in capsys.readouterr().err) == (2, True)

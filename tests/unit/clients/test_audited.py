@@ -14,10 +14,10 @@ from daemon.clients.call_records import MAX_ARGUMENTS
 from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch
 from daemon.config.tuning import AuditKeys
-from daemon.errors import UpstreamLost
-from tests.fakes_upstream import Stage, error_of
+from daemon.errors import UpstreamLost, UpstreamUnavailable
+from tests.fakes_upstream import Guest, Stage, error_of
 from tests.unit.clients.inputs import META, asks
-from tests.unit.clients.permissions.agreeing import accept, asked, greeted, reply, stage_of
+from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
 
 
 def audited(root: Path, rules: Any = (), **keys: Any) -> Stage:
@@ -186,3 +186,59 @@ async def test_a_sent_call_whose_place_another_request_takes(tmp_path: Path, nur
     calls = guest.session._connection.dispatch.calls
     calls.interrupt(calls.open[b"1"], b"{}")
     assert [(each["decision"], each["outcome"]) for each in await records(stage)] == [("sent", "ok")]
+
+
+async def answered(stage: Stage, guest: Guest, number: int) -> None:
+    await guest.client.call("alpha", "echo", {"a": 1}, request_id=number)
+    stage.answer(await stage.alpha.wait_sent(number))
+    await guest.client.get()
+
+
+async def test_a_call_that_was_not_sent_shares_nothing_with_those_that_were(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    stage = audited(tmp_path)
+    guest = await stage.connect(nursery)
+    for number in (1, 2):
+        await answered(stage, guest, number)
+    assert {each["decision"] for each in await records(stage)} == {"sent"}
+    stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
+    stage.alpha.can_wake = False
+    await guest.client.call("alpha", "echo", {}, request_id=3)
+    await guest.client.get()
+    last = (await records(stage))[-1]
+    assert (last["decision"], last["outcome"]) == ("refused", "UpstreamUnavailable")
+
+
+async def test_a_call_shares_nothing_with_those_of_another_session(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    stage = audited(tmp_path)
+    guest = await stage.connect(nursery)
+    for number in (1, 2):
+        await answered(stage, guest, number)
+        await records(stage)
+    known = guest.session.calls.recorded
+    ((key, (forward, _session, client, _made)),) = known.items()
+    known[key] = forward, object(), client, b'"daemon":"","decision":"another session\'s"'  # type: ignore[assignment]
+    await answered(stage, guest, 3)
+    assert [each["decision"] for each in await records(stage)] == ["sent"] * 3
+
+
+async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}])
+    guest = await stage.connect(nursery)
+    client = guest.client
+    await greet(client)
+    await client.call("alpha", "echo", {}, request_id=1)
+    await reply(client, await asked(client), accept())
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    tools = stage.catalog.value.servers["alpha"].tools
+    assert tools is not None
+    guest.session.statistics().grants.allow(tools["echo"], "operator uid 0")
+    await client.call("alpha", "echo", {}, request_id=2)
+    stage.answer(await stage.alpha.wait_sent(2))
+    await client.get()
+    sent = [each["by"] for each in await records(stage) if each["decision"] == "sent"]
+    assert sent == ["its user", "operator uid 0"]
