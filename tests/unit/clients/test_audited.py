@@ -20,9 +20,9 @@ from tests.unit.clients.inputs import META, asks
 from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
 
 
-def audited(root: Path, rules: Any = (), **keys: Any) -> Stage:
+def audited(root: Path, rules: Any = (), surface: str = "category", **keys: Any) -> Stage:
     """A stage with an audit that is written when it is read."""
-    stage = stage_of("category", *(rules or ({"match": "*", "then": "allow"},)))
+    stage = stage_of(surface, *(rules or ({"match": "*", "then": "allow"},)))
 
     async def keep(_head: object) -> None:
         """Copy it nowhere."""
@@ -189,7 +189,7 @@ async def test_a_sent_call_whose_place_another_request_takes(tmp_path: Path, nur
 
 
 async def answered(stage: Stage, guest: Guest, number: int) -> None:
-    await guest.client.call("alpha", "echo", {"a": 1}, request_id=number)
+    await guest.client.ask("tools/call", {"name": "add", "arguments": {"a": 1}}, request_id=number)
     stage.answer(await stage.alpha.wait_sent(number))
     await guest.client.get()
 
@@ -197,14 +197,14 @@ async def answered(stage: Stage, guest: Guest, number: int) -> None:
 async def test_a_call_that_was_not_sent_shares_nothing_with_those_that_were(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    stage = audited(tmp_path)
+    stage = audited(tmp_path, surface="full")
     guest = await stage.connect(nursery)
     for number in (1, 2):
         await answered(stage, guest, number)
     assert {each["decision"] for each in await records(stage)} == {"sent"}
     stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
     stage.alpha.can_wake = False
-    await guest.client.call("alpha", "echo", {}, request_id=3)
+    await guest.client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=3)
     await guest.client.get()
     last = (await records(stage))[-1]
     assert (last["decision"], last["outcome"]) == ("refused", "UpstreamUnavailable")
@@ -213,7 +213,7 @@ async def test_a_call_that_was_not_sent_shares_nothing_with_those_that_were(
 async def test_a_call_shares_nothing_with_those_of_another_session(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    stage = audited(tmp_path)
+    stage = audited(tmp_path, surface="full")
     guest = await stage.connect(nursery)
     for number in (1, 2):
         await answered(stage, guest, number)
@@ -226,19 +226,18 @@ async def test_a_call_shares_nothing_with_those_of_another_session(
 
 
 async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}])
+    stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}], surface="full")
     guest = await stage.connect(nursery)
-    client = guest.client
-    await greet(client)
-    await client.call("alpha", "echo", {}, request_id=1)
-    await reply(client, await asked(client), accept())
-    stage.answer(await stage.alpha.wait_sent())
-    await client.get()
+    await greet(guest.client)
     tools = stage.catalog.value.servers["alpha"].tools
     assert tools is not None
-    guest.session.statistics().grants.allow(tools["echo"], "operator uid 0")
-    await client.call("alpha", "echo", {}, request_id=2)
-    stage.answer(await stage.alpha.wait_sent(2))
-    await client.get()
+    for number in (1, 2, 3):
+        if number == 3:
+            guest.session.statistics().grants.allow(tools["add"], "operator uid 0")
+        await guest.client.ask("tools/call", {"name": "add", "arguments": {"a": 1}}, request_id=number)
+        if number < 3:
+            await reply(guest.client, await asked(guest.client), accept())
+        stage.answer(await stage.alpha.wait_sent(number))
+        await guest.client.get()
     sent = [each["by"] for each in await records(stage) if each["decision"] == "sent"]
-    assert sent == ["its user", "operator uid 0"]
+    assert sent == ["its user", "its user", "operator uid 0"]
