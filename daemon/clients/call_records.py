@@ -44,7 +44,7 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     if trace is not None:
         call.trace = None
         _trace(call, trace, outcome, at, size)
-    if not _was_sent(call) and outcome in {OK, CANCELLED}:
+    if outcome in {OK, CANCELLED} and (call.key is None or call.in_line):
         return
     if len(call.given) <= LARGE:
         audit.note(_body, audit, call, trace, outcome, seconds, at, size)
