@@ -119,6 +119,7 @@ EXTRAS = {
     "postgres": "psycopg",
     "secret-service": "secretstorage",
     "otel": "opentelemetry-sdk",
+    "code": "pydantic-monty",
 }
 """The optional parts, each with its package."""
 

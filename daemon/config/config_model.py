@@ -26,7 +26,9 @@ from daemon.config.tuning import (
     Limits,
     ProfileLimits,
     Restart,
+    Results,
     Rule,
+    ScriptLimits,
     Seconds,
     ServerLimits,
     Telemetry,
@@ -473,6 +475,15 @@ class Profile:
     """original: input schemas as servers write them. openai: without keywords that OpenAI refuses."""
     read_only_call: bool = True
     """false: `category`, `browse` and `search` have no separate call tool for read-only tools."""
+    run_code: bool = False
+    """true: add a meta-tool that runs a Python script, which calls tools. Requires the extra
+    `mcpd-supervisor[code]`."""
+    scripts: tuple[str, ...] = ()
+    """Scripts of the directory `scripts` that are tools of this profile. "*": all."""
+    script_limits: ScriptLimits = attrs.field(factory=ScriptLimits)
+    """Limits of each script."""
+    results: Results = attrs.field(factory=Results)
+    """Results that are too large."""
     limits: ProfileLimits = attrs.field(factory=ProfileLimits)
     """Limits of the profile's clients."""
     deferred_loading: bool | None = None
@@ -574,6 +585,8 @@ class Config:
     """The audit of calls and decisions."""
     telemetry: Telemetry = attrs.field(factory=Telemetry)
     """Traces, metrics and events for OpenTelemetry."""
+    observe: bool = True
+    """false: do not note the shapes of results, which stand in for output schemas that servers do not give."""
     watch: bool = False
     """true: reload the file when it changes."""
     autostart: bool = True

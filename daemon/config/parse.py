@@ -43,7 +43,7 @@ FIXED = ("listen", "state", "limits", "search", "telemetry")
 """Keys that the daemon was built with: a change needs a restart."""
 
 APPLIED = (
-    *("audit", "autostart", "categories", "idle", "lazy", "metrics", "profiles"),
+    *("audit", "autostart", "categories", "idle", "lazy", "metrics", "observe", "profiles"),
     *("sandbox", "summaries", "trust", "watch"),
 )
 """Other keys that the daemon reads on each use: a change applies at once."""

@@ -201,6 +201,34 @@ class ProfileLimits:
 
 
 @attrs.frozen(kw_only=True)
+class ScriptLimits:
+    """Limits of one script (`run_code`)."""
+
+    seconds: Seconds = 30.0
+    """Longest run, without the time that a user takes to answer a question."""
+    memory: Bytes = 64 * 1024 * 1024
+    """Memory of the script's values."""
+    calls: Count = 100
+    """Calls that a script may make."""
+    parallel: Annotated[int, at_least(1), at_most(64)] = 8
+    """Calls of a script in flight at a time. Further calls wait."""
+    code_bytes: Bytes = 64 * 1024
+    """Longest script."""
+
+
+ResultTokens = Annotated[int, at_least(500), at_most(1_000_000)]
+
+
+@attrs.frozen(kw_only=True)
+class Results:
+    """Results that are too large for a model's context."""
+
+    max_tokens: ResultTokens | None = None
+    """Longest result in tokens of 4 bytes. Of a longer one, the client gets both ends and a link to all of it.
+    null: results pass unchanged."""
+
+
+@attrs.frozen(kw_only=True)
 class Restart:
     """Rules for restarting a server that ended. Times are seconds unless a unit is given."""
 

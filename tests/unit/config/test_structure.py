@@ -71,6 +71,8 @@ def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
     assert profile is not None
     made = {camel(key): value for key, value in attrs.asdict(profile).items() if key != "name"}
     rule, limits = made.pop("permissions")[0], made.pop("limits")
+    assert made.pop("scriptLimits")["code_bytes"] == entry["scriptLimits"]["codeBytes"]
+    assert made.pop("results")["max_tokens"] == entry["results"]["maxTokens"]
     assert json.loads(json.dumps(made)) == {key: entry[key] for key in made}
     assert (rule["match"], rule["then"], rule["annotations"]["destructive"]) == (
         "s/t",
