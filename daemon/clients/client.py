@@ -397,7 +397,7 @@ class Client:
                 known = ", ".join((table.AUTO, *surfaces))
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {known}")
         return selection(
-            surface=table.READING[name] if profile.read_resource and name in table.READING else surfaces[name],
+            surface=table.for_profile(surfaces[name], profile),
             choice=choice,
             preload=profile.preloaded if name == table.PRELOADING else (),
             elsewhere=elsewhere.union(wishes.without),

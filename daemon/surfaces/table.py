@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
 
 import attrs
 import msgspec
@@ -19,7 +21,7 @@ from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
-from daemon.surfaces.surface import Surface
+from daemon.surfaces.surface import MetaTool, Surface
 
 AUTO = DEFAULT_SURFACE
 """Leaves the choice to the client's kind; the default of profiles."""
@@ -175,10 +177,29 @@ SURFACES: dict[str, Surface] = {
 ITSELF: Surface = ItselfSurface()
 """For clients that selected servers; profiles cannot name it, since it means nothing without a selection."""
 
-READING: dict[str, Surface] = {name: surface.with_tool(READ_RESOURCE) for name, surface in SURFACES.items()}
-"""The surfaces with `read_resource`, for profiles that ask for it."""
+ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = ((READ_RESOURCE, attrgetter("read_resource")),)
+"""The tools that profiles add to their surfaces, each with whether a profile asks for it."""
 
-META_TOOLS = frozenset(name for surface in READING.values() for name in surface.meta_tools)
+
+def for_profile(surface: Surface, profile: Profile) -> Surface:
+    """The surface with the tools that a profile adds to it: the same object for the same tools."""
+    return _with_added(surface, tuple(wanted(profile) for _tool, wanted in ADDED))
+
+
+@cache
+def _with_added(surface: Surface, wanted: tuple[bool, ...]) -> Surface:
+    for (tool, _wanted), is_wanted in zip(ADDED, wanted, strict=True):
+        if is_wanted and tool.name not in surface.meta_tools:
+            surface = surface.with_tool(tool)
+    return surface
+
+
+META_TOOLS = frozenset(
+    (
+        *(name for surface in SURFACES.values() for name in surface.meta_tools),
+        *(tool.name for tool, _wanted in ADDED),
+    )
+)
 """The names of all meta-tools."""
 
 UNSWITCHED = FullSurface.name

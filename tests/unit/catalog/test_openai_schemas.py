@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from daemon.catalog.definitions import FORMATS, MAX_BYTES, REFUSED, openai_schema
-from daemon.surfaces.table import READING
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import answer, view_of
+from tests.unit.surfaces.samples import READING, answer, view_of
 
 WHOLE = {"type": "number", "multipleOf": 1}
 STRING = {"type": "string"}

@@ -14,12 +14,20 @@ from daemon.errors import CallError
 from daemon.model import ToolKey
 from daemon.search.index import Index
 from daemon.surfaces.surface import Action, Reply, Services, Surface, View
+from daemon.surfaces.table import SURFACES, for_profile
 from daemon.surfaces.wrapped import Checker
+from tests.unit.config.reading import config_of
 
 NOW = 2000.0
 
 INDEX_CHARACTERS = 6000
 """The default of `limits.indexCharacters`."""
+
+
+_READS = config_of({"profiles": {"p": {"readResource": True}}}).profiles["p"]
+
+READING = {name: for_profile(surface, _READS) for name, surface in SURFACES.items()}
+"""The surfaces of a profile that asks for `read_resource`."""
 
 
 def means_of(

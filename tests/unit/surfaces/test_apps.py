@@ -15,9 +15,8 @@ from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import Forward, Reply, Surface, View
-from daemon.surfaces.table import READING
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import listed_names, view_of
+from tests.unit.surfaces.samples import READING, listed_names, view_of
 
 PAGE = "ui://app/page.html"
 SHOWS = {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "x": [1.0]}

@@ -18,9 +18,9 @@ from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import AwaitListing, Forward, Reply, Surface, View
-from daemon.surfaces.table import READING, SURFACES
+from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, status, templates, tool
-from tests.unit.surfaces.samples import act, answer, view_of
+from tests.unit.surfaces.samples import READING, act, answer, view_of
 
 SECRET = "xylophone"
 """It stands in each form that waits."""

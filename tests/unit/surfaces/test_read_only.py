@@ -11,10 +11,10 @@ from daemon import errors
 from daemon.surfaces.additions import READ as READING_READ
 from daemon.surfaces.additions import as_tool_result
 from daemon.surfaces.surface import AwaitListing, Forward
-from daemon.surfaces.table import META_TOOLS, READING, SURFACES
+from daemon.surfaces.table import META_TOOLS, SURFACES
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, listed_names, refused, view_of
+from tests.unit.surfaces.samples import READING, act, listed_names, refused, view_of
 
 READ = {"readOnlyHint": True}
 NAMES = {

@@ -100,3 +100,14 @@ def test_of_what_a_client_says_it_is_only_so_much_is_kept() -> None:
     assert len(endless.name) == len(endless.version) == len(endless.text) == table.MAX_TOLD
     assert table.ClientInfo("n", "1").text == "n 1"
     assert table.ClientInfo("", "").text == ""
+
+
+def test_a_profile_gets_the_tools_that_it_asks_for_and_always_the_same_surface() -> None:
+    config = config_of({"profiles": {"plain": {}, "reads": {"readResource": True}}})
+    plain, reads = config.profiles["plain"], config.profiles["reads"]
+    for surface in table.SURFACES.values():
+        assert table.for_profile(surface, plain) is surface
+        added = table.for_profile(surface, reads)
+        assert added.meta_tools == (*surface.meta_tools, "read_resource")
+        assert table.for_profile(surface, reads) is added
+        assert table.for_profile(added, reads) is added
