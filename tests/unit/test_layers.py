@@ -32,6 +32,7 @@ ORDER = (
     ("ports",),
     ("host",),
     ("audit", "tracing"),
+    ("scripting",),
     ("processes", "bridge", "documents"),
     ("sandbox",),
     ("supervision", "state", "setup"),

@@ -1,0 +1,1 @@
+"""Scripts of models, in the real interpreter."""
