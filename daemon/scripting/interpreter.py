@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from daemon.kit.later import later
-from daemon.scripting.script_session import ScriptOutcome, ScriptError, ScriptSession
+from daemon.scripting.script_session import ScriptError, ScriptOutcome, ScriptSession
 
 if TYPE_CHECKING:
     import pydantic_monty as monty
@@ -105,7 +105,7 @@ class Interpreter:
     ) -> ScriptOutcome:
         send, receive = trio.open_memory_channel[tuple[int, object]](math.inf)
         parallel = trio.CapacityLimiter(limits.parallel)
-        outcome = None
+        ended: list[ScriptOutcome] = []
 
         async def answer(number: int, name: str, arguments: dict[str, object]) -> None:
             async with parallel:
@@ -122,11 +122,9 @@ class Interpreter:
                     nursery.start_soon(answer, *session.made.pop())
                 settled = await _settled(receive, waiting.pending_call_ids)
                 waiting = await self._in_thread(session.resume, waiting, settled)
-            outcome = waiting
+            ended.append(waiting)
             nursery.cancel_scope.cancel()
-        if outcome is None:
-            return session.failed(f"the script took longer than {limits.seconds:g} s", "seconds")
-        return outcome
+        return ended[0] if ended else session.failed(f"it took longer than {limits.seconds:g} s", "seconds")
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
         return await trio.to_thread.run_sync(work, *args, limiter=self._threads, abandon_on_cancel=abandon)

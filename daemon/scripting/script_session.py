@@ -61,8 +61,8 @@ def DONE(value):
     try: return _json.dumps(value)
     except TypeError: return _json.dumps(_plain(value))
 """
-"""Run before each script. The interpreter has no inheritance: ToolError is its rarest exception, and `_code` and
-`_text` are the attributes of that (`_readable`). CALL and DONE have a name that no script can guess: what a
+"""Run before each script. The interpreter has no inheritance: ToolError is its rarest exception; `_code`
+and `_text` are the attributes of that (`_readable`). CALL and DONE have a name that no script can guess: what a
 script hands to another name is never read."""
 
 _NOT_OURS = ("<python-input-0>", "<string>")

@@ -7,7 +7,7 @@ import trio
 
 from daemon.config.tuning import ScriptLimits
 from daemon.scripting.interpreter import Interpreter
-from daemon.scripting.script_session import ScriptOutcome, ScriptError
+from daemon.scripting.script_session import ScriptError, ScriptOutcome
 
 Run = Callable[..., Awaitable[ScriptOutcome]]
 
