@@ -6,7 +6,7 @@ nothing but `sys` and the table.
 
 import sys
 
-from daemon.cli.table import COMMANDS, ENDING, ENDING_CUTOFF, GROUPS, SYNONYMS
+from daemon.cli.table import ENDING, ENDING_CUTOFF, MODULES, help_table, purposes
 from daemon.cli.table import EX_CONFIG as EX_CONFIG
 from daemon.cli.table import implementation as implementation
 
@@ -53,7 +53,7 @@ def _dispatch(argv: list[str]) -> int:
             from daemon.cli.completing import complete  # noqa: PLC0415 - as above
 
             return complete()
-    if command in COMMANDS:
+    if command in " ".join(MODULES.values()).split():
         _never_fail_to_print()
         if command in {"run", "start"}:
             import gc  # noqa: PLC0415 - as above
@@ -79,16 +79,15 @@ def _dispatch(argv: list[str]) -> int:
 def overview() -> str:
     """The help text: every command by purpose, with one line and an example."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
-    width = max(map(len, COMMANDS)) + 1
-    groups = {heading: names.split() for heading, names in GROUPS.items()}
-    # Commands without a group are shown, too.
-    groups["more"] = [each for each in COMMANDS if not any(each in names for names in groups.values())]
-    for heading, names in groups.items():
-        lines += [f"{heading}:"] if names else []
-        for command in names:
-            purpose, example = COMMANDS[command]
+    table = help_table()
+    told = purposes(table)
+    width = max(map(len, told)) + 1
+    for heading, names in table["groups"].items():
+        lines.append(f"{heading}:")
+        for command in names.split():
+            purpose, example = told[command]
             lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
-        lines += [""] if names else []
+        lines.append("")
     lines += ["`mcpd help COMMAND` tells more; `mcpd --version` prints the version."]
     return "\n".join(lines)
 
@@ -98,8 +97,10 @@ def _unknown(command: str) -> str:
         return f"mcpd: {command!r} is no command: options follow one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
-    harmless = [each for each in COMMANDS if each not in ENDING]
-    near = [SYNONYMS[command]] if command in SYNONYMS else difflib.get_close_matches(command, harmless, n=1)
+    table = help_table()
+    harmless = [each for each in purposes(table) if each not in ENDING]
+    near = [known for known, others in table["synonyms"].items() if command in others.split()]
+    near = near or difflib.get_close_matches(command, harmless, n=1)
     near = near or difflib.get_close_matches(command, ENDING, n=1, cutoff=ENDING_CUTOFF)
     hint = f"did you mean `mcpd {near[0]}`?" if near else "`mcpd help` lists the commands by their purpose"
     return f"mcpd: unknown command {command!r}: {hint}"

@@ -17,7 +17,7 @@ from argcomplete.shell_integration import shellcode
 from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.options import CommandParser
-from daemon.cli.table import COMMANDS, implementation
+from daemon.cli.table import help_table, implementation, purposes
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
@@ -160,7 +160,7 @@ def whole_parser(command: str | None) -> argparse.ArgumentParser:
     )
     made.add_argument("-V", "--version", action="store_true", help="print the version")
     commands = made.add_subparsers(metavar="COMMAND")
-    for name, (purpose, _example) in COMMANDS.items():
+    for name, (purpose, _example) in purposes(help_table()).items():
         own = [parser_of(name)] if name == command else []
         commands.add_parser(name, help=purpose, parents=own, add_help=not own)
     return made

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import TextIO
 
+from daemon.cli.table import help_table
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
@@ -47,22 +49,19 @@ class CommandParser(argparse.ArgumentParser):
 
     def explain(self) -> None:
         """Take description, meanings of arguments, examples and exit statuses from the table of words."""
-        import tomllib  # noqa: PLC0415 - only for a help
-        from pathlib import Path  # noqa: PLC0415 - likewise
-
-        table = tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
-        words, shared = table[self._command], table["shared"]
-        meanings = {**shared["arguments"], **words.get("arguments", {})}
+        table = help_table()
+        own, shared = table[self._command], table["shared"]
+        meanings = {**shared["arguments"], **own.get("arguments", {})}
         for action in self._actions:
             name = next((each for each in action.option_strings if each.startswith("--")), action.dest)
             if action.help is None and name in meanings:
                 action.help = " ".join(meanings[name].split())
-        exits = {**words["exits"], **shared["exits"]}
+        exits = {**own["exits"], **shared["exits"]}
         if not self._asks:
             del exits[UNREACHABLE]
         statuses = (f"  {code:<4}{exits[code]}" for code in sorted(exits, key=int))
-        self.description = " ".join(words["text"].split())
-        self.epilog = "\n".join(["examples:", *(f"  {each}" for each in words["examples"])])
+        self.description = " ".join(own["text"].split())
+        self.epilog = "\n".join(["examples:", *(f"  {each}" for each in own["examples"])])
         self.epilog += "\n".join(["\n\nexit status:", *statuses])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli.table import COMMANDS
+from daemon.cli.table import help_table, purposes
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
@@ -168,7 +168,7 @@ def test_they_are_what_the_parsers_say(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "scripts" / "manpages"))["main"](tmp_path)
     made = {page.name: page.read_text() for page in tmp_path.iterdir()}
     assert made == {page.name: page.read_text() for page in PAGES}, "type `make man`"
-    assert set(made) == {"mcpd.1", *(f"mcpd-{command}.1" for command in COMMANDS)}
+    assert set(made) == {"mcpd.1", *(f"mcpd-{command}.1" for command in purposes(help_table()))}
 
 
 CHECKS = {"mandoc": ["-T", "lint", "-W", "error"], "man": ["--local-file", "--warnings", "--encoding=UTF-8"]}

@@ -3,7 +3,6 @@
 import argparse
 import io
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
 from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
 from daemon.cli.options import CommandParser, count, positive
-from daemon.cli.table import COMMANDS as PARSERS_COMMANDS
+from daemon.cli.table import help_table, purposes
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
 from tests.unit.cli.conftest import Controls
@@ -166,7 +165,7 @@ def test_what_is_no_whole_number_over_0_is_no_count(word: str) -> None:
 # --- the parsers of all commands -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", PARSERS_COMMANDS)
+@pytest.mark.parametrize("command", purposes(help_table()))
 def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command: str) -> None:
     parser = parser_of(command)
     assert parser.prog == f"mcpd {command}"
@@ -178,10 +177,10 @@ def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command:
 
 
 def test_each_section_of_words_is_of_a_command_and_each_word_of_an_argument() -> None:
-    table = tomllib.loads(Path("daemon/cli/help.toml").read_text())
-    assert table.keys() - {"shared"} == PARSERS_COMMANDS.keys() - {"run"}
-    taken = dict[str, set[str]]()
-    for command in table.keys() - {"shared"}:
+    table, taken = help_table(), dict[str, set[str]]()
+    commands = purposes(table).keys()
+    assert table.keys() - {"shared", "groups", "synonyms"} == commands
+    for command in commands:
         actions = parser_of(command)._actions
         taken[command] = {name for each in actions for name in (*each.option_strings, each.dest)}
         assert table[command].get("arguments", {}).keys() <= taken[command], command
