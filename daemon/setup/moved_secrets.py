@@ -126,7 +126,7 @@ def _literal(text: str) -> str | None:
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
     """Escape everything in a client's value that only mcpd would read as a reference.
 
-    `refers` matches the client's references (`Shape.refers`).
+    `refers` matches the client's references (`EntryShape.refers`).
     """
 
     def said(found: re.Match[str]) -> str:

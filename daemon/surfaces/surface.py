@@ -23,6 +23,7 @@ from daemon.surfaces.validators import WRAPPERS, Validator
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import ToolCategory
+    from daemon.catalog.observed import Shape
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.config_model import Profile
@@ -51,6 +52,8 @@ class Services:
     index_characters: int
     """Characters of the initial list of categories or servers (`limits.indexCharacters`)."""
     most_called: Callable[[], Sequence[ToolKey]] = tuple
+    shapes: Callable[[str], Shape | None] = lambda _hash: None
+    """Returns the observed shape of a tool's results, by the tool's schema hash."""
 
 
 @attrs.frozen(kw_only=True)

@@ -52,7 +52,7 @@ class Machine:
     """Tells why there are no sandboxes here, and what mends it; empty where they work."""
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
+class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     """A client's form of a server's entry."""
 
     entry: dict[str, Any] = msgspec.field(default_factory={"command": "{command}", "args": "{args}"}.copy)
@@ -105,7 +105,7 @@ class ClientPlace:
     trail: tuple[str, ...]
     """Leads to the servers by name."""
     scope: str
-    shape: Shape
+    shape: EntryShape
     listed: bool = False
     """Whether servers are a list with `name` members."""
 
@@ -269,7 +269,7 @@ def _projects(text: str) -> tuple[str, ...]:
 
 
 class _Programs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    shape: dict[str, Shape]
+    shape: dict[str, EntryShape]
     client: tuple[ClientProgram, ...]
 
 
