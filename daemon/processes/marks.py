@@ -30,6 +30,10 @@ marks all our descendants."""
 _STARTING = 0
 """Stands for the pid of a child that is just being started."""
 
+ELSEWHERE = -1
+"""Stands for the pid of a process that another library starts for us. Until its pid is told, no stray is
+swept."""
+
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
 
@@ -118,7 +122,7 @@ def find() -> Found:
         mark = servers.get(top) if ours else None
         if mark is None:
             mark = _mark(limits[top if ours else pid])
-        if ours and top not in servers and _is_stray(limits[top]):
+        if ours and not {top, ELSEWHERE} & servers.keys() and _is_stray(limits[top]):
             found.strays.append(pid)
         elif mark is not None:
             found.trees.setdefault(mark, []).append(pid)
@@ -127,9 +131,10 @@ def find() -> Found:
 
 def strays() -> list[int]:
     """Strays among our children, without their descendants: quick, as only our children are read."""
-    servers = children()
     found = []
-    for pid in proc.own_children() - servers if _sweeping else ():
+    born = proc.own_children() if _sweeping else set()
+    servers = children()  # read now: who is born and not among them is a stray, or one from elsewhere
+    for pid in born - servers if ELSEWHERE not in servers else ():
         limit, process = proc.limit(pid), proc.read_child(pid)
         if limit and process and not process.is_dead and process.parent == os.getpid() and _is_stray(limit):
             found.append(pid)

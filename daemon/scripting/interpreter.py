@@ -1,151 +1,213 @@
-"""Runs models' scripts, each in a worker process of its own; calls are a script's only way out."""
+"""Runs models' scripts, each in a worker process with limits; calls of tools are a script's only way out.
+
+A few bytes in a worker can be terabytes here (lists that share lists). So what a script makes crosses as JSON
+that the worker has written and measured (prelude.txt), and nothing else of it is read.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import json
+import os
+import re
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
+import attrs
+import msgspec
 import trio
 
+from daemon.config.tuning import ScriptLimits
 from daemon.kit.later import later
-from daemon.scripting.script_session import ScriptError, ScriptOutcome, ScriptSession
+from daemon.processes import marks
 
-if TYPE_CHECKING:
-    import pydantic_monty as monty
+monty: Any = later("pydantic_monty")  # 10 MB, needed with the first script
 
-    from daemon.config.tuning import ScriptLimits
-else:
-    monty = later("pydantic_monty")  # 10 MB, needed with the first script
-
+Inputs = Mapping[str, object]
 Call = Callable[[str, dict[str, object]], Awaitable[object]]
 """Calls a tool by its name; raises `ScriptError`."""
+Asking = Callable[[], bool]
+"""Whether a user is being asked, which takes nothing of a script's time."""
 
+PRELUDE = Path(__file__).with_name("prelude.txt")
 WORKERS = 8
-"""Scripts at a time, of which one owner has half; a worker takes 10 MB and what its script holds."""
-IDLE_SECONDS = 600.0
-"""Seconds after the last script until the workers end."""
+"""Scripts at a time, half of them of one owner. A worker takes 10 MB, and its script's values."""
 CLOCK_SECONDS = 0.25
-"""Seconds between looks whether a user is being asked, which no script has to pay for."""
-END_SECONDS = 5.0
-"""Seconds that a worker may take to end, or to get ready for the next script."""
-INSTALL = "pip install 'mcpd-supervisor[code]'"
+"""Seconds between looks whether a user is being asked."""
+NICE = 10
+"""Niceness of workers: scripts do not slow calls."""
+RESULT_BYTES = 8 * 1024 * 1024
+"""Longest result of a call, as JSON. Of what a script gives, prelude.txt has the bound."""
+PRINTED_CHARACTERS = 64 * 1024
+"""Characters kept of what a script prints."""
+
+_ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:=[^=]|\())")
+
+
+class ScriptError(Exception):
+    """Raised into a script by a call that failed; the script catches it as ToolError."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+@attrs.frozen
+class ScriptOutcome:
+    """The end of a script."""
+
+    value: object = None
+    """The value of its last line, if that is an expression, as plain data."""
+    printed: str = ""
+    error: str = ""
+    """In words, with the lines of the script that led to it; empty without one."""
+    limit: str = ""
+    """The limit that ended it: seconds, memory or calls."""
 
 
 class Interpreter:
-    """Workers for scripts: they start with the first script, and end when no script has come for a while."""
+    """Runs scripts side by side, each in a worker of its own that ends with it."""
 
     def __init__(self, workers: int = WORKERS) -> None:
-        self.available = "" if find_spec("pydantic_monty") else f"scripts need an extra: {INSTALL}"
+        self.available = (
+            "" if find_spec("pydantic_monty") else "scripts need: pip install 'mcpd-supervisor[code]'"
+        )
         """Empty, or why scripts cannot run."""
-        self._workers = workers
-        self._turns = trio.CapacityLimiter(workers)
-        self._threads = trio.CapacityLimiter(2 * workers)
+        self._share, self._threads = max(1, workers // 2), trio.CapacityLimiter(workers)
         self._shares = WeakValueDictionary[str, trio.CapacityLimiter]()
-        self._opening = trio.Lock()
-        self._pool: Any = None
-        self._last = -math.inf
 
     async def run(
-        self,
-        code: str,
-        inputs: Mapping[str, object],
-        call: Call,
-        limits: ScriptLimits,
-        asking: Callable[[], bool],
-        owner: str = "",
+        self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking, owner: str = ""
     ) -> ScriptOutcome:
-        """Run a script for an owner to its end; cancelled, it ends its calls and its worker."""
-        share = self._shares.setdefault(owner, trio.CapacityLimiter(max(1, self._workers // 2)))
-        async with share, self._turns:
-            session = ScriptSession(code, inputs, limits)
-            outcome = None
-            try:
-                await self._in_thread(session.open, await self._opened(), abandon=False)
-                outcome = await self._play(session, call, limits, asking)
-                return outcome
-            finally:
-                self._last = trio.current_time()
-                if outcome is None or outcome.limit:
-                    session.kill()
-                with trio.move_on_after(END_SECONDS, shield=True):
-                    await self._in_thread(session.close)
+        """Run an owner's script to its end; cancelled, it ends its calls and its worker."""
+        script = _RunningScript(code, inputs, call, limits, asking)
+        share = self._shares.setdefault(owner, trio.CapacityLimiter(self._share))
+        async with share, trio.open_nursery() as script.nursery:
+            # Not abandoned if cancelled: its worker is killed, or its wait ends.
+            outcome: Any = await trio.to_thread.run_sync(script.run, limiter=self._threads)
+            script.nursery.cancel_scope.cancel()
+        late = script.nursery.cancel_scope.deadline <= trio.current_time()
+        return script.failed(f"it took longer than {limits.seconds:g} s", "seconds") if late else outcome
 
-    async def close_idle(self) -> None:
-        """End workers that have been idle for `IDLE_SECONDS`; cancelled, all of them."""
+
+class _RunningScript:
+    """A script and its worker: a thread takes the steps, and the event loop makes the calls."""
+
+    nursery: trio.Nursery
+
+    def __init__(self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking) -> None:
+        self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
+        self._secret, self._pid, self._printed, self._left = f"_{os.urandom(8).hex()}", 0, "", limits.calls
+        self._parallel = trio.CapacityLimiter(limits.parallel)
+        self._send, self._receive = trio.open_memory_channel[tuple[int, object]](limits.calls)
+
+    async def _guard(self) -> None:
+        """Kill the worker when the script's time is over, or if cancelled."""
+        self.nursery.cancel_scope.deadline = trio.current_time() + self._limits.seconds
         try:
             while True:
-                await trio.sleep(IDLE_SECONDS / 10)
-                idle = self._turns.borrowed_tokens == 0 and trio.current_time() - self._last > IDLE_SECONDS
-                if idle:
-                    await self._close()
+                await trio.sleep(CLOCK_SECONDS)
+                self.nursery.cancel_scope.deadline += CLOCK_SECONDS if self._asking() else 0
         finally:
-            with trio.move_on_after(END_SECONDS, shield=True):
-                await self._close()
+            self._kill()
 
-    async def _opened(self) -> Any:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await self._in_thread(self._open, abandon=False)
-            return self._pool
+    def _kill(self) -> None:
+        pid, self._pid = self._pid, 0
+        if pid:
+            os.kill(pid, signal.SIGKILL)
 
-    def _open(self) -> Any:
-        return monty.Monty(min_processes=0, max_processes=2 * self._workers).__enter__()
+    async def _answer(self, number: int, name: str, arguments: dict[str, object]) -> None:
+        async with self._parallel:
+            try:
+                self._send.send_nowait((number, await self._call(name, arguments)))
+            except ScriptError as error:
+                self._send.send_nowait((number, error))
 
-    async def _close(self) -> None:
-        async with self._opening:
-            pool, self._pool = self._pool, None
-            if pool is not None:
-                await self._in_thread(pool.__exit__, None, None, None, abandon=False)
-
-    async def _play(
-        self, session: ScriptSession, call: Call, limits: ScriptLimits, asking: Callable[[], bool]
-    ) -> ScriptOutcome:
-        send, receive = trio.open_memory_channel[tuple[int, object]](math.inf)
-        parallel = trio.CapacityLimiter(limits.parallel)
-        ended: list[ScriptOutcome] = []
-
-        async def answer(number: int, name: str, arguments: dict[str, object]) -> None:
-            async with parallel:
+    def run(self) -> ScriptOutcome:
+        """Run the script in a thread of its own."""
+        limits = {"max_memory": self._limits.memory, "max_suspensions": 1000 + 4 * self._limits.calls}
+        limits["max_feed_duration_secs"] = int(self._limits.seconds) + 2  # for a daemon that is killed
+        mark = marks.new()
+        marks.started(mark, marks.ELSEWHERE)
+        try:
+            with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
+                self._pid = session.worker_pid
+                marks.started(mark, self._pid)
+                os.setpriority(os.PRIO_PROCESS, self._pid, NICE)
+                trio.from_thread.run_sync(self.nursery.start_soon, self._guard)
                 try:
-                    send.send_nowait((number, await call(name, arguments)))
-                except ScriptError as error:
-                    send.send_nowait((number, error))
+                    return self._played(session)
+                finally:
+                    self._kill()
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+            return self.failed(*_words(error, f"{self._code}\n\n".split("\n")))
+        finally:
+            marks.forget(mark)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_after, limits.seconds, asking, nursery.cancel_scope)
-            waiting = await self._in_thread(session.begin)
-            while not isinstance(waiting, ScriptOutcome):
-                while session.made:
-                    nursery.start_soon(answer, *session.made.pop())
-                settled = await _settled(receive, waiting.pending_call_ids)
-                waiting = await self._in_thread(session.resume, waiting, settled)
-            ended.append(waiting)
-            nursery.cancel_scope.cancel()
-        return ended[0] if ended else session.failed(f"it took longer than {limits.seconds:g} s", "seconds")
+    def failed(self, error: str, limit: str = "") -> ScriptOutcome:
+        """The outcome of a script that ends with an error."""
+        return ScriptOutcome(None, self._printed, error, limit)
 
-    async def _in_thread(self, work: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
-        return await trio.to_thread.run_sync(work, *args, limiter=self._threads, abandon_on_cancel=abandon)
+    def _played(self, session: Any) -> ScriptOutcome:
+        session.feed_run(PRELUDE.read_text("utf-8").replace("SECRET", self._secret))
+        step = self._begun(session)
+        while not isinstance(step, monty.MontyComplete):
+            if isinstance(step, monty.FutureSnapshot):
+                number, result = trio.from_thread.run(self._receive.receive)
+                if number in step.pending_call_ids:
+                    step = step.resume({number: _answer(result)})
+            elif not isinstance(step, monty.FunctionSnapshot) or step.function_name != self._secret:
+                step = step.resume_auto()  # refused
+            elif self._left == 0:
+                return self.failed(f"a script may make {self._limits.calls} calls, and it tried more", "calls")
+            else:
+                self._left -= 1
+                made = step.call_id, step.args[0], json.loads(step.args[1])
+                trio.from_thread.run_sync(self.nursery.start_soon, self._answer, *made)
+                step = step.resume({"future": ...})
+        return ScriptOutcome(json.loads(step.output), self._printed)
+
+    def _begun(self, session: Any) -> Any:
+        """Begin the script with its last expression handed over: a wrong guess at its line is no syntax."""
+        caught = {*re.findall(r"\bexcept\b[^:\n]{0,200}\bas\s+(\w+)\s*:", self._code)}
+        code = _ATTRIBUTE.sub(lambda m: f"_{m[2]}({m[1]})" if m[1] in caught else m[0], self._code)
+        feed = partial(session.feed_start, inputs={"inputs": self._inputs}, print_callback=self._print)
+        for start in [match.start() for match in re.finditer(r"(?m)^[^\s#)\]}]", code)][:-5:-1]:
+            with suppress(monty.MontySyntaxError):
+                return feed(f"{code[:start]}{self._secret}d(({code[start:]}\n))")
+        return feed(f"{code}\n{self._secret}d(None)")
+
+    def _print(self, _: str, text: str) -> None:
+        if (room := PRINTED_CHARACTERS - len(self._printed)) > 0:
+            self._printed += text if len(text) <= room else text[:room] + "\n[cut]"
 
 
-async def _settled(
-    receive: trio.MemoryReceiveChannel[tuple[int, object]], pending: Collection[int]
-) -> dict[int, object]:
-    """Results that the script waits for, as many as there are, at least one."""
-    settled: dict[int, object] = {}
-    while not settled or receive.statistics().current_buffer_used:
-        number, result = await receive.receive()
-        if number in pending:
-            settled[number] = result
-    return settled
+def _answer(result: object) -> dict[str, object]:
+    """A call's result, for its script."""
+    if not isinstance(result, ScriptError):
+        written = msgspec.json.encode(result)
+        if len(written) <= RESULT_BYTES:
+            return {"return_value": written.decode()}
+        result = ScriptError("too_large", f"the result has {len(written):,} bytes, not up to {RESULT_BYTES:,}")
+    return {"exc_type": "_csv.Error", "message": f"{result.code}: {result.text}"}
 
 
-async def _end_after(seconds: float, asking: Callable[[], bool], script: trio.CancelScope) -> None:
-    """Cancel a script that has run for a time, in which nobody was asked."""
-    while seconds > 0:
-        step = min(seconds, CLOCK_SECONDS)
-        await trio.sleep(step)
-        seconds -= 0 if asking() else step
-    script.cancel()
+def _words(error: Any, lines: list[str]) -> tuple[str, str]:
+    """An error in words with its lines of the script, and the limit that it stands for."""
+    if not hasattr(error, "traceback"):
+        return f"the interpreter failed: {error!r:.2000}", ""
+    text = error.display("type-msg")[:2000].replace("_csv.Error", "ToolError", 1)
+    if "coroutine" in text and text.startswith(("TypeError", "AttributeError")):
+        text = "call(...) has to be awaited: await call(...)"
+    # The prelude is not the script's, nor is text that it has given to `exec`.
+    frames = [f for f in error.traceback() if f.filename not in {"<python-input-0>", "<string>"}][-6:]
+    where = "".join(f"\n  line {f.line}: {lines[f.line - 1].strip()[:200]}" for f in frames)
+    at = f"line {frames[-1].line}: " if frames else ""
+    return f"{at}{text}{where}", "memory" if text.startswith("MemoryError: ") else ""

@@ -1,15 +1,7 @@
 """Scripts in the real interpreter: what they get, what they give, and what ends them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-
-import trio
-
 from daemon.config.tuning import ScriptLimits
-from daemon.scripting.interpreter import Interpreter
-from daemon.scripting.script_session import ScriptError, ScriptOutcome
-
-Run = Callable[..., Awaitable[ScriptOutcome]]
+from daemon.scripting.interpreter import Interpreter, ScriptError, ScriptOutcome
 
 
 async def echo(name: str, arguments: dict[str, object]) -> object:
@@ -18,19 +10,8 @@ async def echo(name: str, arguments: dict[str, object]) -> object:
     return {"name": name, "arguments": arguments}
 
 
-@asynccontextmanager
-async def interpreter() -> AsyncIterator[Interpreter]:
-    """An interpreter that leaves no worker behind."""
-    made = Interpreter(2)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.close_idle)
-        yield made
-        nursery.cancel_scope.cancel()
-
-
 async def run(code: str, limits: ScriptLimits | None = None, **inputs: object) -> ScriptOutcome:
-    async with interpreter() as scripts:
-        return await scripts.run(code, inputs, echo, limits or ScriptLimits(), lambda: False)
+    return await Interpreter(2).run(code, inputs, echo, limits or ScriptLimits(), lambda: False)
 
 
 async def test_the_last_expression_is_the_value() -> None:
