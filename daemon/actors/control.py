@@ -15,7 +15,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.audit.event_records import note_command
-from daemon.errors import ConfigError, ConnectionLost, McpdError, leaf
+from daemon.errors import CallError, ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import Command, OperatorContext, OperatorPeer
 from daemon.operators.command_table import COMMANDS, READING
 from daemon.wire import envelope
@@ -104,7 +104,8 @@ class Control:
             self._peer.refuse(request_id, CONFIG_FAULT, str(error), data)
         except (msgspec.MsgspecError, McpdError) as error:
             outcome = type(error).__name__
-            self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
+            code = {"code": error.code} if isinstance(error, CallError) else None
+            self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error), code)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this answer, not the connection
             outcome = type(error).__name__
             logger.exception("internal error in mcpd while serving an operator")

@@ -91,6 +91,12 @@ class ProfileRules:
         tool = None if entry is None else entry.all_tools.get(key[1])
         return tool is not None and not tool.app.for_models
 
+    def conceals(self, key: ToolKey) -> bool:
+        """Whether the profile, and not a switch, keeps a tool from models."""
+        if key in self._excluded or self.denies(key) or self.hides(key):
+            return True
+        return self._profile.categories is not None and key not in self._optional and self.place(key)[0] is None
+
     def describe(self, tool: Tool, member: Member | None) -> str:
         """The profile's description of a tool, else the category's, else the server's."""
         key = (tool.server, tool.name)

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from daemon.config.config_model import Annotations, Permission, PermissionRule
+from daemon.config.config_model import Annotations, Permission, PermissionRule, Profile
 from daemon.config.names import matches
 from daemon.config.validate import server_in
 from daemon.protocol import decode_object, decoded
@@ -60,6 +60,12 @@ def described(rule: PermissionRule) -> str:
     wanted = {} if rule.annotations is None else rule.annotations.wanted
     about = [f"{name.replace('_', '-')}: {str(value).lower()}" for name, value in wanted.items()]
     return ", ".join(([] if rule.match is None else [rule.match]) + about) or "all tools"
+
+
+def ruled(profile: Profile, tool: Tool | None) -> str:
+    """The rule of a profile that fits a tool, for records; empty without one."""
+    rule = None if tool is None else rule_for(profile.permissions, tool)
+    return "" if rule is None else f"{profile.name}: {described(rule)}: {rule.then}"
 
 
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemon.cli.control import EX_FAULT, Message, ask_with, guarded, note
+from daemon.cli.control import EX_FAULT, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
 from daemon.safety.escape import document, visible
 
@@ -55,6 +55,14 @@ def either(*options: AddArgument) -> AddArgument:
             option(only)
 
     return add
+
+
+def following_profile(made: argparse.ArgumentParser) -> None:
+    """Add the options of commands that follow a profile, whose exit statuses tell failures apart."""
+    profile = os.environ.get("MCPD_PROFILE") or "default"
+    as_operator = argument("--as-operator", dest="profile", action="store_const")
+    either(argument("--profile", metavar="N", default=profile), as_operator)(made)
+    made.set_defaults(kinds=KINDS)
 
 
 SERVER = argument("server", metavar="SERVER")
@@ -108,7 +116,7 @@ class CommandLine(NamedTuple):
         options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
         options.rest = rest
         try:
-            return guarded(lambda: self.run(options), self.changing)
+            return guarded(lambda: self.run(options), self.changing, getattr(options, "kinds", None))
         except UsageError as error:
             made.error(str(error))
 

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.bridge.unreachable import OPERATORS, explain
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 
 EX_FAULT = 1
 """The daemon refused the request, or part of it failed."""
+EX_UNKNOWN = 66
+"""There is no such server, tool, prompt or resource (sysexits.h)."""
+_KINDS = {
+    65: "InvalidArguments",
+    EX_UNKNOWN: "UnknownServer UnknownTool UnknownCategory UnknownPrompt UnknownResource",
+    69: "UpstreamUnavailable SchemaFetchError NoWorkspace Overloaded",
+    77: "ToolDisabled PromptDisabled ResourceDisabled PermissionDenied ToolHeld AuditUnavailable",
+    124: "UpstreamTimeout UpstreamLost",
+}
+KINDS = {code: status for status, codes in _KINDS.items() for code in codes.split()}
+"""Exit statuses of commands that use servers, by the code of the error; any other is `EX_FAULT`."""
 EX_UNREACHABLE = 3
 """No daemon answers on the control socket, or none that can be trusted."""
 
@@ -68,6 +79,9 @@ class DaemonHungUp(DaemonUnreachable):
 class CommandFailed(Exception):
     """Raised when a command fails; the text says why and what to do."""
 
+    kind = ""
+    """The code of an error (docs/errors.md)."""
+
 
 class RemoteFault(CommandFailed):
     """Raised when the daemon answers with a JSON-RPC error."""
@@ -77,6 +91,7 @@ class RemoteFault(CommandFailed):
         self.code = code
         self.message = message
         self.data = data
+        self.kind = data.get("code", "") if isinstance(data, dict) else ""
 
     def __str__(self) -> str:
         """The message alone, where the subclass is a `KeyError` too."""
@@ -250,8 +265,13 @@ def note(text: str, *, lines: bool = False) -> None:
     print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)
 
 
-def guarded(action: Callable[[], int], changing: str | None = None) -> int:
-    """Run a command, report its failures, and return its exit status; `changing` as in `CommandLine`."""
+def guarded(
+    action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
+) -> int:
+    """Run a command, report its failures, and return its exit status.
+
+    `changing` as in `CommandLine`; `kinds` are exit statuses by the code of an error.
+    """
     try:
         return action()
     except DaemonUnreachable as error:
@@ -260,7 +280,7 @@ def guarded(action: Callable[[], int], changing: str | None = None) -> int:
     except CommandFailed as error:
         is_of_the_file = isinstance(error, RemoteFault) and error.is_of_the_file
         note(f"{error}{_UNCHANGED if is_of_the_file else ''}", lines=is_of_the_file)
-        return EX_CONFIG if is_of_the_file else EX_FAULT
+        return EX_CONFIG if is_of_the_file else (kinds or {}).get(error.kind, EX_FAULT)
     except Exception as error:
         from daemon.errors import ConfigError, McpdError  # noqa: PLC0415 - imports attrs
 
@@ -332,7 +352,8 @@ def explained(
         return DaemonUnreachable(f"{silent.problem}; now {gone.problem}")
     except RemoteFault:
         return silent
-    return RemoteFault(EX_FAULT, _of_server(server, answer["server"], options.timeout))
+    text = _of_server(server, answer["server"], options.timeout)
+    return RemoteFault(EX_FAULT, text, {"code": "UpstreamTimeout"})
 
 
 def _of_server(server: str, seen: ServerReport, seconds: float) -> str:

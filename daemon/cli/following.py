@@ -20,7 +20,7 @@ from daemon.cli.control import DaemonHungUp, DaemonUnreachable, Message, ask_wit
 from daemon.cli.options import count, is_coloured, length_in
 from daemon.host.paths import control_socket
 from daemon.kit.wording import called, span
-from daemon.operators.report_words import local_time, session_name
+from daemon.operators.report_words import local_time, outcome_of, session_name
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ def call_line(call: EndedCall) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
     who, session = call["client"] or "a client without a name", session_name(call)
     where = f" (session {session})" if session else ""
-    return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {call['outcome']}  {who}{where}")
+    return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {outcome_of(call)}  {who}{where}")
 
 
 CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), OF_SESSION, LAST), run=_calls)

@@ -146,7 +146,7 @@ def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Server
 
 
 def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
-    categories = ask_with(options, "tools", {})["categories"].values()
+    categories = ask_with(options, "tools", {"profile": None})["categories"].values()
     listed = [each for category in categories for each in category["tools"].items()]
     its = [key for key, each in listed if each["server"] == name and each["listed"]]
     return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key in its))

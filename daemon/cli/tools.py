@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, drawn
-from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, note
+from daemon.cli.command import CommandLine, UsageError, argument, drawn, following_profile
+from daemon.cli.control import EX_FAULT, EX_UNKNOWN, RemoteFault, ask_with, note
 from daemon.cli.options import count
 from daemon.config.labels import split_off
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
@@ -40,7 +40,7 @@ def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
     server, tool = split_off(name)
     if server:
         return server, tool
-    answer = ask_with(options, "tool", {"tool": name})
+    answer = ask_with(options, "tool", {"tool": name, "profile": options.profile})
     note(f"{name} is {answer['server']}/{answer['tool']}")
     return str(answer["server"]), str(answer["tool"])
 
@@ -51,14 +51,10 @@ def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
 def _tools(options: argparse.Namespace) -> int:
     if options.name is not None and options.category is not None:
         raise UsageError("name either a category (--category), or a server or tool")
-    is_of_clients = options.surface is not None or options.profile is not None
     if options.surface is not None and (options.name is not None or options.category is not None):
         raise UsageError("--surface shows a model's whole view: remove the server, tool or category")
     if options.format is not None and options.surface is None:
         raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
-    if options.name is not None and is_of_clients:
-        # Views of clients are listed by category.
-        options.category, options.name = options.name, None
     if options.name is None:
         return _show_all(options)
     return _show_tool(options) if "/" in options.name else _show_server(options)
@@ -66,11 +62,11 @@ def _tools(options: argparse.Namespace) -> int:
 
 def _show_all(options: argparse.Namespace) -> int:
     # Ask for every category, to suggest the closest name for an unknown one.
-    wish = {"profile": options.profile, "surface": options.surface}
-    answer: Any = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
+    wish = {"profile": options.profile, "surface": options.surface or None}
+    answer: Any = ask_with(options, "tools", wish)
     if options.category is not None and options.category not in answer["categories"]:
         note(f"no category is named '{options.category}'{suggestion(options.category, answer['categories'])}")
-        return EX_FAULT
+        return EX_UNKNOWN
     return _show_categories(options, answer)
 
 
@@ -92,7 +88,7 @@ def _show_categories(options: argparse.Namespace, answer: ToolsReport) -> int:
 
 def _show_server(options: argparse.Namespace) -> int:
     try:
-        answer: Any = ask_with(options, "tools", {"server": options.name})
+        answer: Any = ask_with(options, "tools", {"server": options.name, "profile": options.profile})
     except RemoteFault as fault:
         return _show_instead(options, fault)
     if answer["isCategory"]:
@@ -102,7 +98,7 @@ def _show_server(options: argparse.Namespace) -> int:
 
 
 def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
-    answer: Any = ask_with(options, "tools", {})
+    answer: Any = ask_with(options, "tools", {"profile": options.profile})
     if options.name in answer["categories"]:
         options.category = options.name
         return _show_categories(options, answer)
@@ -116,10 +112,10 @@ def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
 def _show_tool(options: argparse.Namespace) -> int:
     try:
         server, tool = read_tool(options, options.name)
-        answer = ask_with(options, "tool", {"server": server, "tool": tool})
+        answer = ask_with(options, "tool", {"server": server, "tool": tool, "profile": options.profile})
     except RemoteFault:
         # A category's name may contain a slash.
-        known: Any = ask_with(options, "tools", {})
+        known: Any = ask_with(options, "tools", {"profile": options.profile})
         if options.name not in known["categories"]:
             raise
         options.category = options.name
@@ -159,7 +155,7 @@ TOOLS = CommandLine(
         argument("name", metavar="SERVER[/TOOL]", nargs="?"),
         argument("--category", metavar="C"),
         argument("--surface", metavar="NAME", nargs="?", const=""),
-        argument("--profile", metavar="N"),
+        following_profile,
         argument("--format", choices=("text",)),
     ),
     run=_tools,
@@ -175,7 +171,7 @@ def _search(options: argparse.Namespace) -> int:
     phrasings = [query, *(" ".join(words) for words in options.also)]
     queries = [text for text in phrasings if text.strip()]
     among = {"category": options.category, "profile": options.profile}
-    params = {"queries": queries, "limit": options.limit, **{key: each for key, each in among.items() if each}}
+    params = {"queries": queries, "limit": options.limit, **among}
     answer = ask_with(options, "search", params)
     if options.json:
         print(document(answer))
@@ -198,7 +194,7 @@ SEARCH = CommandLine(
         argument("--or", dest="also", metavar="WORDS", nargs="+", action="append", default=[]),
         argument("--category", metavar="C"),
         argument("--limit", metavar="N", type=count, default=SHOWN),
-        argument("--profile", metavar="N"),
+        following_profile,
     ),
     run=_search,
 )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
-from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
+from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, members
 from daemon.cli.asking.elicitation import Declined, Interrupted, missing
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, ask_with
@@ -131,7 +131,8 @@ def _call(options: argparse.Namespace) -> int:
     result = converse(options, server, "call", params)
     failed = bool(result.get("isError"))
     _show(options, result, texts(result), sys.stderr if failed else sys.stdout)
-    return EX_FAULT if failed else 0
+    code = members(members(result.get("structuredContent")).get("error")).get("code")
+    return options.kinds.get(code, EX_FAULT) if failed else 0
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
@@ -139,7 +140,8 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
     if person is None or options.arguments == ["-"]:
         return given
     try:
-        schema = ask_with(options, "tool", {"server": server, "tool": tool})["definition"]["inputSchema"]
+        wish = {"server": server, "tool": tool, "profile": options.profile}
+        schema = ask_with(options, "tool", wish)["definition"]["inputSchema"]
         return {**given, **missing(schema, given, person)}
     except RemoteFault:
         return given  # An instance, or a server without a list: the call reports the fault.
@@ -235,7 +237,11 @@ class Part(NamedTuple):
 def _read(options: argparse.Namespace) -> int:
     server, uri = split_off_uri(options.resource)
     # The person who answers must know which server asks.
-    place = {"server": server, "uri": uri} if server else ask_with(options, "locate", {"uri": uri})
+    place = (
+        {"server": server, "uri": uri}
+        if server
+        else ask_with(options, "locate", {"uri": uri, "profile": options.profile})
+    )
     result = converse(options, place["server"], "read", place)
     if options.json:
         print(document(result))

@@ -77,12 +77,17 @@ class Questions:
         """Put a question and return it; None after a refusal. `server` is empty for mcpd's own."""
         if self.over.is_set():
             return None
-        request = PeerRequest(method, params, _Answer(self, key, method))
+        request = self.made(key, method, params)
         request.server = server
         if method == LIST_ROOTS and call.upstream is not None:
             request.otherwise = call.upstream.roots
-        self._put.append(request)
         call.calls.server_requests.ask(request, call.request.id)
+        return request
+
+    def made(self, key: str, method: str, params: Raw | None) -> PeerRequest:
+        """A question that its maker puts."""
+        request = PeerRequest(method, params, _Answer(self, key, method))
+        self._put.append(request)
         return request
 
     def refuse(self, method: str, why: str) -> None:

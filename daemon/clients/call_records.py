@@ -10,7 +10,7 @@ import trio
 
 from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision, digest, moment, timestamp
-from daemon.catalog.permissions import described, rule_for
+from daemon.catalog.permissions import ruled
 from daemon.counting.tally import CANCELLED, OK
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import CALL_TOOL, MODERN_VERSION
@@ -125,7 +125,7 @@ def _record(audit: Audit, call: ClientCall) -> AuditRecord:
     tool = forward.tool if forward is not None else None
     if tool is None and (entry := context.catalog.value.servers.get(server)) is not None:
         tool = (entry.tools or {}).get(name)
-    decision, rule = Decision.SENT if sent else Decision.REFUSED, _rule(call, tool)
+    decision, rule = Decision.SENT if sent else Decision.REFUSED, ruled(call.request.profile, tool)
     if sent and forward is not None and forward.repair is not None:
         decision, rule = Decision.REPAIRED, str(forward.repair)
     return _members(
@@ -161,12 +161,6 @@ def session_of(call: ClientCall) -> str:
 
 def _was_sent(call: ClientCall) -> bool:
     return call.key is not None and not call.in_line
-
-
-def _rule(call: ClientCall, tool: Tool | None) -> str:
-    profile = call.request.profile
-    rule = None if tool is None or not profile.permissions else rule_for(profile.permissions, tool)
-    return "" if rule is None else f"{profile.name}: {described(rule)}: {rule.then}"
 
 
 def _who_agreed(call: ClientCall, tool: Tool | None) -> str:

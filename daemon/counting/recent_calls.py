@@ -141,6 +141,8 @@ class RecentCall(NamedTuple):
     """From the client's request to its answer."""
     outcome: str
     """`ok`, an error code, or `isError` if the tool's result says that it failed."""
+    rule: str = ""
+    """The rule of a profile that refused an operator's call."""
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):

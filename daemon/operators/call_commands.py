@@ -183,6 +183,7 @@ def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> Ende
         "tool": _redacted(context, call.server, call.tool),
         "ms": round(call.seconds * 1000, 3),
         "outcome": call.outcome,
+        "rule": call.rule,
     }
 
 

@@ -9,15 +9,13 @@ import msgspec
 from msgspec import Raw
 
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.offer import Offer
-from daemon.catalog.shown import locate as owner_of
-from daemon.config.config_model import Profile
-from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
+from daemon.clients.requests.forwarding import find_resource
+from daemon.errors import InvalidArguments, UnknownResource
 from daemon.kit.wording import suggestion
 from daemon.model import Definition, Kind
-from daemon.operators.base import Command, OperatorContext, Refused, ServerOrAll
-from daemon.operators.own_requests import Forwarding, forward, known_server
-from daemon.protocol import GET_PROMPT, READ_RESOURCE
+from daemon.operators.base import Command, OperatorContext, ServerOrAll
+from daemon.operators.own_requests import Forwarding, serve
+from daemon.operators.tool_reports import view_of
 from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted
 
@@ -78,14 +76,6 @@ def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) 
     return entry.disabled or (entry.name, switch_of(kind, name)) in context.catalog.switched
 
 
-def told_off(entry: ServerEntry, kind: Kind, name: str) -> str:
-    """The error text for a definition that is switched off (`is_off`)."""
-    what, on = f"{kind} {name}", f"{entry.name}/{switch_of(kind, name)}"
-    if entry.disabled:
-        what, on = f"server {entry.name}", entry.name
-    return f"{what} is switched off; `mcpd enable {on}` switches it on again"
-
-
 def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
     for kind in kinds:
         known = entry.lists.get(kind)
@@ -129,19 +119,16 @@ class PromptParams(Forwarding, kw_only=False):
 async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     """Get a prompt; cancelled if the operator disconnects; raises `CallError` or `InvalidArguments`."""
     name = params.name
-    upstream, entry = known_server(context, params.server)
-    known = entry.list_of(Kind.PROMPT).definitions
-    if Kind.PROMPT in entry.lists and name not in known:
-        raise UnknownPrompt(f"server {entry.name} has no prompt {name!r}. {choices(known, name)}")
-    if is_off(context, entry, Kind.PROMPT, name):
-        raise PromptDisabled(told_off(entry, Kind.PROMPT, name))
-    if name in known:
-        _check(known[name], params.arguments)
     members = (
         b'"name":%b,"arguments":' % msgspec.json.encode(name),
         msgspec.json.encode(params.arguments),
     )
-    return await forward(context, upstream, GET_PROMPT, members, params, what=name)
+
+    def check(entry: ServerEntry) -> None:
+        if (known := entry.list_of(Kind.PROMPT).definitions.get(name)) is not None:
+            _check(known, params.arguments)
+
+    return await serve(context, params, Kind.PROMPT, (params.server, name), members, check)
 
 
 PROMPT = Command("prompt", PromptParams, prompt)
@@ -169,44 +156,31 @@ class ReadParams(Forwarding, kw_only=False):
 
 async def read(context: OperatorContext, params: ReadParams) -> Raw:
     """Read a resource; cancelled if the operator disconnects; raises `CallError`."""
-    uri = params.uri
-    upstream, entry = known_server(context, params.server)
-    if is_off(context, entry, Kind.RESOURCE, uri):
-        raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
-    members = (b'"uri":', msgspec.json.encode(uri))
-    return await forward(context, upstream, READ_RESOURCE, members, params, what=uri)
+    members = b'"uri":', msgspec.json.encode(params.uri)
+    return await serve(context, params, Kind.RESOURCE, (params.server, params.uri), members)
 
 
 READ = Command("read", ReadParams, read)
 
 
-EVERYTHING = Profile(name="operator")
-"""A profile that hides nothing."""
-
-
 class LocateParams(msgspec.Struct):
-    """A URI to look for."""
+    """A URI to look for, in a profile or for the operator (None)."""
 
     uri: str
+    profile: str | None = None
 
 
 async def locate(context: OperatorContext, params: LocateParams) -> dict[str, object]:
-    """The server that has a URI, and its own name for it; raises `ResourceDisabled` or `Refused`."""
-    catalog = context.catalog
-    found = owner_of(catalog, Offer(catalog, EVERYTHING, None), params.uri, {})
-    if found is not None:
-        return {"server": found[0], "uri": found[1]}
-    known: dict[str, None] = {}
-    for entry in catalog.servers.values():
-        for uri in entry.list_of(Kind.RESOURCE).definitions:
-            if not is_off(context, entry, Kind.RESOURCE, uri):
-                known[uri] = None
-            elif uri == params.uri:
-                raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
-    raise Refused(
-        f"no server is known to have {quoted(params.uri)}, or it is switched off. {choices(known, params.uri)}"
-        " `mcpd read SERVER/URI` asks a server for what it does not list."
-    )
+    """The server that has a URI, and its own name for it; raises a `CallError`."""
+    view = view_of(context, params.profile)[1]
+    try:
+        server, own = find_resource(view, params.uri, {})
+    except UnknownResource:
+        known = choices(view.offer.definitions(Kind.RESOURCE), params.uri)
+        text = f"no server is known to have {quoted(params.uri)}, or it is switched off. {known}"
+        way = "`mcpd read SERVER/URI` asks a server for what it does not list."
+        raise UnknownResource(f"{text} {way}") from None
+    return {"server": server, "uri": own}
 
 
 LOCATE = Command("locate", LocateParams, locate)

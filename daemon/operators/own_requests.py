@@ -3,48 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
 from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
-from daemon.catalog.kinds import switch_of
+from daemon.catalog.naming import mcpd_uri
+from daemon.catalog.permissions import ruled
+from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, question
+from daemon.clients.asking import ELICIT, Questions
 from daemon.clients.calls import IS_ERROR, is_error, text_in
-from daemon.clients.server_requests import read_refusal
+from daemon.clients.requests.forwarding import find_prompt, find_resource
+from daemon.clients.server_requests import has, read_refusal
+from daemon.config.config_model import Permission
 from daemon.counting.recent_calls import NAME, RecentCall
 from daemon.counting.tally import CANCELLED, OK, OPERATOR
 from daemon.errors import (
     AuditUnavailable,
     CallError,
     InvalidArguments,
+    PermissionDenied,
+    PromptDisabled,
+    ResourceDisabled,
     ToolDisabled,
+    UnknownPrompt,
     UnknownServer,
-    UnknownTool,
     UpstreamCallError,
     UpstreamUnavailable,
 )
 from daemon.model import Kind
 from daemon.operators.base import Command, OperatorCall, OperatorContext, OperatorPeer
 from daemon.operators.server_changes import Whereabouts, own_instance
-from daemon.operators.tool_reports import tools_like
+from daemon.operators.tool_reports import view_of
 from daemon.ports import CallToSend, OwnCall, Upstream
-from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before, tool_params
+from daemon.protocol import (
+    ASKED_OF_CLIENTS,
+    CALL_TOOL,
+    CAPABILITIES_KEY,
+    GET_PROMPT,
+    READ_RESOURCE,
+    members_before,
+    tool_params,
+)
 from daemon.surfaces.answers import error_result
+from daemon.surfaces.calling import find, unknown_tool
 from daemon.surfaces.explaining import refusal
-from daemon.surfaces.held import told_held
 from daemon.surfaces.validators import validator_of
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import OwnExchange, PeerRequest
+
+if TYPE_CHECKING:
+    from daemon.catalog.offer import Offered
+    from daemon.model import Tool
+
+Members = tuple[Buffer, ...]
+"""The raw members of a request's `params` (`ports.CallToSend.params`)."""
+
+Record = dict[str, Any]
+"""Members of a record of the audit."""
+
+METHODS = {Kind.TOOL: CALL_TOOL, Kind.PROMPT: GET_PROMPT, Kind.RESOURCE: READ_RESOURCE}
 
 ASKS = b'"input_required"'
 """In an unfinished result (MCP 2026-07-28), and hardly in any other."""
 
 
 class Forwarding(Whereabouts, kw_only=True):
-    """The operator's abilities while a server works, and answers to the server's earlier questions."""
+    """The operator's profile and abilities, and answers to the server's earlier questions."""
 
+    profile: str | None = None
+    """The profile whose rules hold; None: no profile's, it is the operator's own request."""
     progress: bool = False
     capabilities: Raw = Raw(b"{}")
     """The questions that the operator can answer (MCP, `ClientCapabilities`)."""
@@ -66,14 +99,129 @@ def known_server(context: OperatorContext, name: str) -> tuple[Upstream, ServerE
     return upstream, entry
 
 
+async def serve(
+    context: OperatorContext,
+    given: Forwarding,
+    kind: Kind,
+    named: tuple[str, str],
+    members: Members,
+    check: Callable[[ServerEntry], None] = lambda _entry: None,
+) -> Raw:
+    """Forward a request that the profile permits, and record it.
+
+    Args:
+        context: the daemon.
+        given: the operator's profile, abilities and place.
+        kind: what is asked for.
+        named: the server or instance, and its own name for that.
+        members: the raw members of the `params`, the arguments last.
+        check: raises a `CallError` for arguments that do not fit.
+
+    Raises:
+        CallError: there is no result.
+    """
+    server, name = named
+    told: Record = {"details": {"asOperator": True} if given.profile is None else {"profile": given.profile}}
+    try:
+        upstream, entry = known_server(context, server)
+        profile = view_of(context, given.profile)[1].profile
+        told["rule"] = ruled(profile, entry.all_tools.get(name))
+        told["by"] = await _permit(context, given, kind, named, members[-1])
+        check(entry)
+    except CallError as error:
+        by_rule = isinstance(error, ToolDisabled | PermissionDenied)
+        place = server[:NAME], name[:NAME], 0.0, error.code, told.get("rule", "") if by_rule else ""
+        ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place)
+        _record(context, Decision.REFUSED, ended, OwnCall(method=METHODS[kind], params=members), told)
+        context.counters.recent.publish((1, [ended]))
+        raise
+    return await forward(context, upstream, METHODS[kind], members, given, what=name, told=told)
+
+
+async def _permit(
+    context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str], arguments: Buffer
+) -> str:
+    """Decide as for a client of the profile; returns the person who agreed, if a rule asks.
+
+    Raises:
+        CallError: the profile does not show it, a rule denies it, it waits for approval, or nobody agrees.
+    """
+    upstream, entry = known_server(context, named[0])
+    if given.profile is not None:
+        if entry.list_of(kind).listed:
+            _decide(context, given, kind, named)
+        await upstream.wake_to_list()
+        await context.registry.settle()
+    offered = _decide(context, given, kind, named)
+    if offered is None or not offered.asks:
+        return ""
+    await _agree(context, given, offered.tool, arguments)
+    # Of the present catalog: the person takes a while.
+    now = _decide(context, given, kind, named)
+    if now is None or now.tool.schema_hash != offered.tool.schema_hash:
+        raise _denied(offered.tool, "it has changed since. Nothing was sent: call it again")
+    return "its user"
+
+
+def _decide(context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str]) -> Offered | None:
+    """The tool that the profile offers, if it is one and known; raises as `_permit`."""
+    upstream, entry = known_server(context, named[0])
+    catalog = upstream.own_catalog(context.catalog)
+    view = attrs.evolve(view_of(context, given.profile)[1], catalog=catalog)
+    key, offer, is_listed = (entry.name, named[1]), view.offer, entry.list_of(kind).listed
+    if kind is not Kind.TOOL and entry.disabled:
+        refused = PromptDisabled if kind is Kind.PROMPT else ResourceDisabled
+        raise refused(f"server {key[0]} is switched off; `mcpd enable {key[0]}` switches it on again")
+    if kind is Kind.RESOURCE:
+        find_resource(view, mcpd_uri(*key), {})
+    elif kind is Kind.PROMPT:
+        if (is_listed or key[0] not in offer.servers_of(kind)) and find_prompt(view, "/".join(key)) != key:
+            raise UnknownPrompt(f"there is no prompt {'/'.join(key)!r}")
+    elif is_listed or not offer.rules.allows(key) or offer.rules.permission(key) is not Permission.ALLOW:
+        apart = offer.apps.hidden if given.profile is None else {}
+        if (found := offer.tools.get(key) or apart.get(key)) is None:
+            find(view, "/".join(key), patient=False)
+            # Another server's tool has this name.
+            raise unknown_tool(view, "/".join(key))
+        return found
+    return None
+
+
+async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, arguments: Buffer) -> None:
+    """Ask the person at the terminal; raises `PermissionDenied`: there is none, or no agreement."""
+    operator, profile = context.operator, context.config.profiles[given.profile or ""]
+    if operator is None or not has(given.capabilities, "elicitation", "form"):
+        rule = f'{{"match": "{tool.server}/{tool.name}", "then": "allow"}}'
+        why = f"there is no terminal to ask in. Nothing was sent. Your user can run it in one, or write {rule}"
+        raise _denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}")
+    about = {"server": tool.server, "tool": tool.name, "rule": ruled(profile, tool)}
+    record = context.audit.made(Decision.ASKED, principal=context.principal, **about)
+    context.audit.note(lambda: record)
+    operator.declare(given.capabilities)
+    with Questions() as asked:
+        params = question(tool, arguments, context.redact.of(tool.server), profile, session=False)
+        operator.ask(asked.made(KEY, ELICIT, params))
+        await asked.wait(trio.current_time() + ASK_SECONDS)
+    choice = choice_in(asked.answers[KEY]) if KEY in asked.answers else None
+    if choice is not UserChoice.ONCE:
+        why = choice or f"the user has not answered within {ASK_SECONDS:g} s"
+        raise _denied(tool, f"{why}. Nothing was sent. Do not call it again unless the user asks you to")
+
+
+def _denied(tool: Tool, why: str) -> PermissionDenied:
+    text = f"{tool.server}/{tool.name} is called only if the user agrees, and {why}."
+    return PermissionDenied(text, tool=tool.name, server=tool.server)
+
+
 async def forward(
     context: OperatorContext,
     upstream: Upstream,
     method: str,
-    params: tuple[Buffer, ...],
+    params: Members,
     given: Forwarding,
     *,
     what: str = "",
+    told: Record | None = None,
 ) -> Raw:
     """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
 
@@ -81,9 +229,10 @@ async def forward(
         context: the daemon.
         upstream: a server or an instance; of a server with instances, the operator gets one as a client would.
         method: the MCP method.
-        params: the raw members of its `params` (`ports.CallToSend.params`).
+        params: the raw members of its `params`.
         given: the operator's abilities and place.
         what: the name of the tool or prompt, or the URI, for `mcpd calls`.
+        told: members of the audit's record.
 
     Raises:
         CallError: there is no result.
@@ -99,14 +248,14 @@ async def forward(
     if context.operator is not None:
         context.operator.declare(given.capabilities)
     if upstream.instances is None:
-        return Raw(await _asked(context, upstream, own, what))
+        return Raw(await _asked(context, upstream, own, what, told or {}))
     async with own_instance(upstream.instances, given) as held:
-        result = await _asked(context, held.upstream, own, what)
+        result = await _asked(context, held.upstream, own, what, told or {})
         held.goes_on = ASKS in result
         return Raw(result)
 
 
-async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
+async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str, told: Record) -> bytes:
     if refuses := context.audit.refuses:
         raise AuditUnavailable(refuses)
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
@@ -128,10 +277,12 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             upstream.cancel(call.key, why)
             if own.method == CALL_TOOL:
                 upstream.record((seconds,), ok=outcome.ok)
-        _keep(context, call, seconds, outcome)
+        _keep(context, call, seconds, outcome, told)
 
 
-def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
+def _keep(
+    context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome, told: Record
+) -> None:
     """Record an operator's call, and keep it among the recent ones unless the operator gave it up."""
     server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
     code, text = OK if outcome.is_settled else CANCELLED, ""
@@ -141,7 +292,7 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
         code, text = IS_ERROR, text_in(outcome.result)
     ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
     if call.key is not None or outcome.error is not None:
-        _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
+        _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent, told)
     if not outcome.is_settled:
         return
     recent.publish((1, [ended]))
@@ -149,7 +300,9 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
         recent.failed(server, tool, code, text)
 
 
-def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall) -> None:
+def _record(
+    context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall, told: Record
+) -> None:
     record = context.audit.made(
         decision,
         principal=context.principal,
@@ -159,6 +312,7 @@ def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own
         outcome=ended.outcome,
         duration_ms=round(ended.seconds * 1000, 3),
         arguments_sha256=digest(bytes(own.params[-1])) if own.params else "",
+        **told,
     )
     context.audit.note(lambda: record)
 
@@ -241,16 +395,9 @@ class OperatorCallParams(Forwarding, kw_only=False):
 
 async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
     """Call a tool and wait for its result; the call is cancelled if the operator disconnects."""
+    named, members = (params.server, params.tool), tool_params(params.tool, params.arguments)
     try:
-        upstream = _callable(context, params)
-    except CallError as error:
-        place = params.server, params.tool[:NAME]
-        ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place, 0.0, error.code)
-        _record(context, Decision.REFUSED, ended, OwnCall(method=CALL_TOOL, params=(params.arguments,)))
-        return Raw(error_result(error))
-    try:
-        members = tool_params(params.tool, params.arguments)
-        return await forward(context, upstream, CALL_TOOL, members, params, what=params.tool)
+        return await serve(context, params, Kind.TOOL, named, members, partial(_check, params))
     except CallError as error:
         return Raw(error_result(error))
 
@@ -258,27 +405,12 @@ async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
 CALL = Command("call", OperatorCallParams, call)
 
 
-def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
-    """The server of a tool that a model could call, too: listed and not switched off."""
-    tool, catalog = params.tool, context.catalog
-    upstream, entry = known_server(context, params.server)
-    server = entry.name
+def _check(params: OperatorCallParams, entry: ServerEntry) -> None:
+    """Refuse arguments that do not fit: servers answer a wrong call with anything, up to a stack trace."""
+    tool = entry.all_tools.get(params.tool)
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")
-    known = entry.tools
-    if (held := entry.held(Kind.TOOL, tool)) is not None:
-        raise told_held(held, tool)
-    if known is not None and tool not in known:
-        raise UnknownTool(f"server {server} has no tool {tool!r}. {tools_like(server, known, tool)}", tool=tool)
-    if (server, tool) in catalog.switched_tools:
-        name = f"{server}/{switch_of(Kind.TOOL, tool)}"
-        text = f"{tool} is switched off by an operator; `mcpd enable {name}` switches it on again"
-        raise ToolDisabled(text, tool=tool)
-    if (server, tool) in catalog.off:
-        raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
-    validator = validator_of(known[tool]) if known else None
+    validator = None if tool is None else validator_of(tool)
     arguments = msgspec.json.decode(params.arguments)
     if validator is not None and not validator.accepts(arguments):
-        # Servers answer a wrong call with anything, up to a stack trace: nothing is sent.
-        raise refusal(tool, validator, arguments, [], None)
-    return upstream
+        raise refusal(params.tool, validator, arguments, [], None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from daemon.kit.wording import TWO_DIGITS
-from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, session_name
+from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, outcome_of, session_name
 
 Cell = Callable[[Mapping[str, Any]], str]
 
@@ -104,7 +104,7 @@ ENDED_CALLS = {
     **_CALLER,
     "time": _text("time", "at"),
     "took": ReportColumn("took", lambda call: f"{milliseconds(call['ms'])} ms", number=True),
-    "outcome": ReportColumn("outcome", lambda call: call["outcome"], severity=_outcome),
+    "outcome": ReportColumn("outcome", outcome_of, severity=_outcome),
 }
 CONNECTIONS = {
     "session": _SESSION,

@@ -80,6 +80,11 @@ def session_name(report: Mapping[str, Any]) -> str:
     return str(report["key"] or ("" if number is None else f"#{number}"))
 
 
+def outcome_of(call: Mapping[str, Any]) -> str:
+    """The outcome of an ended call, with the rule that refused it."""
+    return f"{call['outcome']} ({call['rule']})" if call.get("rule") else str(call["outcome"])
+
+
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
     """The last change of a tool and its time as a sentence."""
     return f"{tool} was {change['what']} at {local_time(change['at'])}."

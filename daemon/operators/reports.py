@@ -57,6 +57,8 @@ class EndedCall(TypedDict):
     """The duration."""
     outcome: str
     """`ok`, or the code of its error."""
+    rule: str
+    """The rule that refused an operator's call, or empty."""
 
 
 class CallsReport(TypedDict):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
+from daemon.config.config_model import Profile
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import Event, EventKind
@@ -19,7 +20,7 @@ from daemon.operators.base import Command, OperatorContext
 from daemon.operators.news import held_report
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
-from daemon.surfaces.calling import scored, usual_tools
+from daemon.surfaces.calling import find, scored, unknown_tool, usual_tools
 from daemon.surfaces.explaining import example_of
 from daemon.surfaces.surface import Surface, View
 from daemon.surfaces.table import SURFACES, of_anyone
@@ -32,15 +33,18 @@ if TYPE_CHECKING:
     from daemon.operators import reports
 
 
+T = TypeVar("T")
+
+
 class ToolsParams(msgspec.Struct):
-    """The category and the view; by default everything, in the default profile."""
+    """The category, the profile (None: an operator's view) and the surface."""
 
     category: str | None = None
-    profile: str = DEFAULT_PROFILE
+    profile: str | None = DEFAULT_PROFILE
     surface: str | None = None
     """None for the surface of an unknown client of the profile."""
     server: str | None = None
-    """A server whose own tools are wanted; the other members do not count then."""
+    """A server whose own tools are wanted; category and surface do not count then."""
 
 
 async def tools(
@@ -48,17 +52,21 @@ async def tools(
 ) -> reports.ToolsReport | reports.ServerToolsReport:
     """The tools of each category, or of a server; raises `InvalidArguments` or `UnknownServer`."""
     catalog = context.catalog
-    if params.server is not None:
-        return _of_server(context, params.server)
     surface, view = view_of(context, params.profile, params.surface)
+    if params.server is not None:
+        return _of_server(context, params.server, view)
     return {
         "categories": {
             category.name: {
                 "description": category.description,
                 "servers": list(category.servers),
-                "tools": {key: _tool(catalog, member) for key, member in category.members.items()},
+                "tools": {
+                    key: _tool(catalog, member)
+                    for key, member in category.members.items()
+                    if _shows(view, (member.server, member.tool))
+                },
             }
-            for category in catalog.categories.values()
+            for category in view.categories.values()
             if params.category in {None, category.name}
         },
         "surface": {
@@ -72,8 +80,17 @@ async def tools(
 TOOLS = Command("tools", ToolsParams, tools)
 
 
-def _of_server(context: OperatorContext, server: str) -> reports.ServerToolsReport:
-    """All tools of a server, by its own names."""
+def _shows(view: View, key: ToolKey) -> bool:
+    """Whether a report has a tool: also one that is switched off or held, unless the profile conceals it."""
+    return view.profile is EVERYTHING or not view.offer.rules.conceals(key)
+
+
+def _shown(view: View, server: str, tools: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    return ((name, each) for name, each in tools.items() if _shows(view, (server, name)))
+
+
+def _of_server(context: OperatorContext, server: str, view: View) -> reports.ServerToolsReport:
+    """The tools of a server, by its own names."""
     catalog = context.catalog
     entry, redact = context.entry_of(server), context.redact.of(server)
     off = catalog.off | catalog.switched_tools
@@ -89,9 +106,9 @@ def _of_server(context: OperatorContext, server: str) -> reports.ServerToolsRepo
                 "available": enabled and entry.usable,
                 "schemaHash": tool.schema_hash,
             }
-            for name, tool in (entry.tools or {}).items()
+            for name, tool in _shown(view, server, entry.tools or {})
         },
-        "held": {name: held_report(each) for name, each in entry.tool_list.held.items()},
+        "held": {name: held_report(each) for name, each in _shown(view, server, entry.tool_list.held)},
         "quarantined": {redact(name): redact(why) for name, why in entry.tool_list.quarantined.items()},
     }
 
@@ -105,15 +122,19 @@ def _differs(catalog: Catalog, server: str) -> bool:
     return {(member.server, member.tool) for member in category.members.values()} != listed
 
 
+EVERYTHING = Profile(name="operator")
+"""A profile that hides nothing, for operators' own requests."""
+
+
 def view_of(
-    context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
+    context: OperatorContext, profile_name: str | None = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
     """A profile's surface and view, by default an unknown client's surface; raises `InvalidArguments`."""
     catalog = context.catalog
-    profile = catalog.config.profiles.get(profile_name)
+    profile = EVERYTHING if profile_name is None else catalog.config.profiles.get(profile_name)
     if profile is None:
-        known = choices(catalog.config.profiles, profile_name)
-        raise InvalidArguments(f"no profile is named {quoted(profile_name)}. {known}")
+        known = choices(catalog.config.profiles, profile_name or "")
+        raise InvalidArguments(f"no profile is named {quoted(profile_name or '')}. {known}")
     # An operator who names a surface wants to see it, whatever the switches say.
     name = surface_name or of_anyone(catalog.config, profile)
     if name not in SURFACES:
@@ -151,7 +172,7 @@ class SearchParams(msgspec.Struct):
     queries: list[str]
     category: str | None = None
     limit: int = 20
-    profile: str = DEFAULT_PROFILE
+    profile: str | None = DEFAULT_PROFILE
 
 
 async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
@@ -168,15 +189,19 @@ class ToolParams(msgspec.Struct):
 
     tool: str
     server: str = ""
+    profile: str | None = None
 
 
 async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolReport:
     """A tool's definition and fitting arguments; raises `UnknownServer`, `UnknownTool`, `InvalidArguments`."""
     catalog, server, name = context.catalog, params.server, params.tool
+    view = view_of(context, params.profile)[1]
     if not server:
-        server, name = tool_named(catalog, name)
+        server, name = tool_named(catalog, name, partial(_shows, view))
     held = catalog.held((server, name))
     try:
+        if params.profile is not None:
+            _refuse_unseen(context, view, (server, name))
         known = known_tool(context, server, name)
     except UnknownTool as error:
         if (change := await last_change(context, server, name)) is None:
@@ -205,23 +230,31 @@ async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolRepo
 TOOL = Command("tool", ToolParams, tool)
 
 
+def _refuse_unseen(context: OperatorContext, view: View, key: ToolKey) -> None:
+    """Refuse a tool as a model's call is, unless only a switch is in the way; raises a `CallError`."""
+    if key[1] not in context.entry_of(key[0]).tool_list.definitions or not _shows(view, key):
+        find(view, "/".join(key), patient=False)
+        raise unknown_tool(view, "/".join(key))
+
+
 MAX_NEAR = 3  # most tools that are proposed for an unknown name
 
 
-def tool_named(catalog: Catalog, name: str) -> ToolKey:
-    """The tool of a name, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or `TOOL` of one server.
+def tool_named(catalog: Catalog, name: str, shows: Callable[[ToolKey], bool] = bool) -> ToolKey:
+    """The tool of a name, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or a `TOOL` that `shows` has.
 
     Raises `UnknownTool`, and `InvalidArguments` for a bare name of several servers: which of them a model calls
     by it depends on the order of their first lists.
     """
-    owners = [key for key in _listed(catalog) if key[1] == name]
+    listed = list(filter(shows, _listed(catalog)))
+    owners = [key for key in listed if key[1] == name]
     if len(owners) > 1:
         named = ", ".join(f"{server}/{own}" for server, own in owners[:MAX_NAMED])
         raise InvalidArguments(f"{len(owners)} servers have a tool {quoted(name)}: write one of {named}")
     found = owners[0] if owners else catalog.names.key_of(name, catalog.servers)
     if found is not None:
         return found
-    known = {f"{server}/{own}": own for server, own in _listed(catalog)}
+    known = {f"{server}/{own}": own for server, own in listed}
     alike = closest(name, known.values())
     near = closest(name, known) or [whole for whole, own in known.items() if own in alike][:MAX_NEAR]
     hint = meant(near) if near else "`mcpd tools` lists them."

@@ -262,7 +262,7 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         return moved_away(name, moved[1], new, "Call that.")
     key = view.catalog.names.key_of(name, view.catalog.servers)
     names = [offered.name for offered in view.offer.tools.values()]
-    near = closest(name, names)
+    near = closest(name, names) or ([] if key is None else closest(key[1], names))
     catalog = view.catalog
     places = [key] if key is not None else [(server, name) for server in view.servers]
     why = next(

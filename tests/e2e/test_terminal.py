@@ -175,5 +175,5 @@ def test_tools_prompts_and_resources_are_told_and_used(daemon: Daemon) -> None:
         status, shown = person.end()
     assert (status, "is binary" in shown) == (1, True)
     for words in (["tools", "everything/get-smu"], ["prompt", "everything/args"], ["read", "demo://elsewhere"]):
-        daemon.run(*words, check=1)
+        daemon.run(*words, check=66)
         daemon.run(*words, "--control", str(daemon.directory / "none"), check=3)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed
-from daemon.cli.command import browse
+from daemon.cli.command import browse, following_profile
 from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask_with, explained
 from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
@@ -28,6 +28,9 @@ METHOD_NOT_FOUND = -32601
 URL_REQUIRED = -32042
 """Code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
 INVALID_REQUEST = -32600
+
+OURS = "mcpd asks: "
+"""Begins mcpd's own questions (`catalog.authorship`)."""
 
 ELICITATION: Message = {"form": {}, "url": {}}
 """Questions that a terminal can ask (MCP, `ClientCapabilities.elicitation`)."""
@@ -43,6 +46,7 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
     parsed.add_argument("--no-input", action="store_true")
     parsed.add_argument("--root", metavar="DIR", action="append", default=[], type=Path)
     parsed.add_argument("--workspace", metavar="DIR")
+    following_profile(parsed)
 
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:
@@ -52,7 +56,8 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
     if capabilities := companion.capabilities:
         wishes["capabilities"] = capabilities
     # All rounds of a command go to one instance.
-    params = {**params, **_place(options.workspace), "command": os.urandom(8).hex()}
+    here = {**_place(options.workspace), "command": os.urandom(8).hex(), "profile": options.profile}
+    params = {**params, **here}
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
         try:
@@ -82,14 +87,15 @@ def pages_of(result: Message) -> list[Message]:
     """The pages to open before the call is repeated (MCP 2025-11-25); usually none."""
     place = result
     for key in ("structuredContent", "error", "upstream"):
-        place = _members(place.get(key))
+        place = members(place.get(key))
     if place.get("code") != URL_REQUIRED:
         return []
-    pages = _members(place.get("data")).get("elicitations")
+    pages = members(place.get("data")).get("elicitations")
     return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
 
 
-def _members(value: object) -> Message:
+def members(value: object) -> Message:
+    """The members of a JSON object; none of any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -145,7 +151,7 @@ class CallCompanion(NamedTuple):
 
     def take(self, message: Message, wire: Wire) -> float:
         """Take a message of the daemon's; returns the seconds that a person took."""
-        method, request_id, params = message.get("method"), message.get("id"), _members(message.get("params"))
+        method, request_id, params = message.get("method"), message.get("id"), members(message.get("params"))
         if request_id is None:
             if method == "notifications/progress" and self.progress is not None:
                 self.progress.show(params)
@@ -162,9 +168,9 @@ class CallCompanion(NamedTuple):
     def inputs(self, wants: Message) -> Message:
         """The answers to an `input_required` result, as members of the next request (MCP 2026-07-28)."""
         responses = {}
-        for key, request in _members(wants.get("inputRequests")).items():
-            asked = _members(request)
-            told = self._answer(str(asked.get("method")), _members(asked.get("params")), None)
+        for key, request in members(wants.get("inputRequests")).items():
+            asked = members(request)
+            told = self._answer(str(asked.get("method")), members(asked.get("params")), None)
             if "error" in told:
                 raise RemoteFault(METHOD_NOT_FOUND, f"server {self.server}: {told['error']['message']}")
             responses[key] = told["result"]
@@ -201,7 +207,9 @@ class CallCompanion(NamedTuple):
         forget_typed(self.stdin)
         if asked is not None and asked[0].has_line:
             _attend(*asked)
-        return answer(self.server, params, person, browse)
+        # On the way, the daemon marks servers' questions, so that none can pass for its own.
+        ours = asked is not None and str(params.get("message")).startswith(OURS)
+        return answer("mcpd" if ours else self.server, params, person, browse)
 
 
 def _attend(wire: Wire, request_id: object) -> None:
@@ -213,7 +221,7 @@ def _attend(wire: Wire, request_id: object) -> None:
             wire.keep(message)
             raise Withdrawn("the call has ended before this was answered")
         if message["method"] == "notifications/cancelled":
-            cancelled = _members(message.get("params")).get("requestId")
+            cancelled = members(message.get("params")).get("requestId")
             if cancelled == request_id:
                 raise Withdrawn("the server no longer wants an answer")
             wire.forget(cancelled)

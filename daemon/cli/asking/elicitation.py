@@ -176,7 +176,7 @@ def _ask(field: Field, person: Terminal) -> object:
 
 
 def _said(server: str, message: str) -> str:
-    return _told(message.removeprefix(f"Server {server} asks: "))
+    return _told(message.removeprefix("Server ").removeprefix(f"{server} asks: "))
 
 
 def _url(server: str, message: str, url: object, person: Terminal, browse: Callable[[str], bool]) -> Message:

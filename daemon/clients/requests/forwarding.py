@@ -213,14 +213,15 @@ def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
             return key
         server, own = key
         if view.profile.prompts and (server, switch_of(Kind.PROMPT, own)) in catalog.switched:
-            text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd."
+            on = f"`mcpd enable {server}/{switch_of(Kind.PROMPT, own)}`"
+            text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd ({on})."
             raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
         refuse_held(view, Kind.PROMPT, key, name)
     entry = catalog.servers.get(single)
     known = UNKNOWN_LIST if entry is None else entry.list_of(Kind.PROMPT)
     if known.listed and view.profile.prompts and name not in {**known.all, **known.quarantined}:
         return single, name
-    near = closest(name, offered)
+    near = closest(name, offered) or ([] if key is None else closest(key[1], offered))
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     text = f"there is no prompt {name[:MAX_SHOWN]!r}.{hint} prompts/list has all prompts."
     raise UnknownPrompt(text, prompt=name[:MAX_SHOWN], closest=near)
@@ -281,8 +282,9 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     said = read_mcpd_uri(uri)
     for server, own in [said] if said else [(server, uri) for server in view.servers]:
         words = {(server, switch_of(kind, own)) for kind in (Kind.RESOURCE, Kind.SKILL)}
-        if server in view.servers and not words.isdisjoint(view.catalog.switched):
-            text = f"this resource of server {server} is switched off by the operator of mcpd."
+        if server in view.servers and (off := words & view.catalog.switched):
+            on = f"`mcpd enable {'/'.join(off.pop())}`"
+            text = f"this resource of server {server} is switched off by the operator of mcpd ({on})."
             raise ResourceDisabled(text, uri=uri, server=server)
     refuse_held_uri(view, uri)
     text = (

@@ -86,10 +86,13 @@ def session_of(**changed: Any) -> Any:
 
 
 def asked_for(asked: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """What a daemon was asked, without what every command of an operator's says of where it was given."""
-    place = {"directory", "command"}
+    """What a daemon was asked, without what every command says of where it was given, and the usual profile."""
+
+    def told(key: str, value: object) -> bool:
+        return key not in {"directory", "command"} and value is not None and value != "default"
+
     return [
-        (method, {key: value for key, value in params.items() if key not in place}) for method, params in asked
+        (method, {key: value for key, value in params.items() if told(key, value)}) for method, params in asked
     ]
 
 

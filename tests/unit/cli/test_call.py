@@ -63,13 +63,15 @@ def test_a_terminal_gets_it_escaped(
     assert capsys.readouterr().out == "12:00\n\\x1b[31m\n"
 
 
-def test_an_error_goes_to_stderr_and_is_one(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_goes_to_stderr_and_sets_the_status(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
     control({"call": BAD})
-    assert main(["time/nwo"]) == 1
+    assert main(["time/nwo"]) == 66
     assert capsys.readouterr() == ("", "UnknownTool: no such tool\n")
 
 
-@pytest.mark.parametrize(("result", "code"), [(OK, 0), (BAD, 1)])
+@pytest.mark.parametrize(("result", "code"), [(OK, 0), (BAD, 66)])
 def test_json_is_the_whole_result(
     control: Controls, capsys: pytest.CaptureFixture[str], result: dict[str, Any], code: int
 ) -> None:
@@ -84,7 +86,7 @@ def test_another_spelling_of_a_tool_is_looked_up_and_reported(
 ) -> None:
     daemon = control({"tool": {"server": "git", "tool": "git_log"}, "call": OK})
     assert main([name]) == 0
-    assert daemon.asked[0] == ("tool", {"tool": name})
+    assert asked_for(daemon.asked)[0] == ("tool", {"tool": name})
     assert (daemon.asked[1][1]["server"], daemon.asked[1][1]["tool"]) == ("git", "git_log")
     assert capsys.readouterr().err == f"mcpd: {name} is git/git_log\n"
 
@@ -155,7 +157,7 @@ def test_a_silent_server_is_named_with_its_state_and_pid(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = "answers no pings (3 pings so far), and was last heard 9 s ago"
-    text = told(control, capsys, {"server": server(state="degraded", reason=reason)}, 1)
+    text = told(control, capsys, {"server": server(state="degraded", reason=reason)}, 124)
     assert "mcpd: server git did not answer within 0.2 s (--timeout); the daemon did." in text
     assert f"It is degraded: {reason}, pid 4711. The call was given up" in text
     assert "`mcpd status git`" in text

@@ -14,6 +14,7 @@ from daemon.operators.report_words import RISKS
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
+from tests.unit.cli.daemons import asked_for
 
 Captured = pytest.CaptureFixture[str]
 
@@ -309,7 +310,7 @@ def test_a_search_shows_tools_best_first_and_counts_the_rest(
 ) -> None:
     daemon = control({"search": FOUND})
     assert implementation("search").main(shlex.split(line)) == 0
-    assert daemon.asked == [("search", asked)]
+    assert asked_for(daemon.asked) == [("search", asked)]
     _head, first, second, more = capsys.readouterr().out.splitlines()
     assert first.split() == ["7.2", "git/git_log", "Shows", "commits."]
     assert second.split()[:3] == ["1.0", "fs/read", "[files]"]

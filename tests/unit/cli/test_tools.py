@@ -23,6 +23,7 @@ from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
+from tests.unit.cli.daemons import asked_for
 
 main = implementation("tools").main
 
@@ -53,7 +54,7 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
     daemon = control({"tools": ANSWER})
     assert main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ANSWER
-    assert daemon.asked == [("tools", {})]
+    assert asked_for(daemon.asked) == [("tools", {})]
 
 
 def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +91,7 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(
         "",
         "What one takes: mcpd tools git/git_log",
     ]
-    assert daemon.asked == [("tools", {"server": "git"})]
+    assert asked_for(daemon.asked) == [("tools", {"server": "git"})]
     assert main(["git", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == SERVER
 
@@ -114,7 +115,7 @@ def test_any_surface_and_profile_can_be_looked_at(
 ) -> None:
     daemon = control({"tools": ANSWER})
     assert main(words) == 0
-    assert daemon.asked == [("tools", asked)]
+    assert asked_for(daemon.asked) == [("tools", asked)]
 
 
 ONE: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == ONE
     assert main(["git/git_log"]) == 0
     assert "example\n  mcpd call git/git_log\n" in capsys.readouterr().out
-    assert daemon.asked == [("tool", {"server": "git", "tool": "git_log"})] * 2
+    assert asked_for(daemon.asked) == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
 def test_a_category_whose_name_has_a_slash_is_found(

@@ -216,7 +216,7 @@ WAITING: CallInFlight = {
 }  # fmt: skip
 ENDED: EndedCall = {
     "number": 3, "at": 1_800_000_000.0, "session": 4, "key": "project", "client": "agent 1", "token": "",
-    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok",
+    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok", "rule": "",
 }  # fmt: skip
 
 
@@ -275,3 +275,5 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
     assert line[8:] == "      12.5 ms  git/git_log  UpstreamLost  a\\x1b[2J (session project)"
     own = call_line({**ENDED, "session": None, "key": None, "client": "operator", "server": ""})
     assert own.endswith("  git_log  ok  operator")
+    denied = call_line({**ENDED, "outcome": "ToolDisabled", "rule": "default: git/*: deny"})
+    assert "  ToolDisabled (default: git/*: deny)  " in denied

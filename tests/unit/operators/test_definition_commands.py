@@ -7,10 +7,9 @@ import msgspec
 import pytest
 import trio
 
-from daemon.errors import ResourceDisabled
+from daemon.errors import ResourceDisabled, UnknownResource
 from daemon.facts import Switched
 from daemon.model import Kind
-from daemon.operators.base import Refused
 from daemon.operators.definition_commands import LocateParams, listed, locate, problems
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
@@ -161,7 +160,7 @@ async def test_what_may_be_anybodys_is_refused_with_the_closest() -> None:
     stage = Stage()
     offer(stage, "alpha", Kind.RESOURCE, "file:///notes")
     offer(stage, "beta", Kind.RESOURCE, "file:///b")
-    with pytest.raises(Refused, match=r"Did you mean file:///notes .*`mcpd read SERVER/URI`"):
+    with pytest.raises(UnknownResource, match=r"Did you mean file:///notes .*`mcpd read SERVER/URI`"):
         await place(stage, "file:///nots")
 
 
@@ -172,6 +171,6 @@ async def test_what_is_switched_off_is_said_to_be_and_how_it_is_switched_on() ->
     stage.learn(Switched(off=frozenset({("alpha", "resource:file:///a")})))
     with pytest.raises(ResourceDisabled, match="`mcpd enable alpha/resource:file:///a`"):
         await place(stage, "file:///a")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UnknownResource) as refused:
         await place(stage, "file:///nots")
     assert "file:///a" not in str(refused.value)
