@@ -39,11 +39,9 @@ WORKERS = 8
 """Scripts at a time, half of them of one owner. A worker takes 10 MB, and its script's values."""
 CLOCK_SECONDS = 0.25
 """Seconds between looks whether a user is being asked."""
-NICE = 10
-"""Niceness of workers: scripts do not slow calls."""
 RESULT_BYTES = 8 * 1024 * 1024
 """Longest result of a call, as JSON. Of what a script gives, prelude.txt has the bound."""
-PRINTED_CHARACTERS = 64 * 1024
+PRINTED = 64 * 1024
 """Characters kept of what a script prints."""
 
 _ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:=[^=]|\())")
@@ -102,24 +100,25 @@ class _RunningScript:
 
     def __init__(self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking) -> None:
         self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
-        self._secret, self._pid, self._printed, self._left = f"_{os.urandom(8).hex()}", 0, "", limits.calls
+        self._secret, self._printed, self._left = f"_{os.urandom(8).hex()}", "", limits.calls
+        self._alive: list[int] = []
         self._parallel = trio.CapacityLimiter(limits.parallel)
         self._send, self._receive = trio.open_memory_channel[tuple[int, object]](limits.calls)
 
     async def _guard(self) -> None:
         """Kill the worker when the script's time is over, or if cancelled."""
-        self.nursery.cancel_scope.deadline = trio.current_time() + self._limits.seconds
+        left = self._limits.seconds
         try:
-            while True:
-                await trio.sleep(CLOCK_SECONDS)
-                self.nursery.cancel_scope.deadline += CLOCK_SECONDS if self._asking() else 0
+            while left > 0:
+                await trio.sleep(step := min(left, CLOCK_SECONDS))
+                left -= 0 if self._asking() else step
+            self.nursery.cancel_scope.deadline = trio.current_time()
         finally:
             self._kill()
 
     def _kill(self) -> None:
-        pid, self._pid = self._pid, 0
-        if pid:
-            os.kill(pid, signal.SIGKILL)
+        with suppress(IndexError, ProcessLookupError):
+            os.kill(self._alive.pop(), signal.SIGKILL)
 
     async def _answer(self, number: int, name: str, arguments: dict[str, object]) -> None:
         async with self._parallel:
@@ -136,17 +135,15 @@ class _RunningScript:
         marks.started(mark, marks.ELSEWHERE)
         try:
             with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
-                self._pid = session.worker_pid
-                marks.started(mark, self._pid)
-                os.setpriority(os.PRIO_PROCESS, self._pid, NICE)
+                self._alive.append(pid := session.worker_pid)
+                marks.started(mark, pid)
+                os.setpriority(os.PRIO_PROCESS, pid, 10)  # calls go before scripts
                 trio.from_thread.run_sync(self.nursery.start_soon, self._guard)
                 try:
                     return self._played(session)
                 finally:
                     self._kill()
-        except trio.Cancelled:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception; cancellation comes again
             return self.failed(*_words(error, f"{self._code}\n\n".split("\n")))
         finally:
             marks.forget(mark)
@@ -185,8 +182,8 @@ class _RunningScript:
         return feed(f"{code}\n{self._secret}d(None)")
 
     def _print(self, _: str, text: str) -> None:
-        if (room := PRINTED_CHARACTERS - len(self._printed)) > 0:
-            self._printed += text if len(text) <= room else text[:room] + "\n[cut]"
+        if len(self._printed) <= PRINTED:
+            self._printed = new if len(new := self._printed + text) <= PRINTED else new[:PRINTED] + "\n[cut]"
 
 
 def _answer(result: object) -> dict[str, object]:

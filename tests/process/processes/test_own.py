@@ -202,6 +202,20 @@ tell([len(marks.strays()), found[0] in marks.strays()])
     assert told_by(SERVER + script) == [strays, True]
 
 
+def test_while_a_process_is_started_elsewhere_nobody_is_a_stray() -> None:
+    script = """
+own.take_charge({})
+left = orphan((0, 0))
+mark = marks.new()
+marks.started(mark, marks.ELSEWHERE)
+child = sleeper().pid
+unknown = [marks.strays(), marks.find().strays]
+marks.started(mark, child)
+tell([unknown, [marks.strays(), marks.find().strays] == [[left], [left]]])
+"""
+    assert told_by(script) == [[[], []], True]
+
+
 def test_a_child_that_is_just_being_started_is_no_stray() -> None:
     script = """
 marks.sweep_strays(others=False)

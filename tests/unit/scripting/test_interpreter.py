@@ -1,32 +1,276 @@
 """Scripts in the real interpreter: what they get, what they give, and what ends them."""
 
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+import trio
+
 from daemon.config.tuning import ScriptLimits
-from daemon.scripting.interpreter import Interpreter, ScriptError, ScriptOutcome
+from daemon.processes import marks, proc
+from daemon.scripting import interpreter as module
+from daemon.scripting.interpreter import Call, Interpreter, ScriptError, ScriptOutcome
+from tests.unit.cases import cases
+
+QUICK = ScriptLimits(seconds=0.3)
+SLOW = ScriptLimits(seconds=30.0)
 
 
 async def echo(name: str, arguments: dict[str, object]) -> object:
     if name == "s/fails":
-        raise ScriptError("denied", "You may not do this")
+        raise ScriptError("denied", "You may not: do this")
     return {"name": name, "arguments": arguments}
 
 
-async def run(code: str, limits: ScriptLimits | None = None, **inputs: object) -> ScriptOutcome:
-    return await Interpreter(2).run(code, inputs, echo, limits or ScriptLimits(), lambda: False)
+async def run(
+    code: str,
+    call: Call = echo,
+    limits: ScriptLimits = SLOW,
+    inputs: Mapping[str, object] | None = None,
+    asking: Callable[[], bool] = lambda: False,
+) -> ScriptOutcome:
+    return await Interpreter(2).run(code, inputs or {}, call, limits, asking)
 
 
-async def test_the_last_expression_is_the_value() -> None:
-    assert (await run("inputs['n'] + 1", n=1)).value == 2
-    assert (await run("x = 1\n{\n  'a': x,\n}")).value == {"a": 1}
-    assert (await run("x = 1")).value is None
+def workers() -> list[int]:
+    return [pid for pid in proc.own_children() if proc.name(pid) == "monty"]
 
 
-async def test_a_call_answers() -> None:
-    outcome = await run("made = await call('s/t', {'x': 1})\nmade['arguments']")
-    assert outcome == ScriptOutcome({"x": 1})
+@cases("code", "value")
+async def test_the_last_expression_is_the_value(code: str, value: object) -> None:
+    assert await run(code) == ScriptOutcome(value)
 
 
-async def test_a_failed_call_is_a_tool_error() -> None:
-    code = "try:\n  await call('s/fails')\nexcept ToolError as error:\n  print(error.code, error.text)"
-    assert (await run(code)).printed == "denied You may not do this\n"
-    outcome = await run("\nawait call('s/fails')")
-    assert outcome.error.startswith("line 2: ToolError: denied: You may not do this")
+@cases("code", "error")
+async def test_an_error_names_its_line(code: str, error: str) -> None:
+    outcome = await run(code)
+    assert (outcome.error, outcome.value, outcome.limit) == (error, None, "")
+
+
+async def test_inputs_are_given() -> None:
+    assert (await run("inputs['n'] + 1", inputs={"n": 1})).value == 2
+
+
+async def test_a_result_may_be_written_already() -> None:
+    async def call(name: str, arguments: dict[str, object]) -> object:
+        return msgspec.Raw(json.dumps([name, arguments]).encode())
+
+    assert (await run("await call('s/t', {'a': 1}, b=2)", call)).value == ["s/t", {"a": 1, "b": 2}]
+
+
+@cases("code", "printed")
+async def test_a_failed_call_is_caught_as_a_tool_error(code: str, printed: str) -> None:
+    assert await run(code) == ScriptOutcome(None, printed)
+
+
+async def test_a_call_without_await_does_not_run() -> None:
+    called: list[str] = []
+
+    async def call(name: str, _: dict[str, object]) -> object:
+        called.append(name)
+        return None
+
+    outcome = await run("call('s/one')\nawait call('s/two')\n5", call)
+    assert called == ["s/two"]
+    assert outcome.value == 5
+    assert outcome.printed == "[not run, for want of await: 1 call(...); write await call(...)]\n"
+
+
+async def test_gathered_calls_run_side_by_side() -> None:
+    here, all_here = 0, trio.Event()
+
+    async def call(*_: object) -> object:
+        nonlocal here
+        here += 1
+        if here == 3:
+            all_here.set()
+        await all_here.wait()
+        return here
+
+    assert (await run("await asyncio.gather(*[call('s/t') for i in range(3)])", call)).value == [3, 3, 3]
+
+
+async def test_no_more_calls_run_than_may() -> None:
+    here, most = 0, 0
+
+    async def call(*_: object) -> object:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        here -= 1
+        return None
+
+    code = "len(await asyncio.gather(*[call('s/t') for i in range(9)]))"
+    assert (await run(code, call, ScriptLimits(parallel=2))).value == 9
+    assert most == 2
+
+
+async def test_the_script_goes_on_as_soon_as_one_call_has_failed() -> None:
+    async def call(name: str, _: dict[str, object]) -> object:
+        if name == "s/waits":
+            await trio.sleep_forever()
+        raise ScriptError("broken", "It broke")
+
+    code = "try:\n  await asyncio.gather(call('s/waits'), call('s/t'))\nexcept ToolError as e:\n  print(e.code)"
+    assert (await run(code, call)).printed == "broken\n"
+
+
+async def test_calls_are_counted() -> None:
+    outcome = await run("for i in range(3):\n  await call('s/t')\n'done'", limits=ScriptLimits(calls=3))
+    assert outcome.value == "done"
+    outcome = await run("print(1)\nfor i in range(4):\n  await call('s/t')", limits=ScriptLimits(calls=3))
+    assert (outcome.limit, outcome.printed) == ("calls", "1\n")
+    assert "3 calls" in outcome.error
+
+
+async def test_memory_is_limited() -> None:
+    outcome = await run("a = []\nwhile True:\n  a.append('x' * 1000)", limits=ScriptLimits(memory=1024 * 1024))
+    assert (outcome.limit, outcome.error[:12]) == ("memory", "MemoryError:")
+
+
+@pytest.mark.parametrize("code", ["while True:\n  pass", "await call('s/t')"])
+async def test_time_is_limited(code: str) -> None:
+    async def call(*_: object) -> object:
+        await trio.sleep_forever()
+
+    outcome = await run(f"print(1)\n{code}", call, QUICK)
+    assert (outcome.limit, outcome.printed) == ("seconds", "1\n")
+    assert "longer than 0.3 s" in outcome.error
+
+
+async def test_time_in_which_a_user_is_asked_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOCK_SECONDS", 0.01)
+    looks, answered = 0, trio.Event()
+
+    def asking() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 60:
+            answered.set()
+        return looks < 60
+
+    async def call(*_: object) -> object:
+        await answered.wait()
+        return "yes"
+
+    assert (await run("await call('s/t')", call, QUICK, asking=asking)).value == "yes"
+    assert looks >= 60
+
+
+@pytest.mark.parametrize("code", ["await call('s/t')", "await call('s/goes')\nwhile True:\n  pass"])
+async def test_a_cancelled_script_ends_its_calls_and_its_worker(code: str) -> None:
+    begun, ended = trio.Event(), trio.Event()
+
+    async def call(name: str, _: dict[str, object]) -> object:
+        begun.set()
+        if name == "s/goes":
+            return None
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, code, call)
+            await begun.wait()
+            assert len(workers()) == 1
+            nursery.cancel_scope.cancel()
+    assert ended.is_set() == ("goes" not in code)
+    assert not workers()
+    assert not marks.living()
+
+
+async def test_a_worker_that_is_killed_ends_its_script_alone() -> None:
+    async def call(*_: object) -> object:
+        for pid in workers():
+            os.kill(pid, signal.SIGKILL)
+        return None
+
+    scripts = Interpreter(1)
+    outcome = await scripts.run("await call('s/t')", {}, call, SLOW, lambda: False)
+    assert outcome.error.startswith("the interpreter failed: MontyCrashedError")
+    assert (await scripts.run("1", {}, call, SLOW, lambda: False)).value == 1
+
+
+async def test_a_worker_is_nice_has_no_environment_and_none_of_our_files() -> None:
+    seen: list[object] = []
+
+    async def call(*_: object) -> object:
+        (pid,) = workers()
+        path = trio.Path(f"/proc/{pid}")
+        targets = [str(await each.readlink()) for each in await (path / "fd").iterdir()]
+        seen.extend([os.getpriority(os.PRIO_PROCESS, pid), await (path / "environ").read_bytes()])
+        seen.append([each for each in targets if not each.startswith(("pipe:", "socket:", "/dev/null"))][1:])
+        return None
+
+    read, write = os.pipe()
+    try:
+        assert not (await run("await call('s/t')", call)).error
+    finally:
+        os.close(read)
+        os.close(write)
+    assert seen[:2] == [10, b""]
+
+
+async def test_no_worker_is_taken_for_a_stray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor reaped: both would be done to a child that nobody knows."""
+    monkeypatch.setattr(marks, "_sweeping", [False])
+    seen: list[object] = []
+
+    async def call(*_: object) -> object:
+        seen.extend([workers() == marks.strays(), set(workers()) <= marks.children()])
+        seen.append(bool(set(workers()) & set((await trio.to_thread.run_sync(marks.find)).strays)))
+        return None
+
+    assert not (await run("await call('s/t')", call)).error
+    assert seen == [False, True, False]
+
+
+async def test_what_is_printed_is_cut() -> None:
+    for code in ("print('x' * 100000)\nprint('y')", "for i in range(100000):\n  print('x', end='')"):
+        assert (await run(code)).printed == "x" * module.PRINTED + "\n[cut]"
+
+
+async def test_a_result_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESULT_BYTES", 100)
+
+    async def call(*_: object) -> object:
+        return "x" * 99
+
+    outcome = await run("try:\n  await call('s/t')\nexcept ToolError as e:\n  print(e.code, '|', e.text)", call)
+    assert outcome.printed == "too_large | the result has 101 bytes, not up to 100\n"
+
+
+async def test_one_owner_has_half_of_the_workers() -> None:
+    here: list[str] = []
+    full, go = trio.Event(), trio.Event()
+
+    async def call(name: str, _: dict[str, object]) -> object:
+        here.append(name)
+        if sorted(here) == ["one", "one", "two"]:
+            full.set()
+        await go.wait()
+        return None
+
+    scripts = Interpreter(4)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            for owner in ("one", "one", "one", "two"):
+                code = f"await call('{owner}')"
+                nursery.start_soon(scripts.run, code, {}, call, SLOW, lambda: False, owner)
+            await full.wait()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert sorted(here) == ["one", "one", "two"]
+            go.set()
+    assert len(here) == 4
+
+
+async def test_without_the_extra_its_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Interpreter().available == ""
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    assert "pip install 'mcpd-supervisor[code]'" in Interpreter().available
