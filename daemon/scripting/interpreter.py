@@ -131,13 +131,13 @@ class _RunningScript:
         """Run the script in a thread of its own."""
         limits = {"max_memory": self._limits.memory, "max_suspensions": 1000 + 4 * self._limits.calls}
         limits["max_feed_duration_secs"] = int(self._limits.seconds) + 2  # for a daemon that is killed
-        mark = marks.new()
-        marks.started(mark, marks.ELSEWHERE)
+        marks.started(mark := marks.new(), marks.ELSEWHERE)
         try:
             with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
                 self._alive.append(pid := session.worker_pid)
                 marks.started(mark, pid)
-                os.setpriority(os.PRIO_PROCESS, pid, 10)  # calls go before scripts
+                for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                    os.setpriority(os.PRIO_PROCESS, int(thread), 10)  # calls go before scripts
                 trio.from_thread.run_sync(self.nursery.start_soon, self._guard)
                 try:
                     return self._played(session)
