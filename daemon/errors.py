@@ -189,6 +189,12 @@ class UpstreamUnavailable(CallError):
     code = "UpstreamUnavailable"
 
 
+class ScriptToRun(CallError):
+    """The tool is a script, which only the session of a client runs."""
+
+    code = "ScriptToRun"
+
+
 class NoWorkspace(CallError):
     """The server needs the client's directory, and the client named no usable one."""
 

@@ -23,7 +23,7 @@ from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
 from daemon.catalog.qualifying import META, skill_uri, with_own_page, with_uris
 from daemon.catalog.snapshot import in_order
-from daemon.config.config_model import Permission, Profile, SchemaForm
+from daemon.config.config_model import Permission, Profile, SchemaForm, TransportType
 from daemon.config.names import read_reference, read_shown
 from daemon.kit.waiting import keep_latest
 from daemon.model import Definition, Kind, Tool, ToolKey
@@ -51,7 +51,7 @@ class ProfileRules:
         }
         """Servers whose list is exactly one category, with its name."""
         self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
-        self._excluded = _Named(profile.excluded_tools, catalog)
+        self._excluded = _Named((*profile.excluded_tools, *_unnamed_scripts(catalog, profile)), catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
         self._texts = [
             (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
@@ -145,6 +145,13 @@ class _Named:
 
     def __contains__(self, key: ToolKey) -> bool:
         return key[1] in self._bare or key in self._full
+
+
+def _unnamed_scripts(catalog: Catalog, profile: Profile) -> Iterator[str]:
+    """The scripts that a profile does not name, and so does not offer."""
+    for name, entry in catalog.servers.items():
+        if catalog.config.mcp_servers[name].type is TransportType.SCRIPT and "*" not in profile.scripts:
+            yield from (f"{name}/{tool}" for tool in entry.all_tools if tool not in profile.scripts)
 
 
 def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:

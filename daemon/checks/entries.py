@@ -238,9 +238,9 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
 
 def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
     """Findings on a server's url; `connect` tries local ones, unless the daemon knows their state."""
-    if server.type is TransportType.UNIX:
+    if server.type in {TransportType.UNIX, TransportType.SCRIPT}:
         path = unix_path(server.url or "")
-        if connect and (problem := _refusal(path)):
+        if connect and server.url and (problem := _refusal(path)):
             yield found("endpoint-socket-silent", server=server.name, address=path, problem=problem)
         return
     parts = urlsplit(server.url or "")

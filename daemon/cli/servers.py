@@ -193,7 +193,8 @@ def reloaded(answer: change_reports.ReloadReport) -> str:
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
     if answer["needsRestartOfDaemon"]:
         parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
-    return lines("; ".join(parts), *(f"{name}: {_state(state)}" for name, state in answer["states"].items()))
+    states = (f"{name}: {_state(state)}" for name, state in answer["states"].items())
+    return lines("; ".join(parts), *states, *(f"left out: {fault}" for fault in answer["faults"]))
 
 
 def _state(state: StateReport) -> str:

@@ -102,6 +102,9 @@ def _is_fixed(path: Path) -> bool:
 
 FOLDER = "profiles.d"
 
+SCRIPTS = "scripts"
+"""The folder of scripts (`config.staying_scripts`)."""
+
 MAX_FILES = 256
 """More profiles than anyone has: a folder with more has another purpose."""
 
@@ -152,9 +155,14 @@ class ProfileFiles:
 
 
 def files_of(config: Path) -> list[Path]:
-    """The profile files, the variable file and the lock that a configuration has. Raises OSError."""
-    others = (config.parent / name for name in (ENV_FILE, LOCK))
+    """The profiles, the scripts, the variable file and the lock that a configuration has. Raises OSError."""
+    others = (*script_files(config), *(config.parent / name for name in (ENV_FILE, LOCK)))
     return [*_profile_files(config), *(each for each in others if each.exists())]
+
+
+def script_files(config: Path) -> list[Path]:
+    """The scripts next to a configuration, without locks of editors."""
+    return sorted((config.parent / SCRIPTS).glob("[!.]*.py"))
 
 
 def _profile_files(config: Path) -> list[Path]:
@@ -183,33 +191,32 @@ def read_profiles(config: Path) -> ProfileFiles:
 
 
 def _read(path: Path, found: ProfileFiles) -> None:
-    place = _place(path.stem)
+    try:
+        found.put(path, text_of(path, MAX_BYTES, "profile"))
+    except ConfigError as error:
+        place = _place(path.stem)
+        found.faults += (attrs.evolve(each, path=f"{place} {each.path}".strip()) for each in error.faults)
+
+
+def text_of(path: Path, most: int, what: str) -> str:
+    """The text of a file, at most so many bytes. Raises ConfigError, whose faults have no path."""
     try:
         if opened := open_to_others(path):
-            found.faults += [attrs.evolve(fault, path=place) for fault in opened]
-            return
-        content = _content(path)
-        if content is None:
-            message = "this is no regular file: put the profile's own here"
-        elif len(content) > MAX_BYTES:
-            message = f"larger than {MAX_BYTES // 1024} KiB: this is no profile"
-        else:
-            found.put(path, content.decode())
-            return
+            raise ConfigError(str(path), [attrs.evolve(fault, path="") for fault in opened])
+        # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
+        with open(path, "rb", opener=at_once) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(most + 1) if is_file else b""
+        if is_file and len(content) <= most:
+            return content.decode()
+        message = f"larger than {most // 1024} KiB: this is no {what}"
+        if not is_file:
+            message = f"this is no regular file: put the {what}'s own here"
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         message = "this is not UTF-8: save the file as UTF-8"
-    except ConfigError as error:
-        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in error.faults]
-        return
-    found.faults.append(Fault(path=place, message=message))
-
-
-def _content(path: Path) -> bytes | None:
-    # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
-    with open(path, "rb", opener=at_once) as file:
-        return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    raise ConfigError(str(path), [Fault(path="", message=message)])
 
 
 def at_once(path: str, flags: int) -> int:

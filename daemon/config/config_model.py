@@ -251,7 +251,11 @@ class TransportType(StrEnum):
     SSE = "sse"
     WS = "ws"
     UNIX = "unix"
+    SCRIPT = "script"
 
+
+NOT_WRITTEN = frozenset({TransportType.SCRIPT})
+"""Words that no file may say: mcpd itself makes the server of the scripts."""
 
 LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS})
 """Transports whose requests can carry a login."""
@@ -368,6 +372,8 @@ class Server:
     """The sandbox in force; None for none."""
     faults: tuple[Fault, ...] = from_the_key(default=())
     """Faults of the entry. With any, the server is `failed` and never starts."""
+    scripts: Mapping[str, tuple[str, bytes]] = from_the_key(factory=dict, repr=False)
+    """The code and the definition of each script, for the server of the scripts alone."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
     """None if all clients share the server."""
 
@@ -561,6 +567,8 @@ class Config:
     """Default of `sandbox` of servers."""
     lock: Lock | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
     """The lock next to the file (`mcpd lock`)."""
+    script_faults: tuple[Fault, ...] = from_the_key(default=())
+    """The faults of scripts, which are left out."""
     categories: Mapping[str, Category] = attrs.field(factory=dict)
     """Categories by name. When absent: one category for each server."""
     lazy: bool = True

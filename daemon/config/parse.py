@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from daemon.config import client_keys, config_files
+from daemon.config import client_keys, config_files, staying_scripts
 from daemon.config.command_lines import runs_container, started
 from daemon.config.config_files import EnvFile, ProfileFiles
 from daemon.config.config_model import (
@@ -69,6 +69,8 @@ class Plan:
     """Changed keys of `APPLIED`."""
     needs_restart_of_daemon: tuple[str, ...] = ()
     """Changed keys of `FIXED`."""
+    faults: tuple[str, ...] = ()
+    """The faults of scripts, in words: these scripts are left out."""
 
 
 def plan(old: Config, new: Config) -> Plan:
@@ -80,6 +82,7 @@ def plan(old: Config, new: Config) -> Plan:
         removed=tuple(name for name in old.mcp_servers if name not in new.mcp_servers),
         sections=_different(old, new, APPLIED),
         needs_restart_of_daemon=_different(old, new, FIXED),
+        faults=tuple(map(str, new.script_faults)),
         **{what: tuple(names) for what, names in fates.items()},
     )
 
@@ -189,7 +192,10 @@ def _load(
             files.put(file, text_of)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
     read = _parse(text, source, sources, surfaces, files, variables, strict=strict)
-    return attrs.evolve(read, config=attrs.evolve(read.config, lock=config_files.read_lock(path)))
+    config = staying_scripts.with_scripts(attrs.evolve(read.config, lock=config_files.read_lock(path)), path)
+    if strict and config.script_faults:
+        raise ConfigError(source, config.script_faults)
+    return attrs.evolve(read, config=config)
 
 
 def _content(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from daemon.config import client_keys
-from daemon.config.config_model import DEFAULT_SURFACE, Config, Server, TransportType
+from daemon.config.config_model import DEFAULT_SURFACE, NOT_WRITTEN, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
 from daemon.config.translation import LOCAL, REMOTE
 from daemon.config.tuning import OrText, Rule
@@ -109,7 +109,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
         schema = _reference(kind, definitions)
     elif issubclass(kind, StrEnum):
         spellings = client_keys.table().types if kind is TransportType else ()
-        schema = {"enum": [*(member.value for member in kind), *spellings]}
+        schema = {"enum": [*(member.value for member in kind if member not in NOT_WRITTEN), *spellings]}
     else:
         schema = {"type": _PRIMITIVES[kind]}
     return schema

@@ -15,7 +15,7 @@ import attrs
 from cattrs import Converter
 
 from daemon.config import client_keys
-from daemon.config.config_model import OAuth, Server
+from daemon.config.config_model import NOT_WRITTEN, OAuth, Server
 from daemon.config.jsonc import below, echoes
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules, SandboxWish
 from daemon.config.tuning import OrText, Rule
@@ -130,7 +130,7 @@ def _text_or_word(value: object, kind: Any) -> object:
 
 
 def _word(value: object, enum: type[StrEnum]) -> StrEnum:
-    known = [member.value for member in enum]
+    known = [member.value for member in enum if member not in NOT_WRITTEN]
     value = _checked(value, str, f"one of {', '.join(known)}")
     if value not in known:
         hint = suggestion(value, known)

@@ -118,13 +118,14 @@ class _Life:
         gc.enable()
 
     async def tell_switches(self) -> None:
-        """Log the switches of loading on demand, at the start and after each change."""
+        """Log the switches of loading on demand and faults of scripts, at the start and after each change."""
         watched = self._tree.registry.catalog
-        catalog, said = watched.value, ""
+        catalog, said = watched.value, tuple[str, ...]()
         while True:
-            now = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
+            told = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
+            now = (told, *map(str, catalog.config.script_faults))
             if now != said:
-                logger.info("{}", now)
+                logger.info("{}", "; left out: ".join(now))
             said = now
             catalog = await watched.wait_changed(catalog)
 

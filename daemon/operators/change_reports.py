@@ -56,6 +56,7 @@ class ReloadReport(TypedDict):
     kept: list[str]
     sections: list[str]
     needsRestartOfDaemon: list[str]
+    faults: list[str]
     states: dict[str, StateReport]
 
 

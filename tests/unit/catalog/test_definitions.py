@@ -131,7 +131,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
 }
 READ_INTO_OTHERS = {
     *("name", "substituted", "credentials", "identity", "instance"),
-    *("env_file", "confined", "faults"),
+    *("env_file", "confined", "faults", "scripts"),
 }
 """What is no key of an entry, or whose content is read into another one."""
 OF_LOGINS = {"oauth", "auth"}

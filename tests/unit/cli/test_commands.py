@@ -30,14 +30,14 @@ NEWS = {
 PLAN: dict[str, Any] = {
     **{name: [] for name in ("added", "removed", "enabled", "disabled", "changed", "sections")},
     "config": "/m.json", "restarted": ["git"], "kept": ["a"] * 19, "needsRestartOfDaemon": ["listen"],
-    "states": {"git": READY},
+    "faults": ["scripts/x.py: no"], "states": {"git": READY},
 }  # fmt: skip
 CHANGES = {
     "added": ["a", "b"], "removed": ["c"], "enabled": ["d"], "disabled": ["e"], "changed": ["f"],
-    "sections": ["profiles"], "needsRestartOfDaemon": [], "states": {"a": {"state": "failed",
+    "sections": ["profiles"], "needsRestartOfDaemon": [], "faults": [], "states": {"a": {"state": "failed",
     "reason": "no such \x1b[31mcommand"}},
 }  # fmt: skip
-IDLE: dict[str, Any] = {"restarted": [], "needsRestartOfDaemon": [], "states": {}}
+IDLE: dict[str, Any] = {"restarted": [], "needsRestartOfDaemon": [], "faults": [], "states": {}}
 INSTANCES = {
     "web#3": READY, "web#7": {"state": "backoff", "reason": "exited"}, "web#8": {"state": "", "reason": ""},
 }  # fmt: skip

@@ -66,7 +66,9 @@ def test_what_is_read_from_the_catalog_counts_at_once(value: object) -> None:
 
 def test_every_key_of_a_configuration_is_either_applied_or_named() -> None:
     """A key of tomorrow must not be forgotten here."""
-    assert {*FIXED, *APPLIED, "mcp_servers", "lock"} == {field.name for field in attrs.fields(Config)}
+    assert {*FIXED, *APPLIED, "mcp_servers", "lock", "script_faults"} == {
+        field.name for field in attrs.fields(Config)
+    }
 
 
 def test_a_default_of_sandboxes_restarts_the_servers_that_it_counts_for() -> None:

@@ -123,6 +123,7 @@ async def test_the_report_of_a_reload_has_the_plan_and_how_the_started_servers_a
             "kept": ["time"],
             "sections": [],
             "needsRestartOfDaemon": [],
+            "faults": [],
             "states": {"git": {"state": "ready", "reason": ""}},
         }
 

@@ -1,0 +1,41 @@
+"""The server of the scripts, in the daemon itself: it lists them, and the session of a caller runs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import trio
+
+from daemon import protocol
+from daemon.errors import ScriptToRun
+from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.wire.requests import GivenUp
+
+
+@asynccontextmanager
+async def open_connection(context: OpenContext) -> AsyncIterator[ScriptConnection]:
+    """Connect to the scripts as they were read."""
+    yield ScriptConnection(context)
+
+
+class ScriptConnection:
+    """`ports.UpstreamConnection` to scripts. It is always alive, and no call is in flight on it."""
+
+    last_heard, in_flight, given_up = float("inf"), 0, GivenUp()
+    adopt = notify = cancel = expire = staticmethod(lambda *_, **__: ())
+    wait_answered, run = staticmethod(trio.lowlevel.checkpoint), staticmethod(trio.sleep_forever)
+
+    def __init__(self, context: OpenContext) -> None:
+        tools = [msgspec.Raw(definition) for _, definition in context.server.scripts.values()]
+        hello = {"protocolVersion": protocol.HANDSHAKE_VERSIONS[-1], "serverInfo": protocol.IDENTITY}
+        self._answers = {"initialize": {**hello, "capabilities": {"tools": {}}}, "tools/list": {"tools": tools}}
+
+    async def request(self, method: str, *_: object, **__: object) -> bytes:
+        """Answer a request of the daemon."""
+        return msgspec.json.encode(self._answers.get(method, {}))
+
+    def call(self, *_: object) -> int:
+        """Raise ScriptToRun: a script makes its calls in its caller's session."""
+        raise ScriptToRun("this is a script, and only a client's session runs it. Nothing was run.")
