@@ -22,6 +22,7 @@ from daemon.catalog.definitions import hashes
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import SessionRecord
+from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.client import LOCAL_USER, Principal
@@ -430,11 +431,14 @@ class Stage:
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
         self.index = Watch(index)
         self.mended = RepairCounts()
+        self.redact = Redactors()
+        self.observed = Observed(lambda: self.catalog.value.config.observe, self.redact.of)
         self.services = Services(
             offers=Offers(),
             checker=Checker(),
             index=lambda: self.index.value,
             index_characters=self.config.limits.index_characters,
+            shapes=self.observed.shape,
         )
         self.memory = FakeMemory()
         self.tally = new_tally(self.config.mcp_servers)
@@ -463,7 +467,8 @@ class Stage:
             log=self.log,
             recent=self.recent,
             wall=time.time,
-            redact=Redactors(),
+            redact=self.redact,
+            observed=self.observed,
         )
         self._sessions = 0
 

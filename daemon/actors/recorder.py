@@ -20,16 +20,18 @@ from loguru import logger
 
 from daemon.audit.record import ChainHead
 from daemon.catalog.loaded import SessionRecord
+from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
 from daemon.facts import Fact
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
-from daemon.state.event_rows import put_head, stored_heads
+from daemon.state.event_rows import put_head, put_shapes, stored_heads, stored_shapes
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
 from daemon.state.poll import Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
+from daemon.state.sql import T, Transaction
 from daemon.state.store_access import KEPT_OPEN, Opener, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
 
@@ -39,6 +41,9 @@ OPERATION_SECONDS = 1.5
 FINISH_SECONDS = 4.3
 """Seconds of a stop for the last writes: the 4 s that servers have to stop, and a moment for their
 events; with the drain of calls before it under the promised 5 s."""
+
+OBSERVE_SECONDS = 1.0
+"""Seconds between two looks at the results of one tool."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
 """Faults after which a new store is begun, at once the first time."""
@@ -113,13 +118,29 @@ class Recorder:
     async def keep_head(self, head: ChainHead) -> None:
         """Store the head of a chain of the audit, unless the store cannot be written now."""
         with suppress(StoreFault):
-            await self._access.ask(
-                lambda store: store.within(partial(put_head, head, self._timing.wall()), writes=True)
-            )
+            await self._write(partial(put_head, head, self._timing.wall()))
 
     async def heads(self) -> list[ChainHead]:
         """The stored heads of all chains; raises `StoreFault`."""
         return await self._access.ask(lambda store: store.within(stored_heads))
+
+    async def observe(self, observed: Observed) -> None:
+        """Look at one result of each tool in `OBSERVE_SECONDS`, and store the shapes, until cancelled."""
+        with suppress(StoreFault):
+            observed.know(await self._write(stored_shapes))
+        while True:
+            if not observed.waiting:
+                observed.wake = (woken := trio.Event()).set
+                await woken.wait()
+            taken, observed.waiting = observed.waiting, {}
+            try:
+                if changed := await trio.to_thread.run_sync(observed.learn, taken):
+                    await self._write(partial(put_shapes, changed))
+            except Exception as error:  # noqa: BLE001 - the boundary: calls go on without shapes
+                if not isinstance(error, StoreFault):
+                    logger.exception("internal error in mcpd while looking at results")
+            await trio.sleep(OBSERVE_SECONDS)
+            observed.resting.difference_update(taken)
 
     # --- the daemon's side ---------------------------------------------------------------------------------
 
@@ -230,6 +251,9 @@ class Recorder:
         return self._notes.sessions.merged(stored, limit)
 
     # --- waiting, and failures -----------------------------------------------------------------------------
+
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
+        return await self._access.ask(lambda store: store.within(work, writes=True))
 
     async def _follow_catalog(self) -> None:
         seen = self._notes.catalog.value

@@ -55,6 +55,8 @@ def render_tool(answer: ToolReport, screen: Screen) -> str:
     parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
     if arguments:
         parts.append(_argument_table(arguments, screen))
+    if observed := answer.get("observed"):
+        parts += [Text(""), Text("result, as observed", style="bold"), paragraph(observed, indent=2)]
     # Never wrapped, since users copy it.
     return draw(parts, screen) + "\n\n" + _example(answer)
 

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
+from daemon.catalog.observed import first_text
 from daemon.clients.attachment import Attachment, Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
@@ -206,9 +207,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the server's result."""
-        upstream = self.upstream
+        upstream, observed = self.upstream, self.calls.context.observed
         if upstream is not None and upstream.is_modern and self.calls.goes_on(self, result):
             return
+        tool = None if self.forward is None else self.forward.tool
+        if tool is not None and tool.schema_hash not in observed.resting:
+            observed.take(tool, result)
         self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
 
     def refused(self, error: Buffer) -> None:
@@ -400,7 +404,7 @@ class CallsInFlight:
         failed = outcome == "ok" and is_error(result)
         self._record(call, outcome, len(result), failed=failed)
         if failed or outcome != "ok":
-            self._failed(call, IS_ERROR if failed else outcome, text_in(result))
+            self._failed(call, IS_ERROR if failed else outcome, first_text(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a call with a JSON-RPC error and forget it."""
@@ -563,22 +567,3 @@ def is_error(result: Buffer) -> bool:
         return False
     said = protocol.decoded(_decode_is_error, result)
     return said is not None and said.isError
-
-
-class _Text(Struct):
-    text: str = ""
-
-
-class _Content(Struct):
-    content: list[_Text] = []
-
-
-_decode_content = msgspec.json.Decoder(_Content).decode
-
-
-def text_in(result: Buffer) -> str:
-    """The first text of a failed result; empty if there is none, or the result is too large."""
-    with suppress(*protocol.UNREADABLE):
-        if memoryview(result).nbytes <= MAX_SEARCHED:
-            return next((each.text for each in _decode_content(result).content if each.text), "")
-    return ""

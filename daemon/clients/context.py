@@ -9,6 +9,7 @@ import attrs
 from daemon.audit.audit_log import Audit
 from daemon.authorization.login_runs import LoginRuns
 from daemon.catalog.loaded import Loaded
+from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import CallRates, DecidedSurfaces
 from daemon.clients.connected_clients import ConnectedClients
@@ -77,6 +78,7 @@ class SessionContext:
     tracer: Tracer | None = None
     """None while telemetry is off."""
     audit: Audit = attrs.field(factory=Audit.none)
+    observed: Observed
     moves: Mapping[str, str] = attrs.field(factory=dict)
     """The profiles that operators have given to sessions, by session key."""
 

@@ -467,6 +467,7 @@ class ToolReport(StateReport):
     held: HeldReport | None
     approved: Mapping[str, Any] | None  # `by` and `at`; None where nothing is held, or the tool waits
     definition: Any
+    observed: str | None  # the type of what it returns, in Python's words, as observed; None if unknown
     example: Any
 
 

@@ -223,6 +223,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolRepo
         "held": None if held is None else held_report(held),
         "approved": None if approval is None else {"by": approval.by, "at": round(approval.at, 3)},
         "definition": Raw(known.raw),
+        "observed": None if (shape := context.services.shapes(known.schema_hash)) is None else shape.python,
         "example": _example(validator_of(known)),
     }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.audit.record import ChainHead
+from daemon.catalog.observed import Shape
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean
@@ -201,6 +202,21 @@ def stored_heads(transaction: Transaction) -> list[ChainHead]:
     """The heads of all chains of the audit."""
     rows = transaction.rows("SELECT chain, seq, digest FROM audit_heads")
     return [ChainHead(chain=row["chain"], seq=row["seq"], digest=row["digest"]) for row in rows]
+
+
+def put_shapes(shapes: Mapping[str, Shape], transaction: Transaction) -> None:
+    """Replace the observed shapes of tools, by schema hash."""
+    put = "INSERT INTO observed_shapes (schema_hash, shape) VALUES (:hash, :shape)"
+    replaced = "ON CONFLICT (schema_hash) DO UPDATE SET shape = excluded.shape"
+    rows = [{"hash": schema_hash, "shape": shape.raw} for schema_hash, shape in shapes.items()]
+    transaction.change_each(f"{put} {replaced}", rows)
+
+
+def stored_shapes(transaction: Transaction) -> dict[str, Any]:
+    """The observed shapes by schema hash, without those of tools that no server lists any more."""
+    transaction.change("DELETE FROM observed_shapes WHERE schema_hash NOT IN (SELECT schema_hash FROM tools)")
+    found = transaction.rows("SELECT schema_hash, shape FROM observed_shapes")
+    return {row["schema_hash"]: row["shape"] for row in found}
 
 
 def _row(event: Event) -> dict[str, Any]:

@@ -84,3 +84,8 @@ CREATE TABLE approvals (
 CREATE TABLE audit_heads (
     chain TEXT NOT NULL PRIMARY KEY, seq BIGINT NOT NULL, digest TEXT NOT NULL,
     at DOUBLE PRECISION NOT NULL);
+
+-- Step 4: the shapes of results of tools without an output schema (docs/surfaces.md): names and types, no values
+
+CREATE TABLE observed_shapes (
+    schema_hash TEXT NOT NULL PRIMARY KEY, shape BLOB NOT NULL);

@@ -20,6 +20,7 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.audit.audit_log import NO_PLACE, Audit
 from daemon.audit.event_records import note_event
+from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
@@ -142,6 +143,7 @@ class Core:
         self.sessions = _sessions(self)
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
         self.summarizing = Summarizing(self.registry.catalog, summarizer)
+        self.observed = Observed(lambda: self.registry.catalog.value.config.observe, around.redact.of)
         self.services = _services(self, config)
 
 
@@ -234,4 +236,5 @@ def _services(core: Core, config: Config) -> Services:
         index=lambda: core.librarian.index.value,
         index_characters=config.limits.index_characters,
         most_called=lambda: most_called(core.recorder.totals.known),
+        shapes=core.observed.shape,
     )

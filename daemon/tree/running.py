@@ -121,6 +121,7 @@ class Tree(Wiring):
         yield from (self.audit.run, self.around.children.reap_orphans, self.librarian.run, self.calls.run)
         yield from (self.gathering.run, self.sampler.run, self.sessions.run, self.summarizing.run)
         yield partial(self.states.run, self.outbox.flush)
+        yield partial(self.recorder.observe, self.observed)
         if self.tracer is not None:
             yield self.tracer.run
 

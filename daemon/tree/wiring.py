@@ -154,6 +154,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         moves=wiring.moves,
         tracer=wiring.tracer,
         audit=wiring.audit,
+        observed=wiring.observed,
         approver=wiring.approver,
         note=wiring.history.note,
         gather=wiring.gathering.add,

@@ -289,6 +289,7 @@ async def _of_tool(viewer: Viewer) -> Holders:
                 "tool-schema",
                 arguments=arguments_of(definition.get("inputSchema"))[:MAX_ARGUMENTS],
                 definition=document(definition)[:MAX_JSON],
+                observed=told["observed"],
                 example=None if told["example"] is None else document(told["example"]),
             ),
             part("tool-loaded", **await _sessions(context, key)),

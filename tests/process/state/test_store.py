@@ -15,6 +15,7 @@ from msgspec import Raw, structs
 
 from daemon.catalog.listing import URI_BYTES, read_definitions
 from daemon.catalog.loaded import LoadedStatus, anonymous_key
+from daemon.catalog.observed import Shape
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import EventQuery
@@ -28,7 +29,9 @@ from daemon.state.event_rows import (
     find_events,
     forget_events,
     last_life,
+    put_shapes,
     read_hours,
+    stored_shapes,
 )
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.server_notes import NAME_BYTES
@@ -61,6 +64,19 @@ def test_sessions_that_nobody_has_named_are_forgotten_sooner(store: Store) -> No
     assert store.forget_sessions(1.0, sparing=[anonymous_key("c" * 32) or ""], most=9, anonymous=5.0) == 2
     left = {"named", anonymous_key("c" * 32), anonymous_key("d" * 32)}
     assert {record.key for record in store.sessions(9)} == left
+
+
+def test_observed_shapes_are_kept_while_a_server_lists_their_tool(store: Store) -> None:
+    listed = server("read")
+    (known,) = listed.tools or ()
+    shapes = {known.schema_hash: Shape(b'{"id":"int"}'), "0" * 64: Shape(b'"str"')}
+    store.keep(Batch(at=1.0, servers=(listed,)))
+    store.within(partial(put_shapes, shapes), writes=True)
+    assert store.within(stored_shapes, writes=True) == {known.schema_hash: b'{"id":"int"}'}
+    store.within(partial(put_shapes, {known.schema_hash: Shape(b'["int"]')}), writes=True)
+    assert store.within(stored_shapes, writes=True) == {known.schema_hash: b'["int"]'}
+    store.keep(Batch(at=2.0, servers=(server(),)))
+    assert store.within(stored_shapes, writes=True) == {}
 
 
 def test_counts_are_added_up_and_say_since_when(store: Store, place: Place) -> None:

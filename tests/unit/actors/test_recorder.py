@@ -11,10 +11,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from daemon.actors.recorder import OBSERVE_SECONDS
 from daemon.catalog.loaded import LoadedStatus, SessionRecord
+from daemon.catalog.observed import Observed, Shape
 from daemon.config.state_url import of_file, parse
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
 from daemon.model import Kind
+from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.sql import Changes
 from daemon.state.store import Store
@@ -22,7 +25,7 @@ from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
 from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.unit.actors.test_recorder_shared import SLACK, two, url
-from tests.unit.catalog.samples import listed, servers
+from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.postgres import postgres
 from tests.unit.state.samples import definition
@@ -637,3 +640,61 @@ async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_o
         disk.works()
         await retried(mock_clock, lambda: disk.off == OFF - {("a", "")})
         assert stage.registry.catalog.value.switched == OFF - {("a", "")}
+
+
+async def rested(observed: Observed, clock: MockClock) -> None:
+    """Until the time between two looks is over, whenever it has begun."""
+
+    def is_over() -> bool:
+        clock.jump(OBSERVE_SECONDS)
+        return not observed.resting
+
+    await until(is_over)
+
+
+async def test_results_are_looked_at_once_a_second_and_their_shapes_outlive_the_daemon(
+    disk: Disk, mock_clock: MockClock
+) -> None:
+    known = tool("a", "read")
+    row = {"name": known.name, "raw": known.raw, "hash": known.schema_hash}
+    disk.tables.change(
+        "INSERT INTO tools"
+        " (server, name, position, raw, schema_hash, epoch, since, updated_at, version, writer) VALUES"
+        " ('a', :name, 0, :raw, :hash, 1, 0, 0, 1, 'one')",
+        row,
+    )
+    found = Shape(b'{"id":"int"}')
+    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+        observed = Observed(lambda: True, lambda _server: Redactor(()))
+        nursery.start_soon(stage.recorder.observe, observed)
+        for number in range(2):
+            observed.take(known, b'{"structuredContent":{"id":%d}}' % number)
+            await until(lambda: observed.shape(known.schema_hash) == found and not observed.waiting)
+            assert observed.resting == {known.schema_hash}
+            await rested(observed, mock_clock)
+        assert disk.tables.rows("SELECT shape FROM observed_shapes")[0]["shape"] == found.raw
+        nursery.cancel_scope.cancel()
+    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+        again = Observed(lambda: True, lambda _server: Redactor(()))
+        nursery.start_soon(stage.recorder.observe, again)
+        await until(lambda: again.shape(known.schema_hash) == found)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_fault_while_a_result_is_looked_at_or_stored_costs_only_that(
+    disk: Disk, mock_clock: MockClock, logged: list[str]
+) -> None:
+    redactors = iter([None, Redactor(()), Redactor(())])
+    observed = Observed(lambda: True, lambda _server: next(redactors))  # type: ignore[arg-type, return-value]
+    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+        await stage.written()
+        disk.fails("write within", StoreCause.FULL)
+        nursery.start_soon(stage.recorder.observe, observed)
+        for number in range(3):
+            observed.take(tool("a", f"t{number}"), b'{"structuredContent":{"id":1}}')
+            await until(lambda: not observed.waiting)
+            await rested(observed, mock_clock)
+        nursery.cancel_scope.cancel()
+    shapes = [observed.shape(tool("a", f"t{number}").schema_hash) for number in range(3)]
+    assert shapes == [None, Shape(b'{"id":"int"}'), Shape(b'{"id":"int"}')]
+    assert sum("internal error in mcpd while looking at results" in line for line in logged) == 1

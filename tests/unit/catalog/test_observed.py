@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.observed import MAX_BYTES, MAX_MEMBERS, Shape, is_data, value_in
+from daemon.catalog.observed import (
+    KEPT_RESULTS,
+    MAX_BYTES,
+    MAX_MEMBERS,
+    MAX_RESULT,
+    MAX_TOOLS,
+    MAX_WAITING,
+    Observed,
+    Shape,
+    is_data,
+    value_in,
+)
+from daemon.safety.redact import Redactor
+from tests.unit.catalog.samples import tool
 
 
 def merged(*values: object) -> str:
@@ -25,14 +38,14 @@ def merged(*values: object) -> str:
         (None, "None"),
         ([], "list"),
         ({}, "dict"),
-        ([1, 2.5], "[float]"),
+        ([1, 2.5], "[int | float]"),
         ([1, "x", None], "[int | str | None]"),
         ({"id": 1, "user": {"login": "x"}}, '{"id": int, "user": {"login": str}}'),
         ([{"a": 1}, {"a": None}], '[{"a": int | None}]'),
         ([{"a": 1}, {"a": 1, "b": 2}], '[{"a": int, "b": NotRequired[int]}]'),
         ([{"a": [1]}, {"a": []}], '[{"a": [int]}]'),
         ([{"a": {"b": 1}}, {"a": "x"}], '[{"a": {"b": int} | str}]'),
-        ({"user-4711": 1, "user-4712": 2.5}, "{str: float}"),
+        ({"user-4711": 1, "user-4712": 2.5}, "{str: int | float}"),
         ({"ann": {"age": 1}, "bob": {"age": 2}, "cay": {"age": 3}}, '{str: {"age": int}}'),
         ({chr(97 + number) * 3: number for number in range(21)}, "{str: int}"),
         ({"by": {"ann": 1, "sum": 2}, "users": ["ann"]}, '{"by": {"sum": int, str: int}, "users": [str]}'),
@@ -44,7 +57,10 @@ def test_a_value_has_a_shape(value: object, shape: str) -> None:
 
 
 def test_several_results_have_one_shape_whose_members_may_be_missing() -> None:
-    assert merged({"a": 1, "b": "x"}, {"a": 1.5}, {"a": None}) == '{"a": float | None, "b": NotRequired[str]}'
+    assert (
+        merged({"a": 1, "b": "x"}, {"a": 1.5}, {"a": None})
+        == '{"a": int | float | None, "b": NotRequired[str]}'
+    )
     assert merged({"a": 1}, "error") == '{"a": int} | str'
     assert merged({"items": [], "next": None}, {"items": [{"id": 1}], "next": "x"}) == (
         '{"items": [{"id": int}], "next": None | str}'
@@ -111,6 +127,105 @@ def test_a_shape_is_cut_to_two_kilobytes() -> None:
 )
 def test_a_script_gets_structured_content_or_json_or_text(result: object, value: object) -> None:
     assert value_in(json.dumps(result).encode()) == value
+
+
+# --- which results are looked at --------------------------------------------------------------------------
+
+
+TOOL = tool("s", "t")
+TYPED = tool("s", "typed", outputSchema={"type": "object"})
+
+
+def text(value: object) -> bytes:
+    """A result with this as its text."""
+    return msgspec.json.encode({"content": [{"type": "text", "text": json.dumps(value)}]})
+
+
+def observing(on: bool = True, *secrets: str) -> Observed:
+    return Observed(lambda: on, lambda _server: Redactor(secrets))
+
+
+def look(observed: Observed, result: bytes) -> str | None:
+    """The shape after one more result."""
+    observed.resting.clear()
+    observed.take(TOOL, result)
+    taken, observed.waiting = observed.waiting, {}
+    observed.learn(taken)
+    found = observed.shape(TOOL.schema_hash)
+    return None if found is None else found.python
+
+
+def test_one_result_of_a_tool_is_copied_and_none_of_a_tool_with_an_output_schema() -> None:
+    observed, woken = observing(), list[int]()
+    observed.wake = lambda: woken.append(1)
+    buffer = bytearray(text({"a": 1}))
+    observed.take(TOOL, memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert observed.resting == {TOOL.schema_hash}
+    assert observed.waiting == {TOOL.schema_hash: ("s", text({"a": 1}))}
+    observed.take(TYPED, text({"a": 1}))
+    assert observed.resting == {TOOL.schema_hash, TYPED.schema_hash}
+    assert list(observed.waiting) == [TOOL.schema_hash]
+    assert woken == [1]
+
+
+def test_a_result_that_is_too_long_or_one_too_many_is_not_copied() -> None:
+    observed = observing()
+    observed.take(TOOL, text("x" * MAX_RESULT))
+    assert observed.waiting == {TOOL.schema_hash: ("s", b"")}
+    assert observed.learn(observed.waiting) == {}
+    for number in range(MAX_WAITING):
+        observed.take(tool("s", f"t{number}"), text(1))
+    assert sum(bool(result) for _, result in observed.waiting.values()) == MAX_WAITING - 1
+
+
+def test_what_rests_is_bounded() -> None:
+    observed = observing()
+    observed.resting = {str(number) for number in range(MAX_TOOLS)}
+    observed.take(TYPED, b"{}")
+    assert observed.resting == {TYPED.schema_hash}
+    hashes = [f"{number:064}" for number in range(MAX_TOOLS + 1)]
+    observed.know(dict.fromkeys(hashes, b'"str"'))
+    observed.learn({})
+    assert observed.shape(hashes[0]) is None
+    assert observed.shape(hashes[1]) == Shape(b'"str"')
+
+
+def test_nothing_is_observed_or_shown_where_that_is_off() -> None:
+    off = observing(on=False)
+    off.know({TOOL.schema_hash: b'"int"'})
+    assert look(off, text({"a": 1})) is None
+    off.is_on = lambda: True
+    assert off.shape(TOOL.schema_hash) == Shape(b'"int"')
+
+
+def test_the_last_results_make_a_shape_and_errors_count_for_nothing() -> None:
+    observed = observing()
+    assert look(observed, text({"a": 1})) == '{"a": int}'
+    assert look(observed, text({"b": 1})) == '{"a": NotRequired[int], "b": NotRequired[int]}'
+    assert look(observed, msgspec.json.encode({"content": [], "isError": True})) != "list"
+    for _ in range(KEPT_RESULTS - 2):
+        assert look(observed, text({"b": 1})) == '{"a": NotRequired[int], "b": NotRequired[int]}'
+    assert look(observed, text({"b": 1})) == '{"b": int}'
+
+
+def test_only_shapes_that_have_changed_are_told() -> None:
+    observed = observing()
+    taken = {TOOL.schema_hash: ("s", text({"a": 1}))}
+    assert observed.learn(taken) == {TOOL.schema_hash: Shape(b'{"a":"int"}')}
+    assert observed.learn(taken) == {}
+
+
+def test_a_result_with_a_secret_as_a_name_is_not_looked_at() -> None:
+    assert look(observing(True, "opensesame"), text({"opensesame": 1})) is None
+    assert look(observing(True, "opensesame"), text({"token": "x", "password": "y"})) is not None
+
+
+def test_stored_shapes_are_known_and_unreadable_ones_left_out() -> None:
+    observed = observing()
+    observed.know({"a": b'{"id":"int"}', "b": b"{", "c": 5, "d": "text"})
+    found = {key: observed.shape(key) for key in "abcd"}
+    assert found == {"a": Shape(b'{"id":"int"}'), "b": None, "c": None, "d": None}
 
 
 MARK = "hush"

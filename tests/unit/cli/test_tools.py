@@ -204,6 +204,13 @@ def test_a_tool_is_told_with_its_arguments_effects_and_an_example() -> None:
     ]
 
 
+def test_a_result_is_told_as_it_was_observed_and_of_a_former_daemon_not_at_all() -> None:
+    told = render_tool(answer(observed='{"id": int}'), SCREEN)
+    assert '\n\nresult, as observed\n  {"id": int}\n\nexample\n' in told
+    assert "observed" not in render_tool(answer(observed=None), SCREEN)
+    assert "observed" not in render_tool(answer(), SCREEN)
+
+
 def test_a_tool_is_told_with_its_approval_or_with_the_change_that_waits_for_one() -> None:
     approved = render_tool(answer(approved={"by": "me\x1b", "at": 0.0}), SCREEN)
     assert re.search(r"\n\n  Approved by: me\\x1b, (1970-01-01|1969-12-31) \d\d:\d\d:\d\d\.\n\n", approved)

@@ -150,8 +150,11 @@ async def test_a_tool_is_told_as_its_server_defines_it() -> None:
         "held": None,
         "approved": None,
         "definition": described("echo"),
+        "observed": None,
         "example": {},
     }
+    stage.observed.know({known["echo"].schema_hash: b'{"id":"int"}'})
+    assert (await told_tool(stage, "echo"))["observed"] == '{"id": int}'
 
 
 @cases("schema", "example")

@@ -48,7 +48,7 @@ def type_of(schema: object) -> str:
         ({"type": ["string", "null"]}, "str | None"),
         ({"type": "string", "nullable": True}, "str | None"),
         ({"enum": ["a", 1, 2.5, None, True]}, '"a" | 1 | 2.5 | None | True'),
-        ({"enum": ["a" * 50, [1], 2**70]}, "str | list | int"),
+        ({"enum": ["a" * 50, [1], 2**170]}, "str | list | int"),
         ({"const": "x"}, '"x"'),
         ({"const": None}, "None"),
         ({"enum": list(range(30))}, " | ".join([*map(str, range(20)), "..."])),
@@ -132,7 +132,7 @@ def test_a_large_schema_is_cut() -> None:
     wide = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(60)}}
     found = stub("s/t", tool("s", "t", inputSchema=wide), "", None)
     assert found.count(": str,") == MAX_MEMBERS
-    assert found.splitlines()[-2] == "    ...: ...,"
+    assert found.splitlines()[-2] == '    "...": Any,'
     deep = {"type": "object", "properties": {f"p{number}": wide for number in range(60)}}
     found = stub("s/t", tool("s", "t", inputSchema=deep), "", None)
     assert found.count("NotRequired[str]") < MAX_PARTS

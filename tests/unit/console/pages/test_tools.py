@@ -139,6 +139,17 @@ async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
     assert "As its server says, itonly reads" in said.text
 
 
+async def test_the_type_of_what_a_tool_returns_is_shown_once_it_was_observed() -> None:
+    stage = OperatorStage()
+    viewer = viewer_of(stage.context(), server="alpha", tool="echo")
+    assert "as observed" not in (await drawn(TOOL_PAGE, viewer)).text
+    known = stage.stage.catalog.value.servers["alpha"].tools or {}
+    stage.stage.observed.know({known["echo"].schema_hash: b'{"id":"int"}'})
+    page = await drawn(TOOL_PAGE, viewer)
+    assert 'What it returns, as observed {"id": int}' in " ".join(page.text.split())
+    assert page.is_harmless()
+
+
 async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
     stage = OperatorStage()
     held = LoadedTool(key=("alpha", "echo"), schema_hash="old", epoch=1, source=Source.MANUAL, at=5.0)
