@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
+from daemon import facts
 from daemon.catalog.definitions import (
     NEVER,
     fingerprint,
@@ -19,15 +20,6 @@ from daemon.catalog.definitions import (
 )
 from daemon.catalog.trust import OPEN, Gate, HeldDefinition, Judged, judged
 from daemon.causes import HEALTHY, Reason
-from daemon.facts import (
-    DefinitionsListed,
-    SelfDescription,
-    ServerFact,
-    ServerRecord,
-    ServerStatus,
-    StatusChanged,
-    Summarized,
-)
 from daemon.model import Definition, Kind, Summary, Tool
 from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
@@ -101,7 +93,7 @@ UNKNOWN_LIST = KnownList(listed=False)
 
 
 def after_listing(
-    known: KnownList | None, fact: DefinitionsListed, since: float = 0.0, gate: Gate = OPEN
+    known: KnownList | None, fact: facts.DefinitionsListed, since: float = 0.0, gate: Gate = OPEN
 ) -> tuple[KnownList, Gate]:
     """The list after a fact, the same object if unchanged, and the gate with what a first list approves.
 
@@ -160,7 +152,7 @@ class ServerEntry:
 
     name: str
     description: str
-    status: ServerStatus
+    status: facts.ServerStatus
     trouble: Reason = HEALTHY
     """The reason for lists: that of `status`, but stable while tries fail alike (`lasting_trouble`)."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
@@ -175,7 +167,7 @@ class ServerEntry:
     """Holds its definitions until somebody approves them."""
     enabled: bool = True
     switched_off: bool = False
-    said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
+    said: facts.SelfDescription = attrs.field(factory=facts.SelfDescription, repr=False)
     """As of the last list of tools."""
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
@@ -254,7 +246,7 @@ def fresh(
     )
 
 
-def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
+def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
     """The trouble after a new status, in the former words while tries fail alike.
 
     Last words vary from try to try, and clients that read their lists again lose the cache of a conversation.
@@ -266,14 +258,14 @@ def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
     return before if one.helps == other.helps or (one.by_words and not other.by_words) else why
 
 
-def initial_status(now: float, *, enabled: bool) -> ServerStatus:
+def initial_status(now: float, *, enabled: bool) -> facts.ServerStatus:
     """The status of a server that was never started."""
     if enabled:
-        return ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
-    return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
+        return facts.ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
+    return facts.ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
 
 
-def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
+def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
     """Merge stored facts into an entry; the server's own facts win."""
     if not fact.lists:
         return _at_least(entry, fact.epoch)
@@ -304,7 +296,7 @@ def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
     return _with_remembered_summaries(entry if after == entry else after, fact, same=same)
 
 
-def _with_stored(entry: ServerEntry, fact: ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
+def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
     """The stored lists behind the entry's gate, and the entry with what the first of them approve."""
     gate, stored = entry.gate, {}
     for kind, definitions in fact.lists.items():
@@ -334,7 +326,7 @@ def with_gate(entry: ServerEntry, gate: Gate, now: float) -> ServerEntry:
     return attrs.evolve(entry, gate=gate, lists=lists, epoch=entry.epoch + (not same))
 
 
-def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
+def _recalled(entry: ServerEntry, fact: facts.ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
     known = entry.lists.get(kind)
     if known is None or not known.listed:
         return stored if known is None else attrs.evolve(stored, problem=known.problem)
@@ -358,7 +350,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
     return entry if entry.epoch >= epoch else attrs.evolve(entry, epoch=epoch)
 
 
-def _with_remembered_summaries(entry: ServerEntry, fact: ServerRecord, *, same: bool) -> ServerEntry:
+def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, same: bool) -> ServerEntry:
     """The later summaries, so that two daemons agree; other tools' only if there are no others."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
@@ -390,16 +382,16 @@ def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> d
     return {digest: said for digest, said in sentences.items() if digest in present}
 
 
-def changed_by(entry: ServerEntry, fact: ServerFact) -> ServerEntry:
+def changed_by(entry: ServerEntry, fact: facts.ServerFact) -> ServerEntry:
     """The entry after a fact; the same object if the fact is stale or changes nothing."""
     match fact:
-        case StatusChanged(status=status):
+        case facts.StatusChanged(status=status):
             return _with_status(entry, status)
-        case DefinitionsListed():
+        case facts.DefinitionsListed():
             return _with_list(entry, fact)
-        case ServerRecord():
+        case facts.ServerRecord():
             return with_memory(entry, fact)
-        case Summarized():
+        case facts.Summarized():
             return with_summaries(entry, fact.summary or entry.summary, fact.sentences)
 
 
@@ -420,7 +412,7 @@ def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
     )
 
 
-def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
+def _with_status(entry: ServerEntry, status: facts.ServerStatus) -> ServerEntry:
     """Set a status of any incarnation; lists of earlier incarnations are invalid from now on."""
     if status.state is ServerState.STOPPED and not entry.enabled:
         status = initial_status(status.since, enabled=False)
@@ -434,7 +426,7 @@ def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
     )
 
 
-def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
+def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry:
     if fact.incarnation < entry.first_run:
         return entry
     if fact.said is not None and (said := _said(entry.said, fact.said)) != entry.said:
@@ -452,7 +444,7 @@ def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
     return attrs.evolve(news, epoch=entry.epoch + 1, sentences=still_said(entry.sentences, news.tools or {}))
 
 
-def _said(before: SelfDescription, now: SelfDescription) -> SelfDescription:
+def _said(before: facts.SelfDescription, now: facts.SelfDescription) -> facts.SelfDescription:
     """The new self-description; keeps the old text if only numbers differ, since clients see it."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(

@@ -22,22 +22,10 @@ from loguru import logger
 from daemon.catalog.loaded import ANONYMOUS, OTHERS, SessionRecord
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
-from daemon.state import sqlite
+from daemon.state import sql, sqlite
 from daemon.state.event_rows import add_hours, put_events
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.reader import Reader
-from daemon.state.sql import (
-    FORGOTTEN_AT_ONCE,
-    Batch,
-    Changes,
-    Database,
-    Recollection,
-    Transaction,
-    Written,
-    among,
-    chunks,
-    clean,
-)
 from daemon.state.writer import Writer
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
@@ -82,20 +70,20 @@ class _Table(msgspec.Struct, frozen=True):
     """SQLite's statements that create the table and its indexes."""
 
 
-def may_be_of_before(transaction: Transaction) -> bool:
+def may_be_of_before(transaction: sql.Transaction) -> bool:
     """Whether the tables' names are a store's of before mcpd 0.1.0; reads none: they may be moving."""
     names = transaction.tables()
     return _VERSION not in names and {_VERSION_BEFORE, "servers"} <= names
 
 
-def tables_of_before(transaction: Transaction) -> frozenset[str]:
+def tables_of_before(transaction: sql.Transaction) -> frozenset[str]:
     """The tables of a store of before mcpd 0.1.0; empty for any other."""
     if not may_be_of_before(transaction) or "fingerprint" not in transaction.columns("servers"):
         return frozenset()
     return transaction.tables() & {_VERSION_BEFORE, "tool_names", *_tables()}
 
 
-def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
+def version_of(transaction: sql.Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
     """The schema version, 0 without tables of mcpd; raises `StoreFault` (NEWER_SCHEMA, MISCONFIGURED)."""
     names = transaction.tables()
     if not names:
@@ -115,7 +103,7 @@ def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STE
     return found[0]
 
 
-def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
+def migrate(transaction: sql.Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
     """Apply the missing steps within the caller's transaction, all or none; raises as `version_of`."""
     transaction.rows(transaction.dialect.migrate_alone)
     version = version_of(transaction, where, steps)
@@ -129,7 +117,7 @@ def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS)
         transaction.change(f"UPDATE {_VERSION} SET version = :now", {"now": len(steps)})
 
 
-def complete(transaction: Transaction) -> bool:
+def complete(transaction: sql.Transaction) -> bool:
     """Whether every table and the counter's row exist; raises the driver's error for a lack of columns."""
     names = transaction.tables()
     for name, table in _tables().items():
@@ -138,7 +126,7 @@ def complete(transaction: Transaction) -> bool:
     return _tables().keys() <= names and transaction.scalar(f"SELECT value FROM {_COUNTER}") is not None
 
 
-def mend(transaction: Transaction) -> None:
+def mend(transaction: sql.Transaction) -> None:
     """Create dropped tables, and a lost counter, which continues after the latest stamp."""
     for name in _tables().keys() - transaction.tables():
         for statement in _tables()[name].made:
@@ -155,7 +143,7 @@ def _tables() -> Mapping[str, _Table]:
     """All tables after the last step, by name."""
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.row_factory = sqlite3.Row
-        transaction = Transaction(memory.cursor(), sqlite.DIALECT)
+        transaction = sql.Transaction(memory.cursor(), sqlite.DIALECT)
         migrate(transaction, ":memory:", STEPS)
         made = defaultdict(list)
         # Tables first: the row of an index names its table, too.
@@ -197,7 +185,7 @@ _UNNAMED = f"SELECT key FROM sessions WHERE seen_at < :before AND key LIKE '%{AN
 class Store:
     """An open store."""
 
-    def __init__(self, url: StateUrl, database: Database, writer: str) -> None:
+    def __init__(self, url: StateUrl, database: sql.Database, writer: str) -> None:
         """Wrap a database that is not prepared yet; callers use `open`."""
         self.where = url.where
         """The store's location for people, without a password."""
@@ -221,12 +209,12 @@ class Store:
             raise
         return store
 
-    def recall(self) -> Recollection:
+    def recall(self) -> sql.Recollection:
         """The whole content of the store except sessions; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
             reader = Reader(transaction)
             counted, since = reader.counted()
-            return Recollection(
+            return sql.Recollection(
                 version=_version(transaction, self.where),
                 servers=reader.servers(),
                 switched=reader.switched(),
@@ -240,7 +228,7 @@ class Store:
     def session(self, key: str) -> SessionRecord | None:
         """The stored session of a key, or None; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
-            return Reader(transaction).sessions([clean(key)]).get(clean(key))
+            return Reader(transaction).sessions([sql.clean(key)]).get(sql.clean(key))
 
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """The most recently used sessions, newest first; raises `StoreFault`."""
@@ -254,7 +242,7 @@ class Store:
         *,
         heartbeat: bool = False,
         on_switched: Callable[[Switches], None] | None = None,
-    ) -> Changes:
+    ) -> sql.Changes:
         """The changes that other daemons wrote since a version (0: all); raises `StoreFault`.
 
         `heartbeat` notifies all listeners of the present version. `on_switched` gets changed switches before
@@ -265,7 +253,7 @@ class Store:
             if heartbeat:
                 transaction.notify(f"{me} {now}")
             if now == version:
-                return Changes(version=now)
+                return sql.Changes(version=now)
             # A database that was restored from a backup has a lower version: then everything may be new.
             since = version if version < now else 0
             switched = reader.switched() if reader.changed("switches", "server", since, me) else None
@@ -273,8 +261,8 @@ class Store:
                 on_switched(switched)
                 switched = None
             names = reader.changed("servers", "name", since, me)
-            changed = reader.sessions_changed(since, me, map(clean, keys))
-            changes = Changes(
+            changed = reader.sessions_changed(since, me, map(sql.clean, keys))
+            changes = sql.Changes(
                 version=now,
                 servers=reader.servers(names) if names else (),
                 sessions=tuple(reader.sessions(changed).values()),
@@ -286,7 +274,7 @@ class Store:
         self._seen = now
         return changes
 
-    def keep(self, batch: Batch) -> Written:
+    def keep(self, batch: sql.Batch) -> sql.Written:
         """Write a batch: all of it or nothing.
 
         Raises `StoreFault`: nothing was written, as far as we know: a connection that breaks during the commit
@@ -307,7 +295,7 @@ class Store:
             add_hours(transaction, batch.hours, batch.at)
             marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
         differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
-        return Written(version=version, epochs=differing, marked=marked, begun=begun)
+        return sql.Written(version=version, epochs=differing, marked=marked, begun=begun)
 
     def forget_sessions(
         self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
@@ -318,7 +306,7 @@ class Store:
         `sparing` are keys that stay; `anonymous` is the time for sessions without a name. Returns the number of
         deleted sessions: if `FORGOTTEN_AT_ONCE`, there may be more. Raises `StoreFault`.
         """
-        spared = {clean(key) for key in sparing}
+        spared = {sql.clean(key) for key in sparing}
         with self._transaction(writes=True) as transaction:
             self._next_version(transaction)
             excess, others = transaction.scalar(_COUNTED) - most, transaction.scalar(_COUNTED + _OTHERS)
@@ -326,18 +314,18 @@ class Store:
             excess = max(excess, others - most // 2)
             oldest = f"SELECT key, seen_at < :before AS idle FROM sessions{among_others}"
             oldest += " ORDER BY seen_at LIMIT :limit"
-            found = transaction.rows(oldest, {"before": before, "limit": FORGOTTEN_AT_ONCE})
+            found = transaction.rows(oldest, {"before": before, "limit": sql.FORGOTTEN_AT_ONCE})
             keys = [row["key"] for place, row in enumerate(found) if place < excess or row["idle"]]
-            unnamed = transaction.rows(_UNNAMED, {"before": anonymous, "limit": FORGOTTEN_AT_ONCE})
+            unnamed = transaction.rows(_UNNAMED, {"before": anonymous, "limit": sql.FORGOTTEN_AT_ONCE})
             unique = dict.fromkeys([*keys, *(row["key"] for row in unnamed)])
-            keys = [key for key in unique if key not in spared][:FORGOTTEN_AT_ONCE]
-            for chunk in chunks(keys):
-                marks, values = among(chunk)
+            keys = [key for key in unique if key not in spared][: sql.FORGOTTEN_AT_ONCE]
+            for chunk in sql.chunks(keys):
+                marks, values = sql.among(chunk)
                 transaction.change(f"DELETE FROM loaded_tools WHERE session IN {marks}", values)
                 transaction.change(f"DELETE FROM sessions WHERE key IN {marks}", values)
         return len(keys)
 
-    def within(self, work: Callable[[Transaction], T], *, writes: bool = False) -> T:
+    def within(self, work: Callable[[sql.Transaction], T], *, writes: bool = False) -> T:
         """Do another module's work on its own tables, without a notification; raises `StoreFault`."""
         with self._transaction(writes=writes) as transaction:
             if writes:
@@ -395,7 +383,7 @@ class Store:
             )
             logger.warning(text, self.where, aside)
 
-    def _next_version(self, transaction: Transaction) -> int:
+    def _next_version(self, transaction: sql.Transaction) -> int:
         """Start writing; every other writer waits until the transaction ends, and is then notified."""
         transaction.change("UPDATE version SET value = value + 1")
         version = _version(transaction, self.where)
@@ -403,7 +391,7 @@ class Store:
         return version
 
     @contextlib.contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[Transaction]:
+    def _transaction(self, *, writes: bool) -> Iterator[sql.Transaction]:
         with self._errors(), self._database.transaction(writes=writes) as transaction:
             yield transaction
 
@@ -420,7 +408,7 @@ class Store:
             self._turn.release()
 
 
-def _version(transaction: Transaction, where: str) -> int:
+def _version(transaction: sql.Transaction, where: str) -> int:
     """The number of transactions that have written."""
     now: int | None = transaction.scalar("SELECT value FROM version")
     if now is None:
@@ -443,7 +431,7 @@ def listen(url: StateUrl, *, writer: str, slack: float = 1) -> PostgresNotificat
     return postgres.listen(url.parameters, slack, writer, partial(translated, url.where, redact, errors))
 
 
-def _database(url: StateUrl, slack: float) -> Database:
+def _database(url: StateUrl, slack: float) -> sql.Database:
     if url.path is not None:
         with translated(url.where, Redactor(()), sqlite.SqliteDatabase.errors):
             return sqlite.SqliteDatabase(url.path, slack)
