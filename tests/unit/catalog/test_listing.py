@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_DEPTH, MAX_LISTED, read_definitions, read_page
 from daemon.model import Kind
 from tests.unit.cases import cases
@@ -125,20 +124,6 @@ def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_i
 
 UNNAMED = "its arguments are no list of objects with a name"
 LONG = b"n" * MAX_DEFINITION_BYTES
-
-
-@pytest.mark.parametrize("kind", BESIDE_TOOLS)
-def test_a_definition_keeps_the_bytes_it_came_as_and_is_one_object(kind: Kind) -> None:
-    raw = b'{"name":"n", "%b": "x:y" ,"_meta":{"a":[1.0]},"icons":[]}' % LISTS[kind].key.encode()
-    if kind is Kind.PROMPT:
-        raw = b'{"name" : "x:y","arguments":[{"name":"a"}]}'
-    if kind is Kind.SKILL:
-        raw = b'{"uri":"x:y" ,"frontmatter":{"name":"n"},"resources":[{"uri":"x:y","digest":"sha256:0"}]}'
-    (first,), quarantined = read_definitions(kind, "s", [Raw(raw)])
-    assert (first.raw, first.name, first.kind, quarantined) == (raw, "x:y", kind, {})
-    ((again,), _) = read_definitions(kind, "s", [Raw(raw)])
-    assert again is first
-    assert read_definitions(kind, "other", [Raw(raw)])[0] != (first,)
 
 
 @cases("kind", "raw", "name", "reason")

@@ -84,21 +84,6 @@ def test_the_same_verdicts_again_change_nothing() -> None:
     assert Loaded().judged(judging(read=GONE), at=9.0) == Loaded()
 
 
-def test_an_invalid_tool_that_is_loaded_again_begins_anew() -> None:
-    judged = loading(Loaded(), "read", "write").judged(judging(read=GONE), at=9.0)
-    again = judged.adding([(READ, 4), (WRITE, 4)], Source.POLICY_PRELOAD, at=12.0)
-    assert list(again.tools) == [("fs", "write"), ("fs", "read")]
-    read = again.tools["fs", "read"]
-    assert (read.verdict, read.judged_at, read.at, read.epoch, read.source) == (
-        VALID,
-        0.0,
-        12.0,
-        4,
-        "policy_preload",
-    )
-    assert again.tools["fs", "write"] is judged.tools["fs", "write"]
-
-
 # --- two that are put together -------------------------------------------------------------------------------
 
 

@@ -241,16 +241,6 @@ def test_two_daemons_whose_servers_list_the_same_agree_on_the_epoch() -> None:
 # --- what a model said ---------------------------------------------------------------------------------------
 
 
-def test_what_a_model_has_said_meanwhile_is_not_replaced_by_what_is_remembered() -> None:
-    log = different("log")
-    digest = log[0].schema_hash
-    news = Summarized(server="git", summary=said("new", 9), sentences={digest: said("new", 9)})
-    catalog = after(BEGUN, [listed("git", *log), news])
-    memory = recalled("git", *log, summary=said("old", 1), sentences={digest: said("old", 1)})
-    entry = git(fold(catalog, memory))
-    assert (entry.summary, entry.sentences) == (said("new", 9), {digest: said("new", 9)})
-
-
 def test_sentences_leave_with_their_tools_and_strangers_are_not_kept() -> None:
     log, add = different("log", "add")
     sentences = {each.schema_hash: said("x", 1) for each in (log, add)} | {"0" * 64: said("y", 1)}

@@ -13,7 +13,7 @@ from daemon.facts import NamesRecalled
 from daemon.model import GivenName, Kind
 from daemon.states import ServerState
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 
 BEFORE = catalog_of({"mcpServers": servers("a", "b", "c")})
 STARTING = [status(name, ServerState.STARTING) for name in ("a", "b", "c")]
@@ -51,22 +51,6 @@ def test_only_the_name_that_two_servers_share_is_qualified() -> None:
 def test_of_servers_that_come_up_together_the_first_of_the_configuration_has_the_name() -> None:
     catalog = after(BEFORE, [*STARTING, listed("c", "x"), listed("b", "x"), listed("a", "x")])
     assert names(catalog) == {"a": ["x"], "b": ["b__x"], "c": ["c__x"]}
-
-
-@pytest.mark.parametrize(
-    "settled",
-    [
-        status("a", ServerState.BACKOFF),
-        status("a", ServerState.DORMANT),
-        status("a", ServerState.FAILED),
-        failed("a"),
-        listed("a", "other"),
-    ],
-)
-def test_once_earlier_servers_are_settled_a_name_stays_whoever_comes_later(settled: object) -> None:
-    catalog = after(BEFORE, [*STARTING, listed("b", "x"), settled])  # type: ignore[list-item]
-    later = after(catalog, [status("a", incarnation=2), listed("a", "x", incarnation=2)])
-    assert names(later) == {"a": ["a__x"], "b": ["x"]}
 
 
 def test_a_name_never_comes_to_mean_another_tool_also_when_its_owner_drops_it() -> None:

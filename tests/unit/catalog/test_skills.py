@@ -61,16 +61,6 @@ def located(catalog: Catalog, uri: str) -> ToolKey | None:
     return locate(catalog, offer(catalog), uri, {})
 
 
-def test_skills_of_several_servers_are_listed_under_their_servers_names_with_all_their_files() -> None:
-    roots = ["skill://mcpd+a/acme/refunds", "skill://mcpd+b/acme/refunds", f"mcpd://b/{ELSEWHERE}"]
-    assert shown(offer(BOTH)) == [entry(root) for root in roots]
-    for root, key in zip(roots, [("a", ROOT), ("b", ROOT), ("b", ELSEWHERE)], strict=True):
-        server, own = key
-        for name in ("/SKILL.md", "/a/b.md", "/a", ""):
-            assert located(BOTH, root + name) == (server, own + name)
-    assert shown(offer(BOTH, resources=False)) == []
-
-
 def test_a_server_alone_keeps_its_skills_as_they_are() -> None:
     alone = Choices().of(BOTH, ("b",))
     assert offer(alone).listed(Kind.SKILL) == tuple(each.raw for each in alone.lists[Kind.SKILL]["b"].values())

@@ -15,7 +15,7 @@ from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.snapshot import Catalog, _assembled, fold, fold_all
 from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized, Switched
 from daemon.model import Kind, Summary, Tool
-from daemon.states import SERVING, ServerState
+from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.one_server import BEGUN as CHANGES_BEGUN
 from tests.unit.catalog.one_server import BEGUN as ENTRY_BEGUN
@@ -110,18 +110,6 @@ GIT, FS = (servers(name)[name] for name in ("git", "fs"))
 OFF = {"enabled": False}
 
 
-@cases("config", "rises")
-def test_another_configuration_is_one_change_of_the_servers_that_look_different(
-    config: dict[str, Any], rises: int
-) -> None:
-    fact = configured(config)
-    catalog = fold(UP, fact)
-    assert catalog.servers["git"].epoch == 1 + rises
-    assert all(entry.epoch == 0 for name, entry in catalog.servers.items() if name != "git")
-    assert catalog.config is fact.config
-    assert fold(catalog, fact) is catalog
-
-
 def test_the_order_of_a_new_configuration_counts() -> None:
     turned = fold(UP, configured({"mcpServers": {"fs": FS, "git": GIT}}))
     assert (list(turned.servers), list(turned.categories)) == (["fs", "git"], ["fs", "git"])
@@ -136,16 +124,6 @@ def test_a_server_that_leaves_and_comes_back_goes_on_with_its_epoch() -> None:
     assert (entry.epoch, entry.tools, entry.status.state, entry.status.since) == (2, None, "stopped", 4000.0)
     assert back.departed == {}
     assert epochs(fold(back, listed("git", "x")))["git"] == 3
-
-
-def test_words_of_operators_outlive_a_reload_and_servers_that_come_back() -> None:
-    off = fold(UP, switched("git", "fs/read"))
-    gone = fold(off, configured({"mcpServers": {}}))
-    back = after(gone, [configured(CONFIG), listed("fs", "read")])
-    assert back.switched == off.switched
-    assert back.servers["git"].disabled
-    assert list(back.categories) == ["fs"]
-    assert ("fs", "read") in back.off
 
 
 # --- whatever happens ----------------------------------------------------------------------------------------
@@ -407,29 +385,6 @@ def test_nor_after_the_old_child_has_told_how_it_ends() -> None:
     assert names(fold(started, listed("git", "new", incarnation=2))) == ["new"]
 
 
-@pytest.mark.parametrize("last", [0, 1, 7])
-def test_however_often_it_is_configured_anew_the_next_run_counts(last: int) -> None:
-    catalog = (
-        after(CHANGES_UP, [status("git", ServerState.DORMANT, incarnation=last)]) if last else CHANGES_BEGUN
-    )
-    for args in (["a"], ["b"], ["a"]):
-        catalog = fold(catalog, configured(another_git(args=args)))
-        # A child that sleeps tells how it is, with the number of the run that it had.
-        catalog = fold(catalog, status("git", ServerState.DORMANT, incarnation=last))
-        assert fold(catalog, listed("git", "old", incarnation=last)) is catalog
-    assert names(fold(catalog, listed("git", "new", incarnation=last + 1))) == ["new"]
-
-
-def test_a_server_that_the_configuration_switches_off_comes_to_rest_as_disabled() -> None:
-    off = fold(CHANGES_UP, configured(another_git(enabled=False)))
-    stopping = fold(off, status("git", ServerState.STOPPING))
-    assert git(stopping).disabled
-    stopped = fold(stopping, status("git", ServerState.STOPPED, reason="removed"))
-    assert git(stopped).status.state is ServerState.DISABLED
-    assert "configuration" in git(stopped).status.reason
-    assert git(stopped).epoch == git(off).epoch
-
-
 def test_the_child_of_a_server_that_is_on_again_may_count_from_the_beginning() -> None:
     again = after(CHANGES_UP, [status("git", incarnation=7)])
     for config in (another_git(enabled=False), CHANGES_CONFIG):
@@ -487,16 +442,6 @@ def test_the_list_of_a_server_that_is_being_restarted_is_awaited() -> None:
     assert git(fold(ENTRY_BEGUN, restarting)).awaits(Kind.TOOL) is True
     assert git(fold(ENTRY_UP, restarting)).awaits(Kind.PROMPT)
     assert git(fold(ENTRY_BEGUN, status("git", ServerState.BACKOFF))).awaits(Kind.TOOL) is False
-
-
-@pytest.mark.parametrize("state", ServerState)
-def test_other_lists_are_awaited_until_they_are_known_even_of_a_server_that_is_up(state: ServerState) -> None:
-    catalog = fold(ENTRY_UP, status("git", state))
-    assert git(catalog).awaits(Kind.PROMPT) is (state in UNSETTLED | SERVING)
-    assert not git(catalog).awaits(Kind.TOOL)
-    known = fold(catalog, prompts("git", problem="timed out"))
-    assert not git(known).awaits(Kind.PROMPT), "it was tried"
-    assert not git(fold(catalog, switched("git"))).awaits(Kind.PROMPT)
 
 
 def test_a_server_that_begins_with_its_first_use_is_of_use_before_it_has_ever_listed() -> None:

@@ -87,16 +87,6 @@ def test_what_nobody_knows_is_the_only_servers_that_has_resources() -> None:
     assert located(one, "mcpd://nobody/x") is None, "what names a server is no other's"
 
 
-def test_another_daemons_uri_behind_this_one_is_read_from_who_linked_to_it() -> None:
-    inner = "mcpd://inner/file%3A%2F%2F%2Fx"
-    of = catalog(resources("b", inner))
-    assert list(Offer(of, Profile(name="p")).definitions(Kind.RESOURCE)) == [mcpd_uri("b", inner)]
-    assert located(of, mcpd_uri("b", inner)) == ("b", inner)
-    assert located(of, inner) is None
-    assert located(of, inner, {inner: "b"}) == ("b", inner)
-    assert located(of, "mcpd://a/x", {"mcpd://a/x": "b"}) == ("a", "x"), "what names our server is that one's"
-
-
 def test_what_is_switched_off_cannot_be_read_by_any_way() -> None:
     of = catalog(resources("a", X, "file:///y"), templates("a", "db://{table}", "db://{+all}"))
     off = after(of, [switched(f"a/resource:{X}", "a/template:db://{+all}")])
