@@ -128,6 +128,18 @@ class AuditUnavailable(CallError):
         )
 
 
+class ScriptFailed(CallError):
+    """A script has ended with an error, or at a limit; `error.printed` has what it had printed."""
+
+    code = "ScriptFailed"
+
+
+class ScriptsUnavailable(CallError):
+    """No script can be run here."""
+
+    code = "ScriptsUnavailable"
+
+
 class CannotApprove(CallError):
     """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
 

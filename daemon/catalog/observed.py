@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from daemon.catalog.tool_results import value_in
 from daemon.protocol import decoded
 
 if TYPE_CHECKING:
@@ -121,34 +122,6 @@ class Observed:
                 changed |= {key: self._latest[key][0]} if self._latest[key][0] != before else {}
         self._latest = dict(list(self._latest.items())[-MAX_TOOLS:])
         return changed
-
-
-class _Block(msgspec.Struct):
-    text: str = ""
-
-
-class _ToolResult(msgspec.Struct):
-    content: list[_Block] = []
-    structuredContent: Any = None  # noqa: N815 - the wire's name
-    isError: bool = False  # noqa: N815 - the wire's name
-
-
-_decode_result = msgspec.json.Decoder(_ToolResult).decode
-
-
-def value_in(result: bytes) -> object:
-    """A result as a script gets it: structured content, else text as JSON, else text; None for an error."""
-    found = decoded(_decode_result, result)
-    if found is None or found.isError or found.structuredContent is not None:
-        return None if found is None or found.isError else found.structuredContent
-    text = "\n".join(each.text for each in found.content if each.text)
-    return text or None if (value := decoded(_decode, text)) is None else value
-
-
-def first_text(result: bytes | memoryview | msgspec.Raw) -> str:
-    """The first text of a failed result; empty if there is none, or the result is too large."""
-    found = decoded(_decode_result, result) if len(result) <= MAX_RESULT else None
-    return "" if found is None else next((each.text for each in found.content if each.text), "")
 
 
 def _of(value: object, depth: int, said: set[str]) -> Any:

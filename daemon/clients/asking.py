@@ -271,14 +271,14 @@ class ParkedCall:
     """A call parked at its server while its client answers in rounds."""
 
     def __init__(self, call: ClientCall) -> None:
-        assert call.upstream is not None, "only a server asks"
         client = client_of(call)
         self.waiting = input_required.WaitingCall(
             owner_of(call),
             client,
             self._resume,
             self._give_up,
-            server=call.upstream.name,
+            # A script asks, too.
+            server=None if call.upstream is None else call.upstream.name,
             parked=call,
             ask=self._ask,
             hold=self._hold,

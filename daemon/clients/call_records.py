@@ -149,6 +149,7 @@ def _members(audit: Audit, call: ClientCall, decision: Decision, **members: obje
         client=call.request.client[:NAME],
         principal=client.principal.words,
         pid=client.principal.pid,
+        **({"details": {"script": call.script}} if call.script else {}),
         **members,
     )
 

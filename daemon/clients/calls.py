@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
-from daemon.catalog.observed import first_text
+from daemon.catalog.tool_results import IS_ERROR, is_error, text_in
 from daemon.clients.attachment import Attachment, Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
@@ -138,6 +137,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Converts the server's answer; None passes it on unchanged (`surfaces.surface.Forward`)."""
     polls: bool = False
     """Whether mcpd declares tasks, and polls one, in its client's name (`clients.task_results`)."""
+    script: str = ""
+    """The digest of the script that it runs, or that makes it; empty for none."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
     """Its number for operators and its start in seconds since the epoch; None until listed
@@ -162,7 +163,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def is_unsent(self) -> bool:
         """Whether nothing was sent to the server, so that another daemon may take the call."""
         asked = self.round is not None or self.parked is not None or (self.polls and self.key is None)
-        return (self.key is None or self.in_line) and self.finished is None and not asked
+        return (self.key is None or self.in_line) and self.finished is None and not (asked or self.script)
 
     def decide(self, view: View, *, patient: bool) -> Action:
         """The surface's decision about the call. Raises CallError: the call is refused."""
@@ -334,25 +335,6 @@ def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
         call.token, call.wants_progress = token, True
 
 
-IS_ERROR = "isError"
-"""The outcome in the log of a call whose tool reported an error, which is a result to the protocol."""
-
-
-MAX_SEARCHED = 64 * 1024
-"""Bytes of the longest result searched for `isError`, in a quarter of a millisecond; errors are shorter. A
-longer result counts as a success."""
-
-_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
-"""Results without a match, which are most, need not be decoded."""
-
-
-class _IsError(Struct):
-    isError: bool = False  # noqa: N815 - the wire's name
-
-
-_decode_is_error = msgspec.json.Decoder(_IsError).decode
-
-
 @attrs.define(eq=False, kw_only=True)
 class CallsInFlight:
     """The calls of one client without an answer yet; those that end in one turn are recorded together."""
@@ -404,7 +386,7 @@ class CallsInFlight:
         failed = outcome == "ok" and is_error(result)
         self._record(call, outcome, len(result), failed=failed)
         if failed or outcome != "ok":
-            self._failed(call, IS_ERROR if failed else outcome, first_text(result))
+            self._failed(call, IS_ERROR if failed else outcome, text_in(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a call with a JSON-RPC error and forget it."""
@@ -552,18 +534,3 @@ def _count(tally: Tally, call: ClientCall, outcome: str) -> None:
     tally.meta_call(call.request.surface.name, call.label, outcome)
     if outcome != "ok":
         tally.refused(outcome)
-
-
-def is_error(result: Buffer) -> bool:
-    """Whether a result reports an error of its tool; False above `MAX_SEARCHED` bytes.
-
-    A quoted `"isError": true` does not count: the result is decoded if the words occur.
-    """
-    if len(result) > MAX_SEARCHED:
-        return False
-    # A plain search is three times faster, and most results lack the member.
-    raw = bytes(result)
-    if b"isError" not in raw or _SAYS_ERROR.search(raw) is None:
-        return False
-    said = protocol.decoded(_decode_is_error, result)
-    return said is not None and said.isError

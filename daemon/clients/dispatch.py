@@ -39,7 +39,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
+from daemon.surfaces.surface import AwaitListing, Forward, Reply, RunScript, View
 from daemon.tracing.call_trace import begun, with_trace
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
@@ -200,7 +200,11 @@ class Dispatch:
                 return
             self._act(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
-            self._fail(call, error)
+            self.fail(call, error)
+
+    def answering(self, peer: Peer, later: Callable[..., None]) -> Dispatch:
+        """Make a dispatch of the same client that answers calls to another peer."""
+        return Dispatch(peer, self._context, self._client, self._lists, self._savings, later)
 
     # --- the path of one call -------------------------------------------------------------------------------
 
@@ -224,6 +228,8 @@ class Dispatch:
                 self._note(call, view, action)
         elif isinstance(action, Reply):
             self._reply(call, action)
+        elif isinstance(action, RunScript):
+            self._context.run_script(self, call, action)
         else:
             call.patient = False
             self._later(self._act_after, call, partial(self._known, call, action))
@@ -402,13 +408,13 @@ class Dispatch:
                 if self._open.get(call.request.id) is call:
                     (act or self._act)(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
-            self._fail(call, error)
+            self.fail(call, error)
         finally:
             if call.trace is not None:
                 call.trace.waited(wait, began, trio.current_time())
         self._context.outbox.flush()
 
-    def _fail(self, call: ClientCall, error: Exception) -> None:
+    def fail(self, call: ClientCall, error: Exception) -> None:
         """Answer a call with its error; a fault of mcpd's costs this call only."""
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
@@ -429,4 +435,4 @@ class Dispatch:
         bound = logger.bind(session=self._client.number).opt(exception=error)
         bound.error("internal error in mcpd while serving {}", call.label)
         text = f"Internal error: {type(error).__name__}"
-        self.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, InternalError.code)
+        call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, InternalError.code)

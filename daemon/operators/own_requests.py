@@ -14,11 +14,10 @@ from msgspec import UNSET, Raw, UnsetType
 from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
 from daemon.catalog.naming import mcpd_uri
-from daemon.catalog.observed import first_text
 from daemon.catalog.permissions import ruled
+from daemon.catalog.tool_results import IS_ERROR, is_error, text_in
 from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, question
 from daemon.clients.asking import ELICIT, Questions
-from daemon.clients.calls import IS_ERROR, is_error
 from daemon.clients.requests.forwarding import find_prompt, find_resource
 from daemon.clients.server_requests import has, read_refusal
 from daemon.config.config_model import Permission
@@ -290,7 +289,7 @@ def _keep(
     if outcome.error is not None:
         code, text = outcome.error.code, outcome.error.message
     elif is_error(outcome.result):
-        code, text = IS_ERROR, first_text(outcome.result)
+        code, text = IS_ERROR, text_in(outcome.result)
     ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
     if call.key is not None or outcome.error is not None:
         _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent, told)

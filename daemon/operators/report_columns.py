@@ -34,6 +34,7 @@ SURFACES = {
     "search": "a tool that finds tools, and one that calls them",
     "load": "tools to load servers' tools, which are then listed",
     "full": "every tool, with its whole description",
+    "code": "a tool that finds tools, one that describes them, and one that runs scripts calling them",
 }
 """The tools that each surface lists."""
 

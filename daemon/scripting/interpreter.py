@@ -175,7 +175,8 @@ class _RunningScript:
         """Begin the script with its last expression handed over: a wrong guess at its line is no syntax."""
         caught = {*re.findall(r"\bexcept\b[^:\n]{0,200}\bas\s+(\w+)\s*:", self._code)}
         code = _ATTRIBUTE.sub(lambda m: f"_{m[2]}({m[1]})" if m[1] in caught else m[0], self._code)
-        feed = partial(session.feed_start, inputs={"inputs": self._inputs}, print_callback=self._print)
+        inputs = {**self._inputs, "inputs": self._inputs}
+        feed = partial(session.feed_start, inputs=inputs, print_callback=self._print)
         for start in [match.start() for match in re.finditer(r"(?m)^[^\s#)\]}]", code)][:-5:-1]:
             with suppress(monty.MontySyntaxError):
                 return feed(f"{code[:start]}{self._secret}d(({code[start:]}\n))")

@@ -24,7 +24,7 @@ def read_only(name: str, call: MetaTool) -> MetaTool:
 
     def does(view: View, arguments: bytes, *, patient: bool) -> Action:
         action = call.does(view, arguments, patient=patient)
-        if isinstance(action, Forward) and (why := _may_write(view, action)):
+        if isinstance(action, Forward) and (why := may_write(view, action)):
             raise InvalidArguments(
                 f"{action.label} is not called by {name}: {why}. Nothing was sent. Call {call.name} with the"
                 " same arguments.",
@@ -44,7 +44,7 @@ def read_only(name: str, call: MetaTool) -> MetaTool:
     )
 
 
-def _may_write(view: View, forward: Forward) -> str:
+def may_write(view: View, forward: Forward) -> str:
     """The reason why a tool may write or needs the user's consent; empty if it only reads."""
     offered = view.offer.tools.get((forward.server, forward.name))
     if offered is None:

@@ -232,7 +232,21 @@ class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool = False
 
 
-Action = Reply | Forward | AwaitListing
+class RunScript(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision to run a script, and to answer with its value."""
+
+    code: str
+    inputs: bytes
+    """Values by variable name, raw JSON."""
+    read_only: bool
+    """Whether the script may only call tools that only read."""
+
+    def __repr__(self) -> str:
+        """Without the script: it may hold a secret."""
+        return "<RunScript>"
+
+
+Action = Reply | Forward | AwaitListing | RunScript
 Does: TypeAlias = "Callable[..., Action]"
 
 

@@ -18,6 +18,7 @@ from daemon.config.config_model import DEFAULT_SURFACE, Config, Profile
 from daemon.surfaces.additions import READ_RESOURCE
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.code import RUN_CODE, RUN_READS, CodeSurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
@@ -170,6 +171,7 @@ SURFACES: dict[str, Surface] = {
         SearchSurface(),
         LoadSurface(),
         FullSurface(),
+        CodeSurface(),
     )
 }
 """All surfaces by name."""
@@ -177,7 +179,11 @@ SURFACES: dict[str, Surface] = {
 ITSELF: Surface = ItselfSurface()
 """For clients that selected servers; profiles cannot name it, since it means nothing without a selection."""
 
-ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = ((READ_RESOURCE, attrgetter("read_resource")),)
+ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
+    (READ_RESOURCE, attrgetter("read_resource")),
+    (RUN_CODE, attrgetter("run_code")),
+    (RUN_READS, attrgetter("run_code")),
+)
 """The tools that profiles add to their surfaces, each with whether a profile asks for it."""
 
 

@@ -24,6 +24,7 @@ from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
+from daemon.clients.script_calls import Scripts
 from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
@@ -138,6 +139,7 @@ class Core:
         self.recent, self.series = RecentCalls(time.time), Series()
         self.calls, self.mended = CallLogger(self.recent), RepairCounts()
         self.moves: dict[str, str] = {}
+        self.scripts = Scripts()
         self.sampler = _sampler(self)
         self.recorder = _recorder(self, config)
         self.sessions = _sessions(self)

@@ -119,7 +119,8 @@ class Tree(Wiring):
     def _watches(self) -> Iterator[Callable[[], Awaitable[None]]]:
         """The actors that nothing waits for."""
         yield from (self.audit.run, self.around.children.reap_orphans, self.librarian.run, self.calls.run)
-        yield from (self.gathering.run, self.sampler.run, self.sessions.run, self.summarizing.run)
+        yield from (self.gathering.run, self.sampler.run, self.scripts.run, self.sessions.run)
+        yield self.summarizing.run
         yield partial(self.states.run, self.outbox.flush)
         yield partial(self.recorder.observe, self.observed)
         if self.tracer is not None:

@@ -152,6 +152,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         logins=wiring.around.logins,
         look=wiring.recorder.look if wiring.recorder.shared else None,
         moves=wiring.moves,
+        run_script=wiring.scripts.begin,
         tracer=wiring.tracer,
         audit=wiring.audit,
         observed=wiring.observed,

@@ -18,8 +18,8 @@ from daemon.catalog.observed import (
     Observed,
     Shape,
     is_data,
-    value_in,
 )
+from daemon.catalog.tool_results import value_in
 from daemon.safety.redact import Redactor
 from tests.unit.catalog.samples import tool
 
@@ -119,7 +119,7 @@ def test_a_shape_is_cut_to_two_kilobytes() -> None:
         ({"content": [{"type": "text", "text": "[]"}]}, []),
         ({"content": [{"type": "text", "text": "plain"}]}, "plain"),
         ({"content": [{"type": "text", "text": "two"}, {"type": "text", "text": "parts"}]}, "two\nparts"),
-        ({"content": [{"type": "image", "data": "", "mimeType": "image/png"}]}, None),
+        ({"content": [{"type": "image", "data": ""}]}, [{"type": "image", "data": ""}]),
         ({"content": [{"type": "text", "text": "x"}], "isError": True}, None),
         ({"structuredContent": {"a": 1}, "isError": True}, None),
         ({"content": 5}, None),

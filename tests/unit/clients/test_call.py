@@ -15,7 +15,8 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon import errors
-from daemon.clients.calls import MAX_SEARCHED, ClientCall, is_error
+from daemon.catalog.tool_results import MAX_SEARCHED, is_error
+from daemon.clients.calls import ClientCall
 from daemon.clients.client import CallRates, is_metered
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
 from daemon.clients.waits import INDEX_PATIENCE, LISTING_PATIENCE, REPORT_SECONDS, wait_indexed, wait_listed

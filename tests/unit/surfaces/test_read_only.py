@@ -144,7 +144,7 @@ def _encoded(called: tuple[str, dict[str, Any]]) -> tuple[str, bytes]:
 # --- what is denied, on all surfaces -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("surface", SURFACES)
+@pytest.mark.parametrize("surface", [*NAMES, "load", "full"])
 def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
     view = view_of(up({"match": "fs/write", "then": "deny"}, autoLoad=True, coreTools=["fs/write"]))
     assert "write" not in b"".join(SURFACES[surface].list_tools(view)).decode()

@@ -1,0 +1,226 @@
+"""Scripts of models: the calls of a script are calls of the session whose client sent the script.
+
+So permissions, trust, fairness, questions, limits, audit and cancellation are those of any call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import cast
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from daemon.catalog.tool_results import IS_ERROR, is_error, text_in, value_in
+from daemon.clients.asking import client_of
+from daemon.clients.calls import ClientCall
+from daemon.clients.dispatch import Dispatch
+from daemon.clients.server_requests import NOTHING, ServerRequests
+from daemon.errors import ScriptFailed, ScriptsUnavailable
+from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.scripting.interpreter import Interpreter, ScriptError
+from daemon.surfaces.code import called, script_answer
+from daemon.surfaces.surface import Action, RunScript, View
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import Peer, PeerRequest
+
+ENDED = "the script has ended"
+"""The reason why calls of an ended script are cancelled."""
+
+PRINTED = 4
+"""A failed script's output takes at most this part of an answer."""
+
+
+class ScriptCall(ClientCall, eq=False, kw_only=True):
+    """A call that a script makes."""
+
+    read_only: bool
+    done: trio.Event
+    result: bytes = b""
+    fault: str = ""
+    """The text of a JSON-RPC error."""
+
+    def decide(self, view: View, *, patient: bool) -> Action:
+        """The decision about the call, by the tool's name alone. Raises CallError: the call is refused."""
+        return called(view, self.name[:-1], self.given, patient=patient, read_only=self.read_only)
+
+
+class _ScriptPeer:
+    """Stands in for the client's peer: takes the answers to a script's calls, and drops notifications."""
+
+    def __init__(self) -> None:
+        self.calls: dict[bytes, ScriptCall] = {}
+        self.link = self
+
+    @property
+    def last_heard(self) -> float:
+        return trio.current_time()
+
+    def waiting(self, _request_id: bytes) -> int:
+        return 0
+
+    def answer(self, request_id: bytes, result: Buffer) -> None:
+        call = self.calls.pop(request_id)
+        call.result = bytes(result)
+        call.done.set()
+
+    def refuse(self, request_id: bytes, code: int, message: str, _data: object = None) -> None:
+        call = self.calls.pop(request_id)
+        call.fault = f"{message} ({code})"
+        call.done.set()
+
+    def notify(self, method: str, params: bytes = b"", request_id: bytes | None = None) -> None:
+        """Drop what only a client could show."""
+
+
+class _ScriptQuestions(ServerRequests):
+    """Puts questions about a script's calls to the client, as questions about the script."""
+
+    def __init__(self, script: ClientCall, peer: Peer) -> None:
+        subscribers, capabilities = script.calls.context.subscribers, script.declared or NOTHING
+        if not script.request.modern:
+            capabilities = script.calls.server_requests.capabilities
+        super().__init__(peer, (), subscribers.sent_to_urls, subscribers.unsafe, capabilities)
+        self._script = script
+        self._put: list[PeerRequest] = []
+
+    def ask(self, request: PeerRequest, request_id: bytes | None) -> None:
+        del request_id  # the client does not know the script's calls
+        self._put = [*(each for each in self._put if each.is_open), request]
+        script = self._script
+        if script.request.modern:
+            script.calls.park(script, request)
+        else:
+            script.calls.server_requests.ask(request, script.request.id)
+
+    def is_asking(self) -> bool:
+        """Whether a question is open."""
+        return any(each.is_open for each in self._put)
+
+
+class _Script:
+    """One script that runs."""
+
+    def __init__(self, dispatch: Dispatch, call: ClientCall, asked: RunScript, nursery: trio.Nursery) -> None:
+        self._call = call
+        """The client's call that is answered with the script's value."""
+        self._asked = asked
+        self._peer = _ScriptPeer()
+        peer = cast("Peer", self._peer)
+        self._dispatch = dispatch.answering(peer, nursery.start_soon)
+        self._questions = self._dispatch.calls.server_requests = _ScriptQuestions(call, peer)
+        self._count = 0
+
+    async def answer(self, interpreter: Interpreter) -> bytes:
+        """Run the script; returns the result for the client. Raises ScriptFailed."""
+        request, asked = self._call.request, self._asked
+        room = request.profile.answer_tokens * BYTES_PER_TOKEN
+        try:
+            outcome = await interpreter.run(
+                asked.code,
+                msgspec.json.decode(asked.inputs),
+                self._make_call,
+                request.profile.script_limits,
+                self._questions.is_asking,
+                str(client_of(self._call)),
+            )
+        finally:
+            for each in list(self._peer.calls.values()):
+                each.abandon(ENDED)
+        if outcome.error:
+            printed, limit = outcome.printed[: room // PRINTED], outcome.limit
+            told = {"calls": self._count, "printed": printed, "limit": limit}
+            raise ScriptFailed(outcome.error, **{key: value for key, value in told.items() if value})
+        make = partial(script_answer, outcome.value, outcome.printed, self._count, room)
+        return await trio.to_thread.run_sync(make)
+
+    async def _make_call(self, name: str, arguments: Mapping[str, object]) -> object:
+        """Make a call of the script. Raises ScriptError: it has failed."""
+        script = self._call
+        try:
+            given = msgspec.json.encode(arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ScriptError("InvalidArguments", f"the arguments of {name} are no JSON: {error}") from None
+        self._count += 1
+        # No client has an id that is not JSON, and no tool a name that is two lines: what the client's surface
+        # has decided about a name does not hold for a script.
+        request = msgspec.structs.replace(script.request, id=b"script %d" % self._count, modern=False)
+        call = ScriptCall(
+            calls=self._dispatch.calls,
+            request=request,
+            name=f"{name}\n",
+            given=given,
+            started=trio.current_time(),
+            label=name,
+            meta=script.meta,
+            script=script.script,
+            read_only=self._asked.read_only,
+            done=trio.Event(),
+        )
+        self._peer.calls[request.id] = call
+        self._dispatch.accept(call, None)
+        call.calls.context.outbox.flush()
+        await call.done.wait()
+        self._report(call)
+        if call.refusal is not None:
+            raise ScriptError(call.refusal.code, call.refusal.message)
+        if call.fault:
+            raise ScriptError("UpstreamCallError", call.fault)
+        if is_error(call.result, most := len(call.result)):
+            raise ScriptError(IS_ERROR, text_in(call.result, most))
+        return value_in(call.result)
+
+    def _report(self, call: ScriptCall) -> None:
+        script = self._call
+        if script.token is not None:
+            told = {
+                "progressToken": script.token,
+                "progress": self._count,
+                "message": f"{call.label} has answered",
+            }
+            script.calls.send_progress(script, {key: _raw(value) for key, value in told.items()})
+
+
+def _raw(value: object) -> Raw:
+    return value if isinstance(value, Raw) else Raw(msgspec.json.encode(value))
+
+
+class Scripts:
+    """The scripts of all clients; one outlives the connection that a modern client has sent it over."""
+
+    def __init__(self) -> None:
+        self.interpreter = Interpreter()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Run scripts until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
+
+    def begin(self, dispatch: Dispatch, call: ClientCall, asked: RunScript) -> None:
+        """Run a script, and answer its call. Raises ScriptsUnavailable: none can be run."""
+        if self.interpreter.available or self._nursery is None:
+            raise ScriptsUnavailable(self.interpreter.available or "mcpd is about to stop")
+        call.script = hashlib.sha256(asked.code.encode()).hexdigest()
+        call.waiting = trio.CancelScope()
+        self._nursery.start_soon(_run, self.interpreter, dispatch, call, asked, call.waiting)
+
+
+async def _run(
+    interpreter: Interpreter, dispatch: Dispatch, call: ClientCall, asked: RunScript, scope: trio.CancelScope
+) -> None:
+    context = call.calls.context
+    with scope:
+        async with trio.open_nursery() as nursery:
+            script = _Script(dispatch, call, asked, nursery)
+            try:
+                end = partial(call.answered, await script.answer(interpreter))
+            except Exception as error:  # noqa: BLE001 - the boundary of a script
+                end = partial(dispatch.fail, call, error)
+            nursery.cancel_scope.cancel()
+        call.waiting = None
+        end()
+    context.outbox.flush()

@@ -1,0 +1,287 @@
+"""Calls of scripts are calls of a session: sent, asked about, refused, cancelled and recorded as any other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from daemon.clients.script_calls import Scripts
+from tests.fakes_upstream import Client, Stage, error_of, tool
+from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
+from tests.unit.clients.test_audited import audited, records
+
+READS = tool("echo", annotations={"readOnlyHint": True})
+
+
+@pytest.fixture
+async def scripts(nursery: trio.Nursery) -> Scripts:
+    scripts = Scripts()
+    nursery.start_soon(scripts.run)
+    return scripts
+
+
+def staged(scripts: Scripts, *rules: Any, **profile: Any) -> Stage:
+    """A stage whose clients can run scripts."""
+    stage = Stage(profiles={"default": {"surface": "code", "permissions": list(rules), **profile}})
+    object.__setattr__(stage.context, "run_script", scripts.begin)
+    return stage
+
+
+@pytest.fixture
+def stage(scripts: Scripts) -> Stage:
+    return staged(scripts)
+
+
+async def run(client: Client, code: str, request_id: Any = 1, *, name: str = "run_code", **more: Any) -> None:
+    inputs = {"inputs": more.pop("inputs")} if "inputs" in more else {}
+    params = {"name": name, "arguments": {"code": code, **inputs}, **more}
+    await client.ask("tools/call", params, request_id=request_id)
+
+
+def gives(value: object) -> bytes:
+    return json.dumps({"content": [], "structuredContent": value}).encode()
+
+
+def value_of(message: Any) -> Any:
+    result = message["result"]
+    assert not result.get("isError"), result
+    return result["structuredContent"]["result"]
+
+
+async def test_a_script_gets_results_as_data_and_its_last_value_is_the_answer(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "found = await call('alpha/echo', {'x': size})\nfound['y'] + 1", inputs={"size": 3})
+    sent = await stage.alpha.wait_sent()
+    assert sent.arguments == {"x": 3}
+    stage.answer(sent, gives({"y": 41}))
+    message = await answer_to(client)
+    assert message["result"]["structuredContent"] == {"result": 42, "calls": 1}
+    assert message["result"]["content"] == [{"type": "text", "text": "42"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        ([{"type": "text", "text": '{"a": [1]}'}], {"a": [1]}),
+        ([{"type": "text", "text": "no JSON"}], "no JSON"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "image", "data": "eA==", "mimeType": "image/png"}], None),
+        ([], ""),
+    ],
+)
+async def test_content_is_parsed_as_json_if_it_is_json(
+    stage: Stage, nursery: trio.Nursery, content: Any, value: Any
+) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    stage.answer(await stage.alpha.wait_sent(), json.dumps({"content": content}).encode())
+    assert value_of(await answer_to(client)) == (content if value is None else value)
+
+
+async def test_calls_are_made_side_by_side(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    code = "import asyncio\nawait asyncio.gather(*[call('alpha/echo', {'x': n}) for n in range(3)])"
+    await run(client, code)
+    await stage.alpha.wait_sent(3)
+    for sent in reversed(stage.alpha.sent):
+        stage.answer(sent, gives(sent.arguments["x"] * 10))
+    assert value_of(await answer_to(client)) == [0, 10, 20]
+
+
+async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    failed = json.dumps({"content": [{"type": "text", "text": "no such file"}], "isError": True}).encode()
+    caught = "try:\n    await call('alpha/echo', {})\nexcept ToolError as error:\n    found = error.text\nfound"
+    await run(client, caught)
+    stage.answer(await stage.alpha.wait_sent(), failed)
+    assert "no such file" in value_of(await answer_to(client))
+    await run(client, "x = 1\nprint('so far')\nawait call('alpha/echo', {})", 2)
+    stage.answer(await stage.alpha.wait_sent(2), failed)
+    error = error_of(await answer_to(client, 2))
+    assert error["code"] == "ScriptFailed"
+    assert "no such file" in error["message"]
+    assert "line 3" in error["message"]
+    assert (error["printed"], error["calls"]) == ("so far\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("'nothing', {}", "UnknownTool"),
+        ("'alpha/ech', {}", "UnknownTool"),
+        ("'run_code', {'code': '1'}", "UnknownTool"),
+        ("'alpha/echo', {1, 2}", "TypeError"),
+        ("'alpha/echo', [1]", "TypeError"),
+        ("'beta/echo', {}", "ToolDisabled"),
+    ],
+)
+async def test_a_call_that_is_refused_is_not_sent(
+    scripts: Scripts, nursery: trio.Nursery, call: str, code: str
+) -> None:
+    stage = staged(scripts, {"match": "beta/*", "then": "deny"})
+    client = await greeted(stage, nursery)
+    await run(client, f"await call({call})")
+    assert code in error_of(await answer_to(client))["message"]
+    assert not stage.alpha.sent
+
+
+async def test_the_user_is_asked_in_the_middle_of_a_script(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = staged(scripts, {"match": "alpha/add", "then": "ask"})
+    client = await greeted(stage, nursery)
+    await run(client, "one = await call('alpha/echo', {})\nawait call('alpha/add', {'to': one})")
+    stage.answer(await stage.alpha.wait_sent(), gives(7))
+    question = await asked(client)
+    assert question["params"]["message"].startswith('mcpd asks: alpha/add wants to run with {"to":7}\n')
+    assert len(stage.alpha.sent) == 1
+    await reply(client, question, accept())
+    stage.answer(await stage.alpha.wait_sent(2), gives("done"))
+    assert value_of(await answer_to(client)) == "done"
+
+
+async def test_a_modern_client_is_asked_in_rounds_while_the_script_waits(
+    scripts: Scripts, nursery: trio.Nursery
+) -> None:
+    stage = staged(scripts, {"match": "alpha/*", "then": "ask"})
+    client = await stage.client(nursery)
+    code = "one = await call('alpha/echo', {})\nawait call('alpha/add', {'to': one})"
+    await run(client, code, _meta=META)
+    for request_id, (name, value) in enumerate((("echo", 7), ("add", "done")), 2):
+        result = (await answer_to(client, request_id - 1))["result"]
+        assert result["resultType"] == "input_required"
+        ((key, question),) = result["inputRequests"].items()
+        assert f"alpha/{name} wants to run" in question["params"]["message"]
+        more = {"requestState": result["requestState"], "inputResponses": {key: accept()}}
+        await run(client, code, request_id, _meta=META, **more)
+        stage.answer(await stage.alpha.wait_sent(request_id - 1), gives(value))
+    assert value_of(await answer_to(client, 3)) == "done"
+    assert len(stage.alpha.sent) == 2
+
+
+async def test_a_user_who_refuses_is_an_error_in_the_script(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = staged(scripts, {"match": "alpha/*", "then": "ask"})
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    await reply(client, await asked(client), accept("refuse"))
+    assert "PermissionDenied" in error_of(await answer_to(client))["message"]
+    assert not stage.alpha.sent
+
+
+async def test_a_script_that_only_reads_calls_nothing_else(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = staged(scripts, surface="full", runCode=True)
+    stage.lists("alpha", READS, "add")
+    client = await greeted(stage, nursery)
+    # The surface has decided about this name before, for a call that may write.
+    await client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=9)
+    stage.answer(await stage.alpha.wait_sent())
+    await answer_to(client, 9)
+    await run(client, "await call('alpha/echo', {})", name="run_read_only_code")
+    stage.answer(await stage.alpha.wait_sent(2), gives("read"))
+    assert value_of(await answer_to(client)) == "read"
+    for name in ("alpha/add", "add"):
+        await run(client, f"await call('{name}', {{}})", 2, name="run_read_only_code")
+        assert "run_read_only_code" in error_of(await answer_to(client, 2))["message"]
+    assert len(stage.alpha.sent) == 2
+
+
+async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})\nawait call('alpha/add', {})")
+    await stage.alpha.wait_sent()
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    await stage.alpha.wait_cancelled()
+    await run(client, "1", 2)
+    assert value_of(await answer_to(client, 2)) == 1
+    assert len(stage.alpha.sent) == 1
+
+
+async def test_the_calls_of_a_client_that_leaves_are_cancelled(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    await stage.alpha.wait_sent()
+    client.close()
+    await stage.alpha.wait_cancelled()
+
+
+async def test_progress_counts_calls(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    code = "for n in range(2):\n    await call('alpha/echo', {'n': n})"
+    await run(client, code, _meta={"progressToken": "p"})
+    for count in (1, 2):
+        stage.answer(await stage.alpha.wait_sent(count), gives(0))
+        told = (await client.get())["params"]
+        assert (told["progressToken"], told["progress"]) == ("p", count)
+    assert value_of(await answer_to(client)) is None
+
+
+async def test_a_value_that_is_too_large_is_cut_and_said_so(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = staged(scripts, answerTokens=500)
+    client = await greeted(stage, nursery)
+    await run(client, "'é' * 5000")
+    result = (await answer_to(client))["result"]
+    assert "10,002 bytes" in result["structuredContent"]["note"]
+    assert len(result["content"][0]["text"].encode()) <= 2000
+    await run(client, "for n in range(2000):\n    print('x' * 10)\n'end'", 2)
+    result = (await answer_to(client, 2))["result"]
+    assert result["structuredContent"]["result"] == "end"
+    assert len(result["content"][0]["text"].encode()) <= 2000
+
+
+async def test_a_script_that_is_too_long_is_not_run(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = staged(scripts, scriptLimits={"codeBytes": 10})
+    client = await greeted(stage, nursery)
+    await run(client, "1 + 1 + 1 + 1")
+    assert error_of(await answer_to(client))["limit"] == 10
+
+
+async def test_a_tool_that_changed_is_refused_once(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    described = {"name": "describe_tools", "arguments": {"names": ["alpha/echo", "nothing"]}}
+    text = (await client.request("tools/call", described, request_id=5))["result"]["content"][0]["text"]
+    assert "alpha/echo" in text
+    assert "# nothing:" in text
+    stage.lists("alpha", tool("echo", description="Another."), "add")
+    await run(client, "await call('alpha/echo', {})")
+    assert "ToolChanged" in error_of(await answer_to(client))["message"]
+    await run(client, "await call('alpha/echo', {})", 2)
+    stage.answer(await stage.alpha.wait_sent(), gives(1))
+    assert value_of(await answer_to(client, 2)) == 1
+
+
+async def test_records_of_its_calls_name_the_script(
+    scripts: Scripts, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    stage = audited(tmp_path, surface="code")
+    object.__setattr__(stage.context, "run_script", scripts.begin)
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    stage.answer(await stage.alpha.wait_sent(), gives(1))
+    await answer_to(client)
+    (record,) = [each for each in await records(stage) if each["decision"] == "sent"]
+    assert record["tool"] == "echo"
+    assert len(record["details"]["script"]) == 64
+
+
+async def test_without_an_interpreter_the_error_says_what_to_install(
+    scripts: Scripts, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts.interpreter, "available", "pip install 'mcpd-supervisor[code]'")
+    stage = staged(scripts)
+    client = await greeted(stage, nursery)
+    await run(client, "1")
+    error = error_of(await answer_to(client))
+    assert error["code"] == "ScriptsUnavailable"
+    assert "mcpd-supervisor[code]" in error["message"]
+
+
+async def test_tools_are_found_by_what_they_do(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    params = {"name": "search_tools", "arguments": {"query": "echo"}}
+    found = (await client.request("tools/call", params))["result"]["structuredContent"]["tools"]
+    assert next(iter(found)) in {"alpha/echo", "beta/echo"}
+    listed = (await client.request("tools/list", {}, request_id=2))["result"]["tools"]
+    names = [each["name"] for each in listed]
+    assert names == ["search_tools", "describe_tools", "run_code", "run_read_only_code"]
