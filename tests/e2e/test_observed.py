@@ -1,4 +1,4 @@
-"""Shapes of results on a real daemon: seen in calls of a client, shown to operators, kept, and never a value."""
+"""Shapes of results on a real daemon: seen in calls of a client, told to operators, and never a value."""
 
 import json
 import sqlite3
