@@ -20,7 +20,7 @@ from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, config_file, home, state_dir
 from daemon.kit.later import later
 from daemon.safety.escape import visible
-from daemon.setup.clients import file_plans
+from daemon.setup.clients import file_plans, skills
 from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
@@ -274,8 +274,26 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
     if changes is None:
         return None
     lines = uninstalled_in_words(program, changes)
+    gone = "" if options.dry_run else change_skill(program, "")
+    lines += [gone] if gone else []
     if not lines and not options.all:
         print(f"{program.title}: nothing to do: mcpd is not there")
     if not options.dry_run:
         say(*lines)
-    return lines
+    return None if gone is None else lines
+
+
+def change_skill(program: ClientProgram, text: str) -> str | None:
+    """Write a client's skill, or remove it for an empty text.
+
+    Returns the outcome, nothing without a change, or None after a failure, which is reported.
+    """
+    if (path := program.skill(this_machine())) is None:
+        return ""
+    try:
+        changed = skills.change(path, state_dir(os.environ), text)
+    except (DocumentError, OSError) as error:
+        note(f"{program.title}: {error}")
+        return None
+    place = f"{'in' if text else 'out of'} {shown(path)}"
+    return f"{program.title}: the skill is {place}" if text or changed else ""

@@ -12,6 +12,7 @@ EX_CONFIG = 78
 MODULES = {
     "daemon.cli.local_commands": "up import install uninstall add remove login service start stop check doctor",
     "daemon.cli.lock": "lock pin",
+    "daemon.cli.skill": "skill",
     "daemon.main.run": "run",
     "daemon.cli.connect": "connect",
     "daemon.cli.status": "status",

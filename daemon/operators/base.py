@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -344,6 +344,8 @@ class OperatorContext:
     """Returns the one model that writes summaries; None if the daemon cannot ask any."""
     operator: OperatorPeer | None = None
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
+    recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """More members of the audit's records about this command's requests."""
     lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
     """Servers that are watched instead of confined, by name; kept nowhere."""
     own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)

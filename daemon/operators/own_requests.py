@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 Members = tuple[Buffer, ...]
 """The raw members of a request's `params` (`ports.CallToSend.params`)."""
 
-Record = dict[str, Any]
-"""Members of a record of the audit."""
-
 METHODS = {Kind.TOOL: CALL_TOOL, Kind.PROMPT: GET_PROMPT, Kind.RESOURCE: READ_RESOURCE}
 
 ASKS = b'"input_required"'
@@ -121,21 +118,22 @@ async def serve(
         CallError: there is no result.
     """
     server, name = named
-    told: Record = {"details": {"asOperator": True} if given.profile is None else {"profile": given.profile}}
+    details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
+    told: dict[str, Any] = {"rule": "", "details": details}
+    context = attrs.evolve(context, recorded=told)
     try:
         upstream, entry = known_server(context, server)
-        profile = view_of(context, given.profile)[1].profile
-        told["rule"] = ruled(profile, entry.all_tools.get(name))
+        told["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))
         told["by"] = await _permit(context, given, kind, named, members[-1])
         check(entry)
     except CallError as error:
-        by_rule = isinstance(error, ToolDisabled | PermissionDenied)
-        place = server[:NAME], name[:NAME], 0.0, error.code, told.get("rule", "") if by_rule else ""
+        by_rule = isinstance(error, ToolDisabled | PermissionDenied) and not told["rule"].endswith(": allow")
+        place = server[:NAME], name[:NAME], 0.0, error.code, told["rule"] if by_rule else ""
         ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place)
-        _record(context, Decision.REFUSED, ended, OwnCall(method=METHODS[kind], params=members), told)
+        _record(context, Decision.REFUSED, ended, OwnCall(method=METHODS[kind], params=members))
         context.counters.recent.publish((1, [ended]))
         raise
-    return await forward(context, upstream, METHODS[kind], members, given, what=name, told=told)
+    return await forward(context, upstream, METHODS[kind], members, given, what=name)
 
 
 async def _permit(
@@ -221,7 +219,6 @@ async def forward(
     given: Forwarding,
     *,
     what: str = "",
-    told: Record | None = None,
 ) -> Raw:
     """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
 
@@ -232,7 +229,6 @@ async def forward(
         params: the raw members of its `params`.
         given: the operator's abilities and place.
         what: the name of the tool or prompt, or the URI, for `mcpd calls`.
-        told: members of the audit's record.
 
     Raises:
         CallError: there is no result.
@@ -248,14 +244,14 @@ async def forward(
     if context.operator is not None:
         context.operator.declare(given.capabilities)
     if upstream.instances is None:
-        return Raw(await _asked(context, upstream, own, what, told or {}))
+        return Raw(await _asked(context, upstream, own, what))
     async with own_instance(upstream.instances, given) as held:
-        result = await _asked(context, held.upstream, own, what, told or {})
+        result = await _asked(context, held.upstream, own, what)
         held.goes_on = ASKS in result
         return Raw(result)
 
 
-async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str, told: Record) -> bytes:
+async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
     if refuses := context.audit.refuses:
         raise AuditUnavailable(refuses)
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
@@ -277,12 +273,10 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             upstream.cancel(call.key, why)
             if own.method == CALL_TOOL:
                 upstream.record((seconds,), ok=outcome.ok)
-        _keep(context, call, seconds, outcome, told)
+        _keep(context, call, seconds, outcome)
 
 
-def _keep(
-    context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome, told: Record
-) -> None:
+def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
     """Record an operator's call, and keep it among the recent ones unless the operator gave it up."""
     server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
     code, text = OK if outcome.is_settled else CANCELLED, ""
@@ -292,7 +286,7 @@ def _keep(
         code, text = IS_ERROR, text_in(outcome.result)
     ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
     if call.key is not None or outcome.error is not None:
-        _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent, told)
+        _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
     if not outcome.is_settled:
         return
     recent.publish((1, [ended]))
@@ -300,9 +294,7 @@ def _keep(
         recent.failed(server, tool, code, text)
 
 
-def _record(
-    context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall, told: Record
-) -> None:
+def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall) -> None:
     record = context.audit.made(
         decision,
         principal=context.principal,
@@ -312,7 +304,7 @@ def _record(
         outcome=ended.outcome,
         duration_ms=round(ended.seconds * 1000, 3),
         arguments_sha256=digest(bytes(own.params[-1])) if own.params else "",
-        **told,
+        **context.recorded,
     )
     context.audit.note(lambda: record)
 

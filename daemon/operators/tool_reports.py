@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
     from daemon.operators import reports
-
-
-T = TypeVar("T")
 
 
 class ToolsParams(msgspec.Struct):
@@ -85,7 +82,7 @@ def _shows(view: View, key: ToolKey) -> bool:
     return view.profile is EVERYTHING or not view.offer.rules.conceals(key)
 
 
-def _shown(view: View, server: str, tools: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+def _shown(view: View, server: str, tools: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((name, each) for name, each in tools.items() if _shows(view, (server, name)))
 
 

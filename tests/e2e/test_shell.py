@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e import whole_server
-from tests.e2e.harness import Daemon, changeable, running, scripted
+from tests.e2e.harness import ROOT, Daemon, changeable, running, scripted
 from tests.terminals import Typing
-from tests.waiting import eventually
+from tests.waiting import WAIT, eventually
 
 Json = dict[str, Any]
 
@@ -68,7 +69,7 @@ def as_agent(daemon: Daemon, profile: str, *words: str) -> subprocess.CompletedP
         env={**daemon.environ, "MCPD_PROFILE": profile},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT,
         check=False,
     )
 
@@ -250,3 +251,91 @@ def test_with_json_every_result_is_json_on_stdout(daemon: Daemon) -> None:
         done = daemon.outcome(*words, "--json")
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)
+
+
+CLIENTS = ("claude-code", "codex", "opencode", "gemini")
+PLACES = (
+    ".claude/skills/mcpd/SKILL.md",
+    ".agents/skills/mcpd/SKILL.md",
+    ".config/opencode/skills/mcpd/SKILL.md",
+    ".gemini/skills/mcpd/SKILL.md",
+)
+
+
+class Desk:
+    """A user with a home directory at a daemon, or without one."""
+
+    def __init__(self, daemon: Daemon, home: Path) -> None:
+        self.daemon, self.home = daemon, home
+        home.mkdir()
+        (home / ".gemini").mkdir()
+        (home / ".gemini" / "settings.json").write_text("{}\n")
+
+    def run(self, *words: str, check: int = 0, environ: dict[str, str] | None = None) -> str:
+        """Run a command, and return all that it said."""
+        kept = {key: value for key, value in self.daemon.environ.items() if not key.startswith("XDG_STATE")}
+        done = subprocess.run(
+            self.daemon.command(*words),
+            cwd=self.home,
+            env={**kept, "HOME": str(self.home), "PYTHONPATH": str(ROOT), **(environ or {})},
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+        )
+        assert done.returncode == check, (done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    @property
+    def tree(self) -> dict[str, bytes | None]:
+        """Its files and directories but for mcpd's own state."""
+        found = (each for each in self.home.rglob("*") if ".local" not in each.parts)
+        return {str(each): each.read_bytes() if each.is_file() else None for each in found}
+
+
+def test_a_skill_is_written_for_each_client_and_taken_out_again(daemon: Daemon, tmp_path: Path) -> None:
+    desk = Desk(daemon, tmp_path / "home")
+    before, page = desk.tree, desk.run("skill", "show")
+    assert "- fs: set_tools, announce, read, write, fail, sleep\n" in page
+    assert "remove" not in page
+    assert "wipe" not in page
+    for been in ("installed", "installed again"):
+        assert desk.run("skill", "install", *CLIENTS).count("the skill is in ~/") == 4, been
+        assert [(desk.home / each).read_text() for each in PLACES] == [page] * 4
+    assert desk.run("skill", "uninstall", *CLIENTS).count("the skill is out of ~/") == 4
+    assert desk.tree == before
+    assert desk.run("skill", "uninstall", "codex") == "Codex: nothing to do\n"
+    assert "name clients that have skills" in desk.run("skill", "install", "cursor", check=2)
+    assert "name clients that have skills" in desk.run("skill", "install", check=2)
+
+
+def test_uninstalling_mcpd_takes_its_skills_and_leaves_changed_ones(daemon: Daemon, tmp_path: Path) -> None:
+    desk = Desk(daemon, tmp_path / "home")
+    before = desk.tree
+    desk.run("skill", "install", "claude-code", "gemini")
+    assert "the skill" not in desk.run("uninstall", "--all", "--dry-run")
+    assert (desk.home / PLACES[0]).exists()
+    assert desk.run("uninstall", "--all").count("the skill is out of ~/") == 2
+    assert desk.tree == before
+    desk.run("skill", "install", "claude-code", "gemini")
+    (desk.home / PLACES[0]).write_text("mine\n")
+    said = desk.run("uninstall", "--all", check=1)
+    assert "Claude Code: " in said
+    assert "is not as mcpd wrote it, and stays" in said
+    assert (desk.home / PLACES[0]).read_text() == "mine\n"
+    assert not (desk.home / PLACES[3]).exists()
+
+
+def test_without_a_daemon_the_configuration_names_the_servers(daemon: Daemon, tmp_path: Path) -> None:
+    desk = Desk(daemon, tmp_path / "home")
+    nowhere = {"MCPD_CONTROL": str(tmp_path / "none"), "XDG_CONFIG_HOME": str(desk.home / ".config")}
+    place = desk.home / ".config" / "mcpd" / "mcpd.json"
+    place.parent.mkdir(parents=True)
+    entry = {"command": "x", "description": "Reads\n---\nthe `news`."}
+    place.write_text(json.dumps({"mcpServers": {"news": entry, "off": {"command": "x", "enabled": False}}}))
+    page = desk.run("skill", "show", environ=nowhere)
+    assert "\n- news: Reads --- the 'news'.\n" in page
+    assert "off" not in page.partition("1. Find")[0].partition("- news")[2]
+    place.write_text("{")
+    assert "mcpd.json" in desk.run("skill", "install", "codex", check=78, environ=nowhere)
+    assert not (desk.home / PLACES[1]).exists()

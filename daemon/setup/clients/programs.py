@@ -181,6 +181,12 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ruled: tuple[RuleRow, ...] = msgspec.field(name="rules", default=())
     own_tools: tuple[str, ...] = ()
     """Tools that bare rules mean."""
+    skills: str = ""
+    """Its directory of skills, as in `paths`; empty without one."""
+
+    def skill(self, machine: Machine) -> Path | None:
+        """The file of mcpd's skill (https://agentskills.io); None for a client without skills."""
+        return _located(self.skills, machine)[0] / OWN_NAME / "SKILL.md" if self.skills else None
 
     def places(self, machine: Machine) -> list[ClientPlace]:
         """All places of servers; mcpd goes into the first."""

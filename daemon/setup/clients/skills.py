@@ -1,0 +1,69 @@
+"""mcpd's skill for agents with a shell (https://agentskills.io): its page and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from daemon.documents import files
+from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.safety.escape import legible
+
+MAX_BYTES = 600 * BYTES_PER_TOKEN
+"""An agent reads a skill whole before its first use."""
+
+MAX_LINE = 100
+"""Characters of a server's line: a few words."""
+
+_PAGE = Path(__file__).with_name("skill.md").read_text(encoding="utf-8")
+
+
+def page(servers: Mapping[str, str]) -> str:
+    """The skill for servers, given as names with some words; the last are left out where the page is full."""
+    lines, left = [_line(name, words) for name, words in servers.items()], 0
+    while True:
+        more = [f"- {left} more: `mcpd tools` lists them"] if left else []
+        text = _PAGE.replace("{servers}", "\n".join([*lines, *more] or ["- none yet"]))
+        if not lines or len(text.encode()) <= MAX_BYTES:
+            return text
+        lines.pop()
+        left += 1
+
+
+def _line(name: str, words: str) -> str:
+    """A server's line, in which nothing is hidden and which nothing ends."""
+    said = legible(" ".join(f"{name}: {words}".split())).replace("`", "'").rstrip(": ")
+    return f"- {said if len(said) <= MAX_LINE else said[: MAX_LINE - 1] + '…'}"
+
+
+def change(path: Path, state: Path, text: str) -> bool:
+    """Write a skill, or remove it for an empty text; returns whether there is a change.
+
+    Raises:
+        DocumentError: a file is there that mcpd has not written so, and stays.
+    """
+    # The record: its text, and the one before; the directories that were made for it, the innermost first.
+    record, found = state / "skills" / str(path).replace("/", "%"), files.look(path)
+    texts, made = list[str](), list[str]()
+    with suppress(OSError, msgspec.MsgspecError):
+        texts, made = msgspec.json.decode(record.read_bytes(), type=tuple[list[str], list[str]])
+    if found.content not in [None, *(each.encode() for each in texts)] and (text or texts):
+        raise files.DocumentError(f"{path} is not as mcpd wrote it, and stays: remove it, then try again")
+    if text:
+        made = [str(each) for each in path.parents if str(each) in made or not each.exists()]
+        # Before the file: what is not in the record stays for good, and the text before still counts.
+        written = msgspec.json.encode(([text, *texts[:1]], made))
+        files.replace(files.look(record), written, private=True)
+        if changes := found.content != text.encode():
+            files.replace(found, text.encode())
+        return changes
+    if texts:
+        path.unlink(missing_ok=True)
+        record.unlink()
+        with suppress(OSError):
+            for each in made:
+                Path(each).rmdir()
+    return bool(texts)
