@@ -25,7 +25,7 @@ MAX_ALIKE, MAX_ALIKE_OBJECTS, MAX_APART = 20, 2, 8
 """Members of one type, objects of one shape, and members of two objects at one place that share none: more are
 a map."""
 
-KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 16, 256 * 1024
+KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 4, 256 * 1024
 """Results that make the shape of a tool, the last ones; tools with a shape; results that wait for a look; bytes
 of the longest of these, some 50 ms of a worker thread."""
 
