@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from daemon.catalog.observed import (
     KEPT_RESULTS,
     MAX_BYTES,
+    MAX_ITEMS,
     MAX_MEMBERS,
     MAX_RESULT,
     MAX_TOOLS,
@@ -109,6 +110,18 @@ def test_a_shape_is_cut_to_two_kilobytes() -> None:
         == "{str: int | str}"
     )
     assert len(words) == MAX_MEMBERS
+
+
+def test_of_results_that_are_too_different_for_one_shape_the_latest_count() -> None:
+    words = [f"{one * 8}_{other * 9}" for one in "abcdefghi" for other in "abcdefghij"]
+    former, latest = (Shape.of({"id": "x", **dict.fromkeys(words[part::2], 1)}) for part in (0, 1))
+    assert latest.python.count(": int") == 45
+    assert Shape.merged([former, latest]) == latest
+
+
+def test_the_first_elements_of_an_array_are_looked_at() -> None:
+    assert Shape.of([1] * MAX_ITEMS + ["x"]).python == "[int]"
+    assert Shape.of([1] * (MAX_ITEMS - 1) + ["x"]).python == "[int | str]"
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,17 @@ def test_a_large_schema_is_cut() -> None:
     assert len(told({"$ref": "#/$defs/a", **looping})) < 1000
 
 
+def test_a_long_description_and_a_long_name_are_left_out() -> None:
+    members = {"it": {"description": "entirely different words " * 4}, "x" * 200: {"type": "string"}}
+    found = stub("s/t", tool("s", "t", inputSchema={"type": "object", "properties": members}), "", None)
+    assert [line.strip() for line in found.splitlines()[1:]] == [
+        "# optional:",
+        '"it": Any,',
+        '"...": Any,',
+        "})",
+    ]
+
+
 HOSTILE = 'x"\n) ; import os #\u202e\u2028\x0c\r\x85\0\U000e0041'
 
 
