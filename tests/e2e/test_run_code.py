@@ -1,0 +1,132 @@
+"""Scripts of models on a real daemon with real servers: data in, one value out, and nothing left behind."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import META, Daemon, RawClient, running, scripted
+from tests.waiting import eventually
+
+SERVERS = {"git": scripted(tools=["echo", "sleep", "fail"]), "files": scripted(tools=["echo"])}
+RULES = [{"match": "files/*", "then": "ask"}]
+CONFIG: dict[str, Any] = {
+    "mcpServers": SERVERS,
+    "profiles": {
+        "default": {"surface": "code"},
+        "other": {"surface": "category", "runCode": True, "permissions": RULES},
+        "short": {"surface": "code", "scriptLimits": {"seconds": 1, "calls": 2}},
+    },
+}
+MODERN = {"_meta": META}
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running(CONFIG) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+def run(client: RawClient, code: str, **more: Any) -> dict[str, Any]:
+    params = {"name": "run_code", "arguments": {"code": code, **more.pop("arguments", {})}, **more}
+    result: dict[str, Any] = client.ask("tools/call", params)["result"]
+    return result
+
+
+def workers(daemon: Daemon) -> list[int]:
+    """The processes of scripts."""
+    found, pid = [], daemon.status()["daemon"]["pid"]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            with suppress(OSError):
+                if b"monty" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found
+
+
+@pytest.mark.parametrize("more", [{}, MODERN])
+def test_a_model_finds_describes_and_runs(daemon: Daemon, more: Any) -> None:
+    with RawClient(daemon.socket) as client:
+        if not more:
+            client.greet()
+        found = client.ask("tools/call", {"name": "search_tools", "arguments": {"query": "echo"}, **more})
+        assert {"git/echo", "files/echo"} <= found["result"]["structuredContent"]["tools"].keys()
+        stubs = client.ask(
+            "tools/call", {"name": "describe_tools", "arguments": {"names": ["git/echo"]}, **more}
+        )
+        assert "git/echo" in stubs["result"]["content"][0]["text"]
+        code = (
+            "import asyncio\nsaid = await asyncio.gather(*[call('git/echo', {'text': t}) for t in words])\nsaid"
+        )
+        result = run(client, code, arguments={"inputs": {"words": ["a", "b"]}}, **more)
+        assert [
+            "a" in str(result["structuredContent"]["result"][0]),
+            len(result["structuredContent"]["result"]),
+        ] == [True, 2]
+        assert result["structuredContent"]["calls"] == 2
+        if more:
+            assert result["resultType"] == "complete"
+
+
+def test_a_script_on_another_surface_asks_its_user(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.hello(profile="other")
+        client.greet(capabilities={"elicitation": {"form": {}}})
+        arguments = {"code": "await call('files/echo', {'text': 'x'})"}
+        asked = {"jsonrpc": "2.0", "id": "run", "method": "tools/call"}
+        client.send(json.dumps({**asked, "params": {"name": "run_code", "arguments": arguments}}).encode())
+        question = client.receive()
+        assert "files/echo wants to run" in question["params"]["message"]
+        answer = {"action": "accept", "content": {"choice": "allow once"}}
+        client.send(json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": answer}).encode())
+        assert client.receive()["result"]["structuredContent"]["calls"] == 1
+
+
+def test_limits_end_a_script_and_say_so(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.hello(profile="short")
+        client.greet()
+        for code, limit in (
+            ("while True:\n    pass", "seconds"),
+            ("await call('git/sleep', {'seconds': 60})", "seconds"),
+            ("for n in range(3):\n    await call('git/echo', {'text': 'x'})", "calls"),
+        ):
+            error = run(client, code)["structuredContent"]["error"]
+            assert (error["code"], error["limit"]) == ("ScriptFailed", limit)
+        assert run(client, "1 + 1")["structuredContent"]["result"] == 2
+    eventually(lambda: not workers(daemon), daemon.said)
+
+
+def test_a_client_that_leaves_takes_its_script_along(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.greet()
+        arguments = {"code": "await call('git/sleep', {'seconds': 60})"}
+        params = {"name": "run_code", "arguments": arguments}
+        client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
+        eventually(lambda: workers(daemon), daemon.said)
+    eventually(lambda: not workers(daemon), daemon.said)
+
+
+def test_the_audit_names_the_script_and_a_stop_leaves_no_worker(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.greet()
+        run(client, "await call('git/echo', {'text': 'audited'})")
+
+        def recorded() -> bool:
+            said = daemon.run("audit", "git/echo", "--json").splitlines()
+            return any(len(json.loads(each).get("details", {}).get("script", "")) == 64 for each in said)
+
+        eventually(recorded, daemon.said)
+        arguments = {"code": "await call('git/sleep', {'seconds': 60})"}
+        params = {"name": "run_code", "arguments": arguments}
+        client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
+        eventually(lambda: workers(daemon), daemon.said)
+        (worker,) = workers(daemon)
+        daemon.stop()
+        assert not Path(f"/proc/{worker}").exists()
+        daemon.start()
+        daemon.ready()
