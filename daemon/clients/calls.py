@@ -139,6 +139,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether mcpd declares tasks, and polls one, in its client's name (`clients.task_results`)."""
     script: str = ""
     """The digest of the script that it runs, or that makes it; empty for none."""
+    stays: bool = False
+    """Whether a script that is a tool makes it."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
     """Its number for operators and its start in seconds since the epoch; None until listed

@@ -33,6 +33,7 @@ from daemon.errors import (
     InternalError,
     InvalidArguments,
     Overloaded,
+    ScriptToRun,
     ToolChanged,
     ToolHeld,
     ToolNotLoaded,
@@ -267,16 +268,26 @@ class Dispatch:
             call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
             call.key = upstream.send(call, call, self._client.number)
-        except UpstreamUnavailable:
-            if call.woken or not upstream.can_wake:
-                raise
-            call.patient, call.woken, call.current = False, True, True
-            report = reporting(call, self._context.outbox.flush)
-            self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
-            return False
+        except (UpstreamUnavailable, ScriptToRun) as error:
+            return self._unsent(call, upstream, forward, error)
         if call.trace is not None:
             call.trace.was_sent(trio.current_time(), in_line=call.in_line)
         return True
+
+    def _unsent(self, call: ClientCall, upstream: Upstream, forward: Forward, error: CallError) -> bool:
+        """Wait for a server that may come up, or run the script that the tool is; returns as `_send`."""
+        if isinstance(error, ScriptToRun) and not call.stays:
+            # An upstream that takes calls was made with the configuration in force.
+            code, _ = self._context.catalog.value.config.mcp_servers[forward.server].scripts[forward.name]
+            inputs = b'{"_mcpd_arguments":%b}' % bytes(call.params[-1])
+            self._context.run_script(self, call, RunScript(code=code, inputs=inputs, stays=True))
+            return True
+        if call.woken or not upstream.can_wake:
+            raise error
+        call.patient, call.woken, call.current = False, True, True
+        report = reporting(call, self._context.outbox.flush)
+        self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
+        return False
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
         """Whether the user has approved the call, and no limit of calls a minute delays it."""

@@ -157,6 +157,7 @@ class _Script:
             label=name,
             meta=script.meta,
             script=script.script,
+            stays=self._asked.stays,
             read_only=self._asked.read_only,
             done=trio.Event(),
         )
@@ -192,7 +193,8 @@ class Scripts:
     """The scripts of all clients; one outlives the connection that a modern client has sent it over."""
 
     def __init__(self) -> None:
-        self.interpreter = Interpreter()
+        self.interpreter, self.staying = Interpreter(), Interpreter()
+        """Two: a script that waits for one that is a tool must not hold the place that this one needs."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -206,7 +208,8 @@ class Scripts:
             raise ScriptsUnavailable(self.interpreter.available or "mcpd is about to stop")
         call.script = hashlib.sha256(asked.code.encode()).hexdigest()
         call.waiting = trio.CancelScope()
-        self._nursery.start_soon(_run, self.interpreter, dispatch, call, asked, call.waiting)
+        interpreter = self.staying if asked.stays else self.interpreter
+        self._nursery.start_soon(_run, interpreter, dispatch, call, asked, call.waiting)
 
 
 async def _run(

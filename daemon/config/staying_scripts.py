@@ -20,9 +20,6 @@ from daemon.errors import ConfigError, Fault
 SERVER = "script"
 """The name of the server whose tools are the scripts."""
 
-ARGUMENTS = "_mcpd_arguments"
-"""The variable with the arguments of a script's `main`."""
-
 MAX_CODE = 64 * 1024
 """Bytes of one script: a long one has a tenth."""
 
@@ -44,25 +41,24 @@ def with_scripts(config: Config, path: Path) -> Config:
         why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
     if why:
         return attrs.evolve(config, script_faults=(Fault(path=SCRIPTS, message=why),))
-    scripts, faults = dict[str, tuple[str, bytes]](), list[Fault]()
+    scripts, faults = dict[str, tuple[str, bytes]](), tuple[Fault, ...]()
     for name in sorted(names):
         try:
             scripts[name] = _script(name, path.parent / SCRIPTS / f"{name}.py")
         except ConfigError as error:
-            faults += (attrs.evolve(each, path=f"{SCRIPTS}/{name}.py") for each in error.faults)
+            faults += tuple(attrs.evolve(each, path=f"{SCRIPTS}/{name}.py") for each in error.faults)
         except (SyntaxError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             said, line, column = (getattr(error, each, None) for each in ("msg", "lineno", "offset"))
             said = said or f"cannot be read: {error!r}"
-            faults.append(Fault(path=f"{SCRIPTS}/{name}.py", message=said, line=line, column=column))
+            faults += (Fault(path=f"{SCRIPTS}/{name}.py", message=said, line=line, column=column),)
     server = Server(name=SERVER, type=TransportType.SCRIPT, era=EraWish.HANDSHAKE, scripts=scripts)
     own = {SERVER: Category(name=SERVER, server=SERVER)} if config.categories else {}
     profiles = {
         name: attrs.evolve(each, categories=each.categories and (*each.categories, SERVER))
         for name, each in config.profiles.items()
     }
-    servers, categories = {**config.mcp_servers, SERVER: server}, {**config.categories, **own}
-    config = attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
-    return attrs.evolve(config, script_faults=tuple(faults))
+    servers, own = {**config.mcp_servers, SERVER: server}, {**config.categories, **own}
+    return attrs.evolve(config, mcp_servers=servers, categories=own, profiles=profiles, script_faults=faults)
 
 
 def _script(name: str, path: Path) -> tuple[str, bytes]:
@@ -78,7 +74,7 @@ def _script(name: str, path: Path) -> tuple[str, bytes]:
     meta = {"mcpd/script": {"definition": hashlib.sha256(text.encode()).hexdigest()}}
     tool = {"name": name, "description": said, "inputSchema": _arguments(main.args), "_meta": meta}
     awaits = "await " * isinstance(main, ast.AsyncFunctionDef)
-    return f"{text}\n{awaits}main(**{ARGUMENTS})", msgspec.json.encode(tool)
+    return f"{text}\n{awaits}main(**_mcpd_arguments)", msgspec.json.encode(tool)
 
 
 def _arguments(given: ast.arguments) -> dict[str, object]:

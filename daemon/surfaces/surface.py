@@ -238,8 +238,10 @@ class RunScript(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     inputs: bytes
     """Values by variable name, raw JSON."""
-    read_only: bool
+    read_only: bool = False
     """Whether the script may only call tools that only read."""
+    stays: bool = False
+    """Whether it is a tool (`config.staying_scripts`), which calls no other script."""
 
     def __repr__(self) -> str:
         """Without the script: it may hold a secret."""

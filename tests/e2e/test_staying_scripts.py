@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, changeable, own_directory, started
+from tests.e2e.harness import Daemon, RawClient, changeable, own_directory, started
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 ADDS = '"""Adds two numbers."""\n\nasync def main(a: int, b: int = 2) -> int:\n    return a + b\n'
 OTHER = ADDS.replace("a + b", "a - b")
@@ -16,7 +17,7 @@ CONFIG: dict[str, Any] = {
     "mcpServers": {"notes": changeable(tool("look", description="Looks."))},
     "profiles": {"default": {}, "mine": {"scripts": ["adds"]}, "everything": {"scripts": ["*"]}},
 }
-SURFACES = ("category", "browse", "search", "load", "full")
+SURFACES = ("category", "browse", "search", "load", "full", "code")
 
 
 def write(daemon: Daemon, **texts: str) -> None:
@@ -46,6 +47,7 @@ def names(daemon: Daemon, profile: str, surface: str) -> set[str]:
             ("get_tools", {"category": "script"}),
             ("search_tools", {"query": "adds two numbers"}),
             ("load_mcp_server", {"name": "adds two numbers"}),
+            ("describe_tools", {"names": ["script/adds"]}),
         ):
             said += json.dumps(client.call(name, arguments)["content"])
     return {each for each in ("Adds two numbers", "Looks.") if each in said}
@@ -73,7 +75,9 @@ def test_a_script_is_listed_as_what_it_is() -> None:
         assert "adds" in daemon.run("tools", "script", "--profile", "mine")
         assert "adds" not in daemon.run("tools", "script", check=None)
         assert daemon.status()["servers"]["script"]["type"] == "script"
-        assert daemon.run("doctor", "--json", check=None)
+        found = json.loads(daemon.run("doctor", "--json", check=None))["findings"]
+        said = [each["cause"] for each in found if each["what"].startswith("script: ")]
+        assert said == ["server-sound"]
 
 
 def test_a_broken_script_is_told_and_costs_no_other() -> None:
@@ -96,3 +100,148 @@ def test_a_broken_script_is_told_and_costs_no_other() -> None:
             assert "scripts/adds.py: cannot be read: No such file or directory" in daemon.run("reload")
             daemon.ready()
             assert "adds" not in client.listed()
+
+
+CALLS = '''"""Looks, and says what it saw."""
+from typing import Literal
+
+async def main(place: str, *, how: Literal["once", "twice"] = "once") -> list[str]:
+    looks = ["notes/look"] * (1 if how == "once" else 2)
+    return [await call(each, {"place": place}) for each in looks]
+'''
+
+
+def value(result: dict[str, Any]) -> Any:
+    """What a script gave."""
+    return result["structuredContent"]["result"]
+
+
+def error(result: dict[str, Any]) -> Any:
+    """The error in a result."""
+    assert result["isError"], result
+    return result["structuredContent"]["error"]
+
+
+def call_on(surface: str, client: RawClient) -> dict[str, Any]:
+    """Call the script as a model would on a surface."""
+    if surface == "category":
+        return client.run("script", "adds", a=1)
+    if surface == "code":
+        return client.call("run_code", {"code": "(await call('script/adds', {'a': 1}))['result']"})
+    if surface == "load":
+        client.call("load_mcp_tool", {"names": ["script/adds"]})
+    if surface in {"load", "full"}:
+        return client.call("script/adds", {"a": 1})
+    return client.call("call_tool", {"tool_name": "script/adds", "arguments": {"a": 1}})
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_a_script_is_called_on_every_surface_by_profiles_that_name_it_alone(surface: str) -> None:
+    with scripted(adds=ADDS) as daemon:
+        with daemon.client().hello(profile="mine", surface=surface) as client:
+            client.greet()
+            assert value(call_on(surface, client)) == 3
+        with daemon.client().hello(profile="default", surface=surface) as client:
+            client.greet()
+            said = json.dumps(error(call_on(surface, client)))
+            assert "UnknownTool" in said or "ToolDisabled" in said or "UnknownCategory" in said
+
+
+def test_a_profile_that_names_no_script_sees_none_as_the_server_itself() -> None:
+    with scripted(adds=ADDS) as daemon:
+        for profile, listed in (("mine", ["adds"]), ("default", [])):
+            with daemon.client().hello(profile=profile, servers=["script"]) as client:
+                client.greet()
+                assert client.listed() == listed
+                assert client.call("adds", {"a": 1})["isError"] is (profile == "default")
+
+
+def test_a_changed_script_waits_for_approval_and_what_runs_is_what_was_approved() -> None:
+    with (
+        scripted({**CONFIG, "trust": "changes"}, adds=ADDS) as daemon,
+        daemon.client().hello(profile="mine", surface="full") as client,
+    ):
+        client.greet()
+        assert value(client.call("adds", {"a": 1})) == 3
+        write(daemon, adds=OTHER)
+        daemon.run("reload")
+        daemon.ready()
+        assert error(client.call("adds", {"a": 1}))["code"] == "ToolHeld"
+        assert "adds" not in client.listed()
+        line = "script/adds  it changed: _meta"
+        assert daemon.run("approve").splitlines()[0] == line
+        assert daemon.run("approve", "script/adds").splitlines() == [f"approved {line}"]
+        client.listed()
+        assert value(client.call("adds", {"a": 1})) == -1
+        write(daemon, adds=ADDS)
+        daemon.run("reload")
+        daemon.ready()
+        client.listed()
+        assert value(client.call("adds", {"a": 1})) == 3, "the first form is still approved"
+
+
+def test_a_watched_configuration_follows_its_scripts() -> None:
+    with (
+        scripted({**CONFIG, "watch": True}, adds=ADDS) as daemon,
+        daemon.client().hello(profile="everything", surface="full") as client,
+    ):
+        client.greet()
+        write(daemon, later=ADDS)
+        eventually(lambda: "later" in client.listed(), daemon.said)
+
+
+def test_inside_a_script_the_permissions_of_its_caller_hold() -> None:
+    permissions = [{"match": "notes/look", "then": "deny"}]
+    profiles = {"free": {"scripts": ["*"]}, "bound": {"scripts": ["*"], "permissions": permissions}}
+    with scripted({**CONFIG, "profiles": profiles}, looks=CALLS) as daemon:
+        with daemon.client().hello(profile="free", surface="full") as client:
+            client.greet()
+            assert len(value(client.call("looks", {"place": "x", "how": "twice"}))) == 2
+            missing = error(client.call("looks", {}))
+            assert (missing["code"], "place" in json.dumps(missing)) == ("ScriptFailed", True)
+        with daemon.client().hello(profile="bound", surface="full") as client:
+            client.greet()
+            assert "ToolError" in json.dumps(error(client.call("looks", {"place": "x"})))
+
+
+def test_a_script_that_is_denied_or_switched_off_is_not_run() -> None:
+    permissions = [{"match": "script/adds", "then": "deny"}]
+    profiles = {"bound": {"scripts": ["*"], "permissions": permissions}, "mine": {"scripts": ["adds"]}}
+    with scripted({**CONFIG, "profiles": profiles}, adds=ADDS) as daemon:
+        with daemon.client().hello(profile="bound", surface="full") as client:
+            client.greet()
+            assert "adds" not in client.listed()
+            assert client.call("adds", {"a": 1})["isError"]
+        with daemon.client().hello(profile="mine", surface="full") as client:
+            client.greet()
+            daemon.run("disable", "script/adds")
+            assert error(client.call("adds", {"a": 1}))["code"] == "ToolDisabled"
+            daemon.run("enable", "script/adds")
+            assert value(client.call("adds", {"a": 1})) == 3
+
+
+def test_a_script_that_is_a_tool_calls_no_other() -> None:
+    nested = '"""Asks another."""\nasync def main() -> int:\n    return await call("script/adds", {"a": 1})\n'
+    with (
+        scripted(adds=ADDS, nested=nested) as daemon,
+        daemon.client().hello(profile="everything", surface="full") as client,
+    ):
+        client.greet()
+        failed = error(client.call("nested", {}))
+        assert failed["code"] == "ScriptFailed"
+        assert "a client's session runs this script, and no other tool does" in failed["message"]
+        assert value(client.call("adds", {"a": 1})) == 3
+
+
+def test_scripts_that_wait_for_one_that_is_a_tool_leave_it_a_place() -> None:
+    code = "(await call('script/adds', {'a': 1}))['result']"
+    asked = {"name": "run_code", "arguments": {"code": code}}
+    with scripted(adds=ADDS) as daemon, daemon.client().hello(profile="mine", surface="code") as client:
+        client.greet()
+        # More than there are places: each has taken one before it calls.
+        for number in range(100, 109):
+            client.send(
+                json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": asked}).encode()
+            )
+        answers = [client.receive() for _ in range(9)]
+        assert [value(each["result"]) for each in answers] == [3] * 9

@@ -38,4 +38,4 @@ class ScriptConnection:
 
     def call(self, *_: object) -> int:
         """Raise ScriptToRun: a script makes its calls in its caller's session."""
-        raise ScriptToRun("this is a script, and only a client's session runs it. Nothing was run.")
+        raise ScriptToRun("a client's session runs this script, and no other tool does. Nothing was run.")

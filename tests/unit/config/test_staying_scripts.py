@@ -11,7 +11,7 @@ import pytest
 from daemon.catalog import forms
 from daemon.config.config_model import Config, TransportType
 from daemon.config.parse import load, load_with_notes, plan
-from daemon.config.staying_scripts import ARGUMENTS, MAX_CODE
+from daemon.config.staying_scripts import MAX_CODE
 from daemon.errors import ConfigError
 from daemon.model import Kind
 
@@ -241,4 +241,4 @@ def test_another_text_is_another_form_for_trust_and_the_same_text_is_not(tmp_pat
 def test_the_code_ends_with_a_call_of_main_and_keeps_its_lines(tmp_path: Path, head: str, call: str) -> None:
     text = f'"""Does."""\n{head} main(a: int): return a'
     code, _ = load(written(tmp_path, x=text), {}).mcp_servers["script"].scripts["x"]
-    assert code == f"{text}\n{call}(**{ARGUMENTS})"
+    assert code == f"{text}\n{call}(**_mcpd_arguments)"
