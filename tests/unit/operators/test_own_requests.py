@@ -10,6 +10,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
+from daemon.clients.approvals import ASK_SECONDS
 from daemon.errors import UpstreamCallError, UpstreamLost
 from daemon.facts import Approved, Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
@@ -316,3 +317,69 @@ async def test_a_question_ends_when_the_operator_goes(nursery: trio.Nursery) -> 
     client.close()
     assert (await told.one())[0] == -32603
     await daemon.alpha.wait_cancelled()
+
+
+# --- within a profile ----------------------------------------------------------------------------------------
+
+ASKING = {"default": {"permissions": [{"match": "alpha/echo", "then": "ask"}]}}
+CAN_ASK = {"profile": "default", "capabilities": {"elicitation": {"form": {}}}}
+ONCE = {"action": "accept", "content": {"choice": "allow once"}}
+
+
+def asking_stage(**more: Any) -> OperatorStage:
+    return OperatorStage(Stage(profiles=ASKING, **more))
+
+
+async def test_a_tool_that_changes_while_its_user_is_asked_is_not_called(nursery: trio.Nursery) -> None:
+    stage = asking_stage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", **CAN_ASK)
+    question = await client.get()
+    assert question["params"]["message"].startswith("mcpd asks: alpha/echo wants to run with {}")
+    assert question["params"]["requestedSchema"]["properties"]["choice"]["enum"] == ["allow once", "refuse"]
+    stage.stage.lists("alpha", {"name": "echo", "description": "Does more.", "inputSchema": {"type": "object"}})
+    await client.send({"jsonrpc": "2.0", "id": question["id"], "result": ONCE})
+    error = error_of(await client.get())
+    assert (error["code"], "it has changed since" in error["message"]) == ("PermissionDenied", True)
+    assert not stage.alpha.sent
+    await ask(client, "alpha", "echo", request_id=2, **CAN_ASK)
+    await client.send({"jsonrpc": "2.0", "id": (await client.get())["id"], "result": ONCE})
+    stage.stage.answer(await stage.alpha.wait_sent())
+    assert (await client.get())["result"] == {"content": []}
+
+
+async def test_a_rule_that_denies_meanwhile_counts(nursery: trio.Nursery) -> None:
+    stage = asking_stage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", **CAN_ASK)
+    question = await client.get()
+    stage.stage.learn(Switched(off=frozenset({("alpha", "echo")})))
+    await client.send({"jsonrpc": "2.0", "id": question["id"], "result": ONCE})
+    assert error_of(await client.get())["code"] == "ToolDisabled"
+    assert not stage.alpha.sent
+
+
+async def test_a_user_who_does_not_answer_has_not_agreed(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = asking_stage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", **CAN_ASK)
+    question = await client.get()
+    await trio.sleep(ASK_SECONDS + 1)
+    withdrawn = await client.get()
+    assert withdrawn["params"]["requestId"] == question["id"]
+    assert "has not answered within 600 s" in error_of(await client.get())["message"]
+    assert not stage.alpha.sent
+
+
+async def test_until_a_server_has_listed_only_rules_by_name_allow(nursery: trio.Nursery) -> None:
+    stage = asking_stage(listed=False)
+    client = await stage.connect(nursery)
+    assert error_of(await client.request("call", {"server": "alpha", "tool": "echo", **CAN_ASK}))["code"] == (
+        "UpstreamUnavailable"
+    )
+    assert (stage.alpha.woken, stage.alpha.sent) == (1, [])
+    await ask(client, "alpha", "add", **CAN_ASK)
+    stage.stage.answer(await stage.alpha.wait_sent())
+    assert "result" in await client.get()
