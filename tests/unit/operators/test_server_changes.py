@@ -14,12 +14,10 @@ from trio.testing import MockClock
 from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
 from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
-from daemon.operators.base import OUTCOME_SECONDS, NoParams, OneServer, Refused
-from daemon.operators.server_changes import is_divided, named, reload, restart
-from daemon.operators.switch import SwitchParams, switch
+from daemon.operators.base import OUTCOME_SECONDS, NoParams, OneServer
+from daemon.operators.server_changes import named, reload, restart
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from tests.fakes_upstream import Client, error_of
-from tests.unit.cases import cases
 from tests.unit.operators.running import raw, running
 from tests.unit.operators.stage import FakeServer, OperatorStage
 
@@ -150,32 +148,9 @@ async def asked(client: Client, instance: FakeServer, **params: Any) -> dict[str
     return answer
 
 
-def test_a_name_means_a_server_an_instance_or_all_instances() -> None:
-    stage = OperatorStage()
-    context = stage.context()
-    assert [each.name for each in named(context, "alpha")] == ["alpha"]
-    assert not is_divided(context, "alpha")
-    stage.divide("alpha", "alpha#1", "alpha@~/app")
-    assert [each.name for each in named(context, "alpha")] == ["alpha#1", "alpha@~/app"]
-    assert [each.name for each in named(context, "alpha@~/app")] == ["alpha@~/app"]
-    assert is_divided(context, "alpha")
-    stage.divide("beta")
-    assert named(context, "beta") == []
-
-
 def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
     with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share it"):
         named(OperatorStage().context(), "alpha#2")
-
-
-@cases("name", "said")
-def test_a_name_that_nothing_has_is_told_with_what_there_is(name: str, said: str) -> None:
-    stage = OperatorStage()
-    stage.divide("alpha", "alpha#1")
-    stage.divide("beta")
-    with pytest.raises(UnknownServer) as refused:
-        named(stage.context(), name)
-    assert said in refused.value.message
 
 
 async def test_a_call_goes_to_an_instance_of_the_operators_own_that_ends_with_it(
@@ -253,17 +228,6 @@ async def test_a_server_is_restarted_with_all_its_instances_or_one_of_them(nurse
     assert stage.runs == before + 3
     assert (await restart(context, OneServer("beta")))["instances"] == {}
     assert stage.runs == before + 3
-
-
-@pytest.mark.parametrize(
-    "name", ["alpha#3", "alpha#3/echo", "alpha@/srv/app", "alpha@/srv/app/echo", "alpha#9"]
-)
-async def test_nothing_of_one_instance_alone_is_switched_off(name: str) -> None:
-    stage = OperatorStage()
-    stage.divide("alpha", "alpha#3", "alpha@/srv/app")
-    said = f"{name} is of one instance, and only all are switched: write alpha, or alpha/TOOL"
-    with pytest.raises(Refused, match=said):
-        await switch(stage.context(), SwitchParams(name, True))
 
 
 async def test_the_logs_of_a_server_are_those_of_all_its_instances(nursery: trio.Nursery) -> None:

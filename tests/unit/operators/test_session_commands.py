@@ -323,19 +323,6 @@ async def test_more_sessions_than_are_listed_are_said_to_be_left_out() -> None:
     assert "incomplete" not in answer
 
 
-async def test_many_tools_are_not_judged_on_the_event_loop() -> None:
-    stage = Stage()
-    threads: list[int] = []
-
-    class Watched(FakeArchive):
-        async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-            return (attrs.evolve(record("a"), loaded=Loaded(Noted(threads))),)
-
-    await ask(daemon_with(stage, Watched()))
-    assert threads
-    assert threading.get_ident() not in threads
-
-
 class Noted(dict[Any, Any]):
     """Loaded tools that note who looks at them."""
 

@@ -665,23 +665,6 @@ async def _nowhere(_head: ChainHead) -> None:
     """Copy a head to no place."""
 
 
-@pytest.mark.parametrize(
-    ("problem", "lost", "said"),
-    [
-        ("", 0, ""),
-        ("No space left", 0, "it cannot be written: No space left"),
-        ("", 1, "1 record lost"),
-        ("No space left", 2000, "it cannot be written: No space left; 2,000 records lost"),
-    ],
-)
-async def test_the_status_says_that_records_of_the_audit_are_missing(
-    problem: str, lost: int, said: str
-) -> None:
-    daemon = Daemon()
-    daemon.context.audit.problem, daemon.context.audit.dropped = problem, lost
-    assert daemon.status()["daemon"]["audit"] == said
-
-
 @pytest.mark.parametrize(("where", "chains"), [("/var/lib/m.db", ["a", "b"]), ("postgresql://db", ["b"])])
 async def test_heads_of_other_machines_are_left_out(tmp_path: Path, where: str, chains: list[str]) -> None:
     audit = Audit(tmp_path / "audit", AuditKeys(), "life", _nowhere)

@@ -24,7 +24,6 @@ from daemon.history.journal import History
 from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
-from daemon.operators.status_commands import lately, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
 from daemon.operators.trust_commands import ApproveParams, approve
@@ -164,49 +163,6 @@ async def test_one_definition_a_server_or_everything_is_approved_and_says_what_i
         )
         nothing = {"approved": [], "waiting": [], "idle": ["git"], "note": ""}
         assert await here.approve("git", approve=True) == nothing
-
-
-async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
-        approver = here.context.approver
-
-        class Late:  # an operator whose approval takes a while
-            shown = approver.shown
-
-            async def approve(self, definitions: Any, by: str) -> Any:
-                here.lists(SENDS, ODD)
-                await here.registry.settle()
-                return await approver.approve(definitions, by)
-
-        here.context = attrs.evolve(here.context, approver=cast("Any", Late()))
-        told = await here.approve("git/log", "git/tool:prompt:odd", approve=True)
-        assert (told_of(told["approved"]), told_of(told["waiting"])) == ([GIT[2]], [GIT[1]])
-        assert told["waiting"][0]["change"] == {"members": ["description"]}, "its change by now"
-        assert here.offers("git") == ["prompt:odd"]
-
-
-async def test_a_form_that_comes_after_another_was_shown_stays_held_and_is_shown(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
-        assert await here.waits("git/log") == [GIT[1]]
-        here.lists(SENDS, ODD)
-        await here.registry.settle()
-        one, other = here.context, OperatorPeer(None, None, b"1", 7)  # type: ignore[arg-type]
-        here.context = attrs.evolve(one, operator=other)
-        assert await here.waits("git/log") == [GIT[1]], "another user was shown it"
-        here.context = one
-        told = await here.approve(approve=True)
-        assert ("git", "log", "changed") in told_of(told["waiting"])
-        assert "log" not in here.offers("git")
-        cast("FakeArchive", here.context.archive).degrade("the disk is full")
-        told = await here.approve("git/log", approve=True)
-        assert (told_of(told["approved"]), told["note"]) == (
-            [GIT[1]],
-            "it is lost if mcpd ends now: the disk is full",
-        )
-        # Approved forms were not shown in vain: the next one is approved at the first word.
-        here.lists(DELETES, ODD)
-        await here.registry.settle()
-        assert told_of((await here.approve("git/log", approve=True))["approved"]) == [("git", "log", "changed")]
 
 
 async def test_a_form_that_is_named_is_approved_and_no_other_whatever_else_was_shown(tmp_path: Path) -> None:
@@ -354,24 +310,6 @@ async def test_a_tool_that_waits_is_switched_off_and_on_like_another(tmp_path: P
         assert (await switch(here.context, SwitchParams("git/prompt:review", True)))["name"] == "review"
         await here.approve("git", approve=True)
         assert here.registry.catalog.value.off == {("git", "log")}, "approved and off"
-
-
-async def test_the_status_has_what_waits_and_what_was_held_in_the_night(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
-        catalog = here.registry.catalog.value
-        git = server_status(here.context, catalog.servers["git"], {})
-        assert {word: each["because"] for word, each in git["held"].items()} == {
-            "log": "changed",
-            "tool:prompt:odd": "new",
-            "prompt:review": "new",
-        }
-        assert server_status(here.context, catalog.servers["free"], {})["held"] == {}
-        told = (await lately(here.context))["servers"]
-        assert sorted(told["git"]["held"]) == ["log", "prompt:review", "tool:prompt:odd"]
-        assert (told["git"]["went"], told["time"]["held"]) == ([], ["now"]), "it is held, and not gone"
-        await here.approve("time", approve=True)
-        now = (await lately(here.context))["servers"]["time"]
-        assert (now["came"], now["held"]) == (["now"], [])
 
 
 async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_author(tmp_path: Path) -> None:
