@@ -21,7 +21,6 @@ from daemon.counting.tally import (
     RELAYS,
     REPAIRS,
     SOURCES,
-    Tally,
 )
 from daemon.processes.peers import RefusalReason
 from daemon.surfaces.table import SURFACES
@@ -75,20 +74,6 @@ def test_the_same_reading_gives_the_same_text() -> None:
         return [line for line in text.splitlines() if "process_" not in line]
 
     assert ours(export()) == ours(export())
-
-
-def test_the_order_of_events_does_not_show() -> None:
-    one, other = new_tally(["git"]), new_tally(["git"])
-    happened = [("git", "load", "ok"), ("git", "browse", "UpstreamLost"), ("gone", "full", "ok")]
-    for tally, events in ((one, happened), (other, reversed(happened))):
-        for event in events:
-            tally.call(*event, [0.01])
-
-    def calls(tally: Tally) -> list[str]:
-        return [line for line in export(exporter(tally)).splitlines() if line.startswith("mcpd_call")]
-
-    assert calls(one) == calls(other)
-    assert len(calls(one)) > 3
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:

@@ -288,20 +288,3 @@ def test_a_server_that_all_clients_share_has_no_number_of_instances() -> None:
     values = read(exporter()).values
     assert values["mcpd_server_instances"] == {("time",): 2}
     assert ("git", "git") not in values["mcpd_instance_calls_in_flight"]
-
-
-def test_an_instance_has_its_series_as_long_as_it_runs() -> None:
-    first, second = (
-        instance("time#3", children={1: 7}, in_flight=2),
-        instance("time#5", children={1: 8}, in_flight=1, queued=1),
-    )
-    both = reading(first, second).with_memory({7: 4096, 8: 1024, 9: 1}).values
-    assert both["mcpd_instance_calls_in_flight"] == {("time", "time#3"): 2, ("time", "time#5"): 1}
-    assert both["mcpd_instance_calls_queued"] == {("time", "time#3"): 0, ("time", "time#5"): 1}
-    assert both["mcpd_instance_memory_bytes"] == {("time", "time#3"): 4096, ("time", "time#5"): 1024}
-    assert both["mcpd_server_memory_bytes"] == {("time",): 5120}
-    assert both["mcpd_server_calls_in_flight"] == {("time",): 3}
-    one = reading(second).with_memory({8: 1024}).values
-    assert all(one[name].keys() == {("time", "time#5")} for name in OF_INSTANCES)
-    none = reading().with_memory({}).values
-    assert not any(none[name] for name in OF_INSTANCES)

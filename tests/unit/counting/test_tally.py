@@ -249,25 +249,6 @@ def test_a_name_that_not_every_store_takes_is_not_counted_as_a_tool(name: str) -
     assert tally.servers["s"].count == 1
 
 
-def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
-    assert summary(new_tally(["git"])) == {
-        "loads": 0,
-        "loadHits": 0,
-        "loadMisses": 0,
-        "loadHitRate": None,
-        "invalidations": {},
-        "invalidationRate": None,
-        "repairs": {},
-        "refusals": {},
-        "requests": {},
-        "serverRequests": {},
-        "extraRoundTrips": 0,
-        "estimatedTokensSpared": 0,
-        "estimatedTokensSentInstead": 0,
-        "estimatedTokensNotSent": 0,
-    }
-
-
 def test_the_summary_says_what_loading_spared_and_cost() -> None:
     tally = new_tally(["git"])
     tally.loaded("manual", 3)

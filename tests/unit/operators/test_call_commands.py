@@ -181,21 +181,6 @@ async def end_one(daemon: Daemon) -> Any:
     return await cancel(daemon.operators, CancelParams(id=found["id"]))
 
 
-async def test_the_server_is_told_and_the_client_gets_an_error(nursery: trio.Nursery) -> None:
-    daemon = Daemon()
-    client = await daemon.calling(nursery)
-    (sent,) = daemon.alpha.sent
-    answer = await end_one(daemon)
-    assert answer["call"]["sent"]
-    ((key, reason),) = daemon.alpha.cancelled
-    assert (key, reason.partition(" after ")[0]) == (sent.key, "an operator has cancelled this call")
-    error = error_of(await client.get())
-    assert (error["code"], error["sent"]) == ("CallCancelled", True)
-    assert "may have run" in error["message"]
-    assert in_flight(daemon.operators) == []
-    assert [outcome for _, _, _, outcome in daemon.stage.log.notes] == ["CallCancelled"]
-
-
 async def test_a_call_that_has_ended_cannot_be_cancelled(nursery: trio.Nursery) -> None:
     daemon = Daemon()
     client = await daemon.calling(nursery)

@@ -183,15 +183,6 @@ class Daemon:
         return await describe(self.context, DescribeParams(tool, text))
 
 
-async def test_without_categories_each_profile_says_it(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path)
-    answer = await daemon.describe("alpha/one", " Does one thing. ")
-    assert (answer["description"], answer["already"]) == ("Does one thing.", False)
-    own = {"toolDescriptionOverrides": {"alpha/one": "Does one thing."}}
-    assert daemon.written["profiles"] == {"default": own}
-    assert daemon.reloads == 1
-
-
 async def test_each_category_that_holds_the_tool_says_it_in_one_write(tmp_path: Path) -> None:
     servers = {"c": "alpha", "d": "beta", "e": "alpha"}
     daemon = Daemon(tmp_path, categories={name: {"server": server} for name, server in servers.items()})

@@ -60,21 +60,6 @@ async def test_a_refresh_tells_what_came_went_changed_and_was_renamed() -> None:
         assert again["servers"]["git"]["epoch"] == epoch + 1
 
 
-async def test_a_refresh_of_all_asks_those_that_are_up_and_one_failure_hides_no_other() -> None:
-    async with running() as here:
-        here.servers["git"].problem = "no s3cret answer"
-        here.servers["time"].lists = (raw("now"),)
-        told = await here.refresh(None)
-        assert {name: each["problem"] for name, each in told["servers"].items()} == {
-            "git": "no [redacted] answer",
-            "time": "",
-        }
-        await here.switch("time", off=True)
-        told = await here.refresh(None)
-        assert told["servers"].keys() == {"git"}
-        assert here.servers["time"].listed == 1
-
-
 async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
     async with running() as here:
         here.servers["git"].error = UpstreamUnavailable("server git is failed", server="git")

@@ -16,7 +16,7 @@ import trio
 from daemon.actors.registry import Registry
 from daemon.config.config_model import Trust
 from daemon.config.lock_file import Lock, identity_of
-from daemon.errors import CannotApprove, InvalidArguments, UnknownServer, UnknownTool
+from daemon.errors import CannotApprove, UnknownServer, UnknownTool
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
@@ -25,11 +25,11 @@ from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
 from daemon.operators.switch import SwitchParams, switch
-from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
+from daemon.operators.tool_reports import ToolParams, tool
 from daemon.operators.trust_commands import ApproveParams, approve
 from daemon.setup.approving import Approver
 from tests.fakes_upstream import Stage
-from tests.unit.catalog.samples import definition, status
+from tests.unit.catalog.samples import definition
 from tests.unit.catalog.samples import tool as tool_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, operator_context
@@ -192,15 +192,6 @@ async def test_what_another_operator_was_shown_is_not_what_one_has_seen(tmp_path
         assert told_of((await here.approve("git/log", approve=True))["approved"]) == [GIT[1]]
 
 
-async def test_what_was_not_shown_can_stay_held_and_is_shown_by_that(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
-        await here.waits("git/log")
-        for left in ([GIT[0], GIT[2]], []):
-            told = await here.approve("git", approve=True, shown=True)
-            assert sorted(told_of(told["waiting"])) == sorted(left)
-            assert sorted(told_of(told["approved"])) == sorted([GIT[0], GIT[2]] if not left else [GIT[1]])
-
-
 async def test_so_many_forms_count_as_shown_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust_commands, "MAX_SHOWN", 2)
     async with trusting(tmp_path) as here:
@@ -278,28 +269,6 @@ async def test_an_approval_counts_for_a_form_that_differs_in_nothing_that_counts
         here.registry.tell(Configured(config=attrs.evolve(config, mcp_servers=trusted), now=AT))
         await here.registry.settle()
         assert (await tool(here.context, ToolParams("now", "time")))["approved"] is None, "nothing is held"
-
-
-async def test_a_tool_that_waits_is_shown_with_its_server_and_alone(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
-        told: Any = await tools(here.context, ToolsParams(server="git"))
-        assert told["tools"] == {}
-        assert {name: each["because"] for name, each in told["held"].items()} == {
-            "log": "changed",
-            "prompt:odd": "new",
-        }
-        here.registry.tell(status("git"))
-        await here.registry.settle()
-        alone: Any = await tool(here.context, ToolParams("log"))
-        assert (alone["server"], alone["available"], alone["approved"]) == ("git", False, None)
-        assert alone["held"]["change"]["members"] == ["description"]
-        assert json.loads(bytes(alone["definition"]))["description"] == "Deletes."
-        await here.approve("git/log", approve=True)
-        assert (await tool(here.context, ToolParams("log")))["available"] is True
-        here.lists(DELETES, ODD, tool_of("git", "any"))
-        await here.registry.settle()
-        with pytest.raises(InvalidArguments, match="git/any, free/any"):
-            await tool(here.context, ToolParams("any"))
 
 
 async def test_a_tool_that_waits_is_switched_off_and_on_like_another(tmp_path: Path) -> None:

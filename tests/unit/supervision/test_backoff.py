@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from daemon.causes import Reason
 from daemon.config.tuning import Restart
 from daemon.states import ServerState
-from daemon.supervision.backoff import Backoff, Ending, Run, Streak, is_stable, judge
+from daemon.supervision.backoff import Backoff, Ending, Run, Streak, judge
 
 POLICY = Restart()
 ALMOST_ONE = 1 - 2**-53
@@ -24,21 +24,6 @@ def run(ending: Ending = Ending.CRASHED, *, healthy: float = 0.0, at: float = 0.
 def streak(length: int, *, apart: float = FAR_APART, first_healthy: float = 0.0) -> list[Run]:
     runs = [run(at=number * apart) for number in range(length)]
     return [attrs.evolve(runs[0], healthy=first_healthy), *runs[1:]]
-
-
-@pytest.mark.parametrize(
-    ("ending", "healthy", "stable"),
-    [
-        (Ending.CRASHED, 119.9, False),
-        (Ending.CRASHED, 120.0, True),
-        (Ending.NORMAL, 0.0, False),
-        (Ending.NORMAL, 500.0, True),
-        (Ending.CANNOT_START, 0.0, False),
-        (Ending.ASKED, 0.0, True),
-    ],
-)
-def test_health_or_our_own_wish_ends_a_streak(ending: Ending, healthy: float, *, stable: bool) -> None:
-    assert is_stable(POLICY, run(ending, healthy=healthy)) is stable
 
 
 @pytest.mark.parametrize(

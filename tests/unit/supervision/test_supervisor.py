@@ -81,21 +81,6 @@ async def join_in_turn(stage: Stage, *specs: ChildSpec) -> None:
         await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_who_waits_for_its_turn_is_queued_and_says_how_many_are_before_it() -> None:
-    actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(3)]
-    specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]
-    async with supervised(starts=1) as stage:
-        await join_in_turn(stage, *specs)
-        await trio.sleep(12)
-        assert stage.states("s0") == [STARTING, READY]
-        assert stage.states("s2") == [QUEUED, STARTING]
-        told = [status for name, status in stage.history if name == "s2" and status.state is QUEUED]
-        line = "waits for its turn to start, {} before it"
-        assert [status.reason for status in told] == [line.format(1), line.format("nobody")]
-        assert [(status.since, status.attempt, status.incarnation) for status in told] == [(0.0, 0, 1)] * 2
-        assert stage.supervisor.children["s2"].status.value.since == 10.0
-
-
 async def test_who_is_called_is_started_before_the_others_in_line() -> None:
     actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(4)]
     specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]

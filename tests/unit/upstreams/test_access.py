@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 import trio
@@ -17,7 +16,6 @@ from daemon.upstreams.upstream_access import LINE_SECONDS, Waking, outlook, unav
 from tests.plays import (
     BACKOFF,
     DORMANT,
-    FOREVER,
     HANG,
     LOST,
     QUEUED,
@@ -73,16 +71,6 @@ async def test_a_server_that_went_down_is_waited_for_as_configured(
         assert await seconds(waking().for_call, stage) == WAKE
 
 
-async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once() -> None:
-    others = [Actor(SLOW).spec(f"o{i}") for i in range(5)]
-    async with supervised(*others, starts=1) as stage:
-        await trio.testing.wait_all_tasks_blocked()
-        child = stage.supervisor.add(Actor(play(start=1.0, ready_for=math.inf)).spec("called"))
-        await trio.testing.wait_all_tasks_blocked()
-        await waking().for_call(child)
-        assert (child.status.value.state, trio.current_time()) == (READY, 1.0)
-
-
 async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
     """Children that are called one after the other while another has the place, so that they are in line."""
     await trio.testing.wait_all_tasks_blocked()
@@ -136,70 +124,11 @@ async def test_all_who_ask_at_once_wait_for_the_same_moment() -> None:
     assert sorted(ended) == [WAKE, WAKE, WAKE, 5.0]
 
 
-async def test_being_in_line_and_starting_is_one_run() -> None:
-    async with supervised(Actor(play(start=3.0, ready_for=math.inf)).spec("first"), starts=1) as stage:
-        await trio.testing.wait_all_tasks_blocked()
-        child = stage.supervisor.add(Actor(HANG).spec("next"))
-        await trio.testing.wait_all_tasks_blocked()
-        wait = waking().for_list
-        await wait(child)
-        assert (str(child.status.value.state), trio.current_time()) == ("queued", WAKE)
-        await trio.sleep(5)
-        began = trio.current_time()
-        await wait(child)
-        assert (str(child.status.value.state), trio.current_time()) == ("starting", began)
-
-
-async def test_each_run_is_waited_for_anew() -> None:
-    actor = Actor(play(LOST, start=10.0))
-    async with supervised(actor.spec()) as stage:
-        wait = waking().for_list
-        assert await seconds(wait, stage) == WAKE
-        await trio.sleep(10)
-        assert len(actor.starts) == 2
-        assert [await seconds(wait, stage) for _ in range(2)] == [WAKE, 0.0]
-
-
 async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who_asks_first() -> None:
     async with supervised(Actor(HANG).spec(lazy=True)) as stage:
         await stage.reach(DORMANT)
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
-
-
-async def test_one_that_a_client_has_chosen_is_waited_for_whoever_started_it() -> None:
-    async with supervised(Actor(SLOW).spec()) as stage:
-        wait = waking().for_list
-        assert await seconds(wait, stage) == WAKE
-        assert await seconds(partial(wait, wholly=True), stage) == 20.0 - WAKE
-        assert stage.state is READY
-
-
-async def test_what_a_client_waits_for_starts_before_a_boot_and_after_calls() -> None:
-    lists = play(start=3.0, ready_for=math.inf)
-    others = [Actor(SLOW).spec(f"o{i}") for i in range(3)]
-    async with supervised(*others, starts=1) as stage, trio.open_nursery() as nursery:
-        await trio.testing.wait_all_tasks_blocked()
-        first, second, called = (stage.supervisor.add(Actor(lists).spec(f"l{i}", lazy=True)) for i in range(3))
-        for child in (first, second):
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(waking().for_list, child)
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(waking().for_call, called)
-        ended = [(await child.status.wait_settled(), trio.current_time()) for child in (first, called, second)]
-        assert ended == [(True, 3.0), (True, 6.0), (True, 9.0)]
-
-
-async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first() -> None:
-    async with supervised(Actor(play(LOST), FOREVER).spec(base=60.0, floor=60.0), starts=1) as stage:
-        await stage.reach(BACKOFF)
-        down = stage.child
-        [starting] = await in_line(stage, Actor(SLOW))
-        await waking().for_list(down)
-        assert (starting.status.value.state, down.status.value.state) == (STARTING, QUEUED)
-        [_, called] = await in_line(stage, Actor(SLOW), Actor(SLOW))
-        await called.status.wait_until(lambda now: now.state is STARTING)
-        assert down.status.value.state is QUEUED
 
 
 def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() -> None:

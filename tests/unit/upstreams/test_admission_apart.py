@@ -35,44 +35,6 @@ class Scene:
         return self.server.sent
 
 
-def test_the_others_wait_until_the_calls_before_have_ended_and_each_has_its_turn() -> None:
-    scene = Scene()
-    scene.call(ANNA, "1")
-    for who in (BEN, CARL):
-        scene.call(who, "1")
-        scene.call(who, "2")
-    # Somebody waits: there is room, but it is not her turn any more.
-    scene.call(ANNA, "2")
-    assert scene.sent == ["anna-1"]
-    scene.server.answer("anna-1")
-    assert scene.sent[1:] == ["ben-1", "ben-2"]
-    scene.call(BEN, "3")
-    scene.server.answer("ben-1")
-    assert len(scene.sent) == 3
-    scene.server.answer("ben-2")
-    assert scene.sent[3:] == ["carl-1", "carl-2"]
-    for name in ("carl-1", "carl-2"):
-        scene.server.answer(name)
-    assert scene.sent[5:] == ["anna-2"]
-    scene.server.answer("anna-2")
-    assert scene.sent[6:] == ["ben-3"]
-
-
-def test_it_begins_with_the_first_doubt_while_calls_of_several_are_in_flight() -> None:
-    scene = Scene(on=False)
-    scene.call(ANNA, "1")
-    scene.call(BEN, "1")
-    asked = question("sampling/createMessage")
-    scene.admission.attribution.take(asked.request, None)
-    assert asked.answers == [("refused", -32600)]
-    scene.call(CARL, "1")
-    scene.call(ANNA, "2")
-    scene.server.answer("anna-1")
-    assert len(scene.sent) == 2
-    scene.server.answer("ben-1")
-    assert scene.sent[2:] == ["carl-1"]
-
-
 def test_it_outlives_the_connection() -> None:
     scene = Scene(on=False)
     scene.call(ANNA, "1")

@@ -157,18 +157,6 @@ def test_a_request_lasts_as_long_as_one_of_the_calls_that_may_have_caused_it() -
     assert not scene.attribution.open
 
 
-def test_what_was_answered_keeps_no_call_alive() -> None:
-    scene = Scene()
-    scene.call(ANNA)
-    first = scene.asks()
-    first.request.answer(b"{}")
-    assert scene.attribution.alive() == set()
-    second = scene.asks()
-    assert list(scene.attribution.open) == [second.request]
-    scene.end(1)
-    assert first.answers == [("result", {})]
-
-
 def test_what_none_of_them_can_answer_is_answered_in_their_place_and_sets_nobody_apart() -> None:
     scene = Scene()
     calls = [scene.call(ANNA, can=()), scene.call(BEN, can=("sampling/createMessage",))]
@@ -194,21 +182,6 @@ def test_the_first_request_for_roots_is_the_connections_own_and_the_next_may_be_
     assert not scene.apart.is_on
     scene.asks("roots/list")
     assert scene.apart.is_on
-
-
-def test_being_set_apart_ends_a_minute_after_the_last_request() -> None:
-    scene = Scene()
-    anna, _ = scene.call(ANNA, answers=True), scene.call(BEN)
-    scene.asks()
-    scene.end(2)
-    scene.now = 59.0
-    assert scene.apart.is_on
-    scene.asks()
-    assert len(anna.asked_of) == 1
-    scene.now = 118.0
-    assert scene.apart.is_on
-    scene.now = 119.0
-    assert not scene.apart.is_on
 
 
 @cases("params", "task")

@@ -252,26 +252,6 @@ async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_anoth
     assert era_in(remembered).era is Era.HANDSHAKE
 
 
-@pytest.mark.parametrize(
-    ("last", "probing", "is_probed"),
-    [
-        (Cause.CONNECTION_LOST, True, False),
-        (Cause.EXITED, True, False),
-        (Cause.REFUSED, True, True),
-        (Cause.EXITED, False, True),
-    ],
-)
-async def test_only_a_server_that_was_reached_while_probed_can_have_died_of_that(
-    last: Cause, *, probing: bool, is_probed: bool
-) -> None:
-    greeter = Greeter()
-    if probing:
-        await died(greeter)
-    asked, remembered = await came_up(greeter, refusal(), last=last)
-    assert asked == (["server/discover", "initialize"] if is_probed else ["initialize"])
-    assert era_in(remembered) == KnownEra(Era.HANDSHAKE, "git 2", sure=is_probed)
-
-
 async def died(greeter: Greeter, remembered: bytes = b"") -> None:
     """One run that ends while the server is probed."""
     greeter.begin(remembered=remembered)
@@ -288,17 +268,6 @@ async def came_up(
     greeting = await greeter.greet(connection, Timeouts(), installs=False)
     asked = [said for said, _ in connection.said if not said.startswith("notifications/")]
     return asked, greeting.introduction
-
-
-@pytest.mark.parametrize("is_next_daemon", [False, True])
-async def test_a_server_that_died_while_it_was_probed_is_probed_once_more(*, is_next_daemon: bool) -> None:
-    greeter = Greeter()
-    await died(greeter)
-    _, remembered = await came_up(greeter, DEATH, last=Cause.EXITED)
-    # It speaks both eras after all: its first run failed for another reason.
-    other = Greeter() if is_next_daemon else greeter
-    asked, modern = await came_up(other, DISCOVERED, remembered)
-    assert (asked, era_in(modern).era) == (["server/discover"], Era.MODERN)
 
 
 @pytest.mark.parametrize("is_next_daemon", [False, True])

@@ -219,26 +219,6 @@ async def test_a_list_is_current_only_once_it_is_in_the_catalog(nursery: trio.Nu
     assert not scene.is_stale()
 
 
-async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
-    scene.connection.held = True
-    scene.listing.is_asked_for()
-    outcome: list[str] = []
-
-    async def refresh() -> None:
-        outcome.append(await scene.listing.refresh())
-
-    nursery.start_soon(refresh)
-    await trio.testing.wait_all_tasks_blocked()
-    scene.listing.end()
-    with trio.fail_after(30):
-        await scene.listing.wait_current()
-        while not outcome:
-            await trio.testing.wait_all_tasks_blocked()
-    assert outcome == ["the connection was lost"]
-
-
 async def test_an_old_list_is_made_anew(nursery: trio.Nursery) -> None:
     scene = Scene(refresh=100)
     await scene.start(nursery)

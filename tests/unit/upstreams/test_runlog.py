@@ -132,23 +132,6 @@ async def test_the_end_that_was_asked_for_is_told(stage: Stage) -> None:
     assert stage.run(reason="restarting", ending=Ending.ASKED) == ["INFO run 2 ended: restarting"]
 
 
-async def test_once_it_is_well_for_long_every_line_is_told_again(stage: Stage) -> None:
-    stage.run("hello", failing=False)
-    stage.run("hello")
-    stage.log.begin(failing=True)
-    stage.log.ready()
-    assert stage.told() == ["INFO is up again"]
-    stage.log.stderr("hello")
-    await trio.sleep(STABLE / 2)
-    stage.log.ready()
-    stage.log.stderr("hello")
-    assert stage.told() == []
-    await trio.sleep(STABLE / 2)
-    stage.log.stderr("hello")
-    stage.log.ended(3, FAILED)
-    assert stage.told() == ["INFO stderr: hello", "WARNING run 3 ended: exited with status 1"]
-
-
 async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(stage: Stage) -> None:
     stage.run(failing=False)
     stage.run()
