@@ -263,9 +263,6 @@ def test_the_library_is_not_imported_before_somebody_asks() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
 
 
-OF_INSTANCES = ("mcpd_instance_calls_in_flight", "mcpd_instance_calls_queued", "mcpd_instance_memory_bytes")
-
-
 def reading(*instances: FakeUpstream, **counted: Any) -> Reading:
     """`time` with these instances."""
     divided = {"time": FakeInstances(**counted)}

@@ -12,7 +12,6 @@ from tests.unit.catalog.samples import definition as listed_of
 from tests.unit.catalog.samples import tool, tool_json
 
 CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
-RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", renamed_to="read_text")
 
 
 def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -> ServerRecord:
