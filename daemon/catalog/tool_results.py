@@ -66,18 +66,30 @@ def text_in(result: bytes | memoryview, most: int = MAX_SEARCHED) -> str:
     return ""
 
 
-def value_in(result: bytes) -> object:
-    """A result as data: structured content, else text as JSON, else text, with images all content.
+class _Content(Struct):
+    content: Raw = Raw(b"[]")
 
-    None for an error.
+
+_decode_content = msgspec.json.Decoder(_Content).decode
+_decode_raw = msgspec.json.Decoder(Raw).decode
+
+
+def json_in(result: bytes) -> Raw:
+    """A result as JSON: structured content, else text that is JSON, else text, with images all content.
+
+    Not decoded: as objects, eight megabytes of empty lists would hold up the loop for a second.
     """
     said = protocol.decoded(_decode_result, result)
     if said is None or said.isError:
-        return None
+        return Raw(b"null")
     if said.structuredContent is not UNSET:
-        return protocol.decoded(msgspec.json.decode, said.structuredContent)
+        return said.structuredContent
     if any(each.type != "text" for each in said.content):
-        return msgspec.json.decode(result)["content"]
+        return _decode_content(result).content
     text = "\n".join(each.text for each in said.content)
-    found = protocol.decoded(msgspec.json.decode, text)
-    return text if found is None else found
+    return protocol.decoded(_decode_raw, text) or Raw(msgspec.json.encode(text))
+
+
+def value_in(result: bytes) -> object:
+    """A result as data (`json_in`); None for an error."""
+    return protocol.decoded(msgspec.json.decode, json_in(result))

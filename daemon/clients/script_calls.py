@@ -14,12 +14,12 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.catalog.tool_results import IS_ERROR, is_error, text_in, value_in
+from daemon.catalog.tool_results import IS_ERROR, is_error, json_in, text_in
 from daemon.clients.asking import client_of
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.server_requests import NOTHING, ServerRequests
-from daemon.errors import ScriptFailed, ScriptsUnavailable
+from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.scripting.interpreter import Interpreter, ScriptError
 from daemon.surfaces.code import called, script_answer
@@ -29,6 +29,12 @@ from daemon.wire.requests import Peer, PeerRequest
 
 ENDED = "the script has ended"
 """The reason why calls of an ended script are cancelled."""
+
+MAX_NAME = 1024
+"""Characters of the longest name that a script calls: names stand in logs and progress reports."""
+
+MAX_INPUTS = 256 * 1024
+"""Bytes of a script's inputs, which are decoded on the loop."""
 
 PRINTED = 4
 """A failed script's output takes at most this part of an answer."""
@@ -112,7 +118,7 @@ class _Script:
         peer = cast("Peer", self._peer)
         self._dispatch = dispatch.answering(peer, nursery.start_soon)
         self._questions = self._dispatch.calls.server_requests = _ScriptQuestions(call, peer)
-        self._count = 0
+        self._count = self._ended = 0
 
     async def answer(self, interpreter: Interpreter) -> bytes:
         """Run the script; returns the result for the client. Raises ScriptFailed."""
@@ -130,6 +136,7 @@ class _Script:
         finally:
             for each in list(self._peer.calls.values()):
                 each.abandon(ENDED)
+            self._questions.leave()
         if outcome.error:
             printed, limit = outcome.printed[: room // PRINTED], outcome.limit
             told = {"calls": self._count, "printed": printed, "limit": limit}
@@ -140,6 +147,8 @@ class _Script:
     async def _make_call(self, name: str, arguments: Mapping[str, object]) -> object:
         """Make a call of the script. Raises ScriptError: it has failed."""
         script = self._call
+        if len(name) > MAX_NAME:
+            raise ScriptError("UnknownTool", f"no tool has a name of {len(name):,} characters")
         try:
             given = msgspec.json.encode(arguments)
         except (TypeError, ValueError, RecursionError) as error:
@@ -172,14 +181,15 @@ class _Script:
             raise ScriptError("UpstreamCallError", call.fault)
         if is_error(call.result, most := len(call.result)):
             raise ScriptError(IS_ERROR, text_in(call.result, most))
-        return value_in(call.result)
+        return json_in(call.result)
 
     def _report(self, call: ScriptCall) -> None:
         script = self._call
+        self._ended += 1
         if script.token is not None:
             told = {
                 "progressToken": script.token,
-                "progress": self._count,
+                "progress": self._ended,
                 "message": f"{call.label} has answered",
             }
             script.calls.send_progress(script, {key: _raw(value) for key, value in told.items()})
@@ -203,9 +213,12 @@ class Scripts:
             await trio.sleep_forever()
 
     def begin(self, dispatch: Dispatch, call: ClientCall, asked: RunScript) -> None:
-        """Run a script, and answer its call. Raises ScriptsUnavailable: none can be run."""
+        """Run a script, and answer its call. Raises ScriptsUnavailable, InvalidArguments: too long inputs."""
         if self.interpreter.available or self._nursery is None:
             raise ScriptsUnavailable(self.interpreter.available or "mcpd is about to stop")
+        if len(asked.inputs) > MAX_INPUTS:
+            text = f"the inputs have more than {MAX_INPUTS:,} bytes. Nothing was run: have the script call for them."
+            raise InvalidArguments(text, limit=MAX_INPUTS)
         call.script = hashlib.sha256(asked.code.encode()).hexdigest()
         call.waiting = trio.CancelScope()
         interpreter = self.staying if asked.stays else self.interpreter
@@ -216,14 +229,18 @@ async def _run(
     interpreter: Interpreter, dispatch: Dispatch, call: ClientCall, asked: RunScript, scope: trio.CancelScope
 ) -> None:
     context = call.calls.context
-    with scope:
-        async with trio.open_nursery() as nursery:
-            script = _Script(dispatch, call, asked, nursery)
-            try:
-                end = partial(call.answered, await script.answer(interpreter))
-            except Exception as error:  # noqa: BLE001 - the boundary of a script
-                end = partial(dispatch.fail, call, error)
-            nursery.cancel_scope.cancel()
+    try:
+        with scope:
+            async with trio.open_nursery() as nursery:
+                script = _Script(dispatch, call, asked, nursery)
+                try:
+                    end = partial(call.answered, await script.answer(interpreter))
+                except Exception as error:  # noqa: BLE001 - the boundary of a script
+                    end = partial(dispatch.fail, call, error)
+                nursery.cancel_scope.cancel()
+            call.waiting = None
+            end()
+    except Exception as error:  # noqa: BLE001 - what failed while the script was cancelled, or in a call's task
         call.waiting = None
-        end()
+        dispatch.fail(call, error)
     context.outbox.flush()
