@@ -217,7 +217,7 @@ class Scripts:
         if self.interpreter.available or self._nursery is None:
             raise ScriptsUnavailable(self.interpreter.available or "mcpd is about to stop")
         if len(asked.inputs) > MAX_INPUTS:
-            text = f"the inputs have more than {MAX_INPUTS:,} bytes. Nothing was run: have the script call for them."
+            text = f"the inputs have more than {MAX_INPUTS:,} bytes. Nothing was run: send less."
             raise InvalidArguments(text, limit=MAX_INPUTS)
         call.script = hashlib.sha256(asked.code.encode()).hexdigest()
         call.waiting = trio.CancelScope()

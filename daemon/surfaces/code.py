@@ -39,6 +39,9 @@ DEFAULT_RESULTS = 20
 MAX_RESULTS = 100
 """Tools in one answer."""
 
+MAX_NAMES = 50
+"""Names in one call of `describe_tools`, as in one of `load_mcp_tool`: an unknown one is searched for."""
+
 MAX_POSITION = 10**6
 """The largest cursor; no catalog has so many tools."""
 
@@ -94,12 +97,14 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 def _describe(view: View, arguments: bytes, *, patient: bool) -> Action:
     names = answers.decode_arguments(arguments, _StubArguments, DESCRIBE_EXAMPLE).names
+    if not 0 < len(names) <= MAX_NAMES:
+        raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names: {DESCRIBE_EXAMPLE}')
     waiting = describing.unlisted_of(view, names)
     if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
     wanted = calling.resolve(view, dict.fromkeys(names), {*view.servers}, META_TOOLS)
     if not wanted.tools:
-        raise next(iter(wanted.failures.values()), InvalidArguments(f'"names" is empty: {DESCRIBE_EXAMPLE}'))
+        raise next(iter(wanted.failures.values()))
     said = [f"# {name}: {answers.one_line(error.message)}" for name, error in wanted.failures.items()]
     room, shown = answers.room_of(view) - sum(map(len, said)), list[ToolKey]()
     for offered in wanted.tools.values():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from daemon.clients.script_calls import Scripts
+from daemon.clients.script_calls import MAX_INPUTS, Scripts
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
 from tests.unit.clients.test_audited import audited, records
@@ -217,6 +217,68 @@ async def test_progress_counts_calls(stage: Stage, nursery: trio.Nursery) -> Non
     assert value_of(await answer_to(client)) is None
 
 
+async def test_progress_rises_with_each_answer(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    code = "import asyncio\nawait asyncio.gather(*[call('alpha/echo', {'x': n}) for n in range(3)])"
+    await run(client, code, _meta={"progressToken": "p"})
+    await stage.alpha.wait_sent(3)
+    for sent in stage.alpha.sent:
+        stage.answer(sent, gives(0))
+    assert [(await client.get())["params"]["progress"] for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_long_name_goes_nowhere(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/' + 'x' * 100_000, {})", _meta={"progressToken": "p"})
+    answer = await client.get()
+    assert "UnknownTool: no tool has a name of 100,006 characters" in error_of(answer)["message"]
+
+
+async def test_inputs_that_are_too_long_are_not_decoded(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "1", inputs={"lists": [[]] * 100_000})
+    assert error_of(await answer_to(client))["limit"] == MAX_INPUTS
+
+
+async def test_a_script_leaves_nothing_that_listens(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    asked = {"mode": "url", "message": "Log in", "url": "https://a.example/", "elicitationId": "e"}
+    error = {"code": -32042, "message": "log in first", "data": {"elicitations": [asked]}}
+    (await stage.alpha.wait_sent()).exchange.refused(json.dumps(error).encode())
+    assert "log in first" in error_of(await answer_to(client))["message"]
+    assert not stage.context.subscribers.sent_to_urls
+
+
+async def test_a_fault_while_a_script_is_cancelled_costs_no_other(
+    scripts: Scripts, stage: Stage, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = trio.Event(), trio.Event()
+
+    async def fail_at_the_end() -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+            raise OSError("a fault")
+
+    async def failing(*_: object) -> None:
+        async with trio.open_nursery() as inner:
+            inner.start_soon(fail_at_the_end)
+            await trio.sleep_forever()
+
+    client = await greeted(stage, nursery)
+    with monkeypatch.context() as patched:
+        patched.setattr(scripts.interpreter, "run", failing)
+        await run(client, "1")
+        await begun.wait()
+        await client.tell("notifications/cancelled", {"requestId": 1})
+        await ended.wait()
+    await run(client, "2", 2)
+    assert value_of(await answer_to(client, 2)) == 2
+
+
 async def test_a_value_that_is_too_large_is_cut_and_said_so(scripts: Scripts, nursery: trio.Nursery) -> None:
     stage = staged(scripts, answerTokens=500)
     client = await greeted(stage, nursery)
@@ -275,6 +337,14 @@ async def test_without_an_interpreter_the_error_says_what_to_install(
     error = error_of(await answer_to(client))
     assert error["code"] == "ScriptsUnavailable"
     assert "mcpd-supervisor[code]" in error["message"]
+
+
+@pytest.mark.parametrize("count", [0, 51])
+async def test_so_many_names_are_not_described(stage: Stage, nursery: trio.Nursery, count: int) -> None:
+    client = await greeted(stage, nursery)
+    params = {"name": "describe_tools", "arguments": {"names": [f"n{each}" for each in range(count)]}}
+    error = error_of(await client.request("tools/call", params))
+    assert (error["code"], "1 to 50 names" in error["message"]) == ("InvalidArguments", True)
 
 
 async def test_tools_are_found_by_what_they_do(stage: Stage, nursery: trio.Nursery) -> None:
