@@ -136,6 +136,7 @@ def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
         ("search",): 0,
         ("load",): 2,
         ("full",): 1,
+        ("code",): 0,
     }
     assert values("mcpd_loaded_tools") == {(): 4}
 
