@@ -379,6 +379,7 @@ class Client:
         if fault or wishes.without is None:
             return self._deny(fault or f"`without` is not a list of 1 to {MAX_CHOSEN} names of servers")
         elsewhere = self._elsewhere(config)
+        hidden = () if profile.scripts else [each.name for each in config.mcp_servers.values() if each.scripts]
         if wishes.servers:
             servers = tuple(name for name in wishes.servers if name not in elsewhere)
             if not servers:
@@ -400,7 +401,7 @@ class Client:
             surface=table.for_profile(surfaces[name], profile),
             choice=choice,
             preload=profile.preloaded if name == table.PRELOADING else (),
-            elsewhere=elsewhere.union(wishes.without),
+            elsewhere=elsewhere.union(wishes.without, hidden),
         )
 
     def _elsewhere(self, config: Config) -> frozenset[str]:

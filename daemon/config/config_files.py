@@ -105,6 +105,9 @@ FOLDER = "profiles.d"
 SCRIPTS = "scripts"
 """The folder of scripts (`config.staying_scripts`)."""
 
+SCRIPT_FILES = f"{SCRIPTS}/[!.]*.py"
+"""All but locks of editors."""
+
 MAX_FILES = 256
 """More profiles than anyone has: a folder with more has another purpose."""
 
@@ -156,13 +159,8 @@ class ProfileFiles:
 
 def files_of(config: Path) -> list[Path]:
     """The profiles, the scripts, the variable file and the lock that a configuration has. Raises OSError."""
-    others = (*script_files(config), *(config.parent / name for name in (ENV_FILE, LOCK)))
+    others = (*sorted(config.parent.glob(SCRIPT_FILES)), *(config.parent / name for name in (ENV_FILE, LOCK)))
     return [*_profile_files(config), *(each for each in others if each.exists())]
-
-
-def script_files(config: Path) -> list[Path]:
-    """The scripts next to a configuration, without locks of editors."""
-    return sorted((config.parent / SCRIPTS).glob("[!.]*.py"))
 
 
 def _profile_files(config: Path) -> list[Path]:

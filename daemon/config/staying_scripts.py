@@ -13,12 +13,14 @@ from pathlib import Path
 import attrs
 import msgspec
 
-from daemon.config.config_files import MAX_FILES, SCRIPTS, script_files, text_of
-from daemon.config.config_model import Category, Config, EraWish, Server, TransportType
+from daemon.config.config_files import MAX_FILES, SCRIPT_FILES, SCRIPTS, text_of
+from daemon.config.config_model import Category, Config, Server, TransportType
 from daemon.errors import ConfigError, Fault
 
 SERVER = "script"
 """The name of the server whose tools are the scripts."""
+
+_ABOUT = "The user's own scripts."
 
 MAX_CODE = 64 * 1024
 """Bytes of one script: a long one has a tenth."""
@@ -31,7 +33,7 @@ def with_scripts(config: Config, path: Path) -> Config:
     """A configuration with the scripts that its profiles name, as the tools of a server."""
     names = {name for each in config.profiles.values() for name in each.scripts}
     if "*" in names:
-        names = {*names, *(each.stem for each in script_files(path))} - {"*"}
+        names = {*names, *(each.stem for each in path.parent.glob(SCRIPT_FILES))} - {"*"}
     if not names:
         return config
     why = f"{len(names)} scripts, of which {MAX_FILES} are read at most" if len(names) > MAX_FILES else ""
@@ -51,13 +53,13 @@ def with_scripts(config: Config, path: Path) -> Config:
             said, line, column = (getattr(error, each, None) for each in ("msg", "lineno", "offset"))
             said = said or f"cannot be read: {error!r}"
             faults += (Fault(path=f"{SCRIPTS}/{name}.py", message=said, line=line, column=column),)
-    server = Server(name=SERVER, type=TransportType.SCRIPT, era=EraWish.HANDSHAKE, scripts=scripts)
-    own = {SERVER: Category(name=SERVER, server=SERVER)} if config.categories else {}
+    made = Server(name=SERVER, description=_ABOUT, identity=SERVER, type=TransportType.SCRIPT, scripts=scripts)
+    own = {SERVER: Category(name=SERVER, description=_ABOUT, server=SERVER)} if config.categories else {}
     profiles = {
         name: attrs.evolve(each, categories=each.categories and (*each.categories, SERVER))
         for name, each in config.profiles.items()
     }
-    servers, own = {**config.mcp_servers, SERVER: server}, {**config.categories, **own}
+    servers, own = {**config.mcp_servers, SERVER: made}, {**config.categories, **own}
     return attrs.evolve(config, mcp_servers=servers, categories=own, profiles=profiles, script_faults=faults)
 
 
@@ -67,8 +69,7 @@ def _script(name: str, path: Path) -> tuple[str, bytes]:
         raise SyntaxError("write the file itself here, with a name of letters, digits and _")
     tree = ast.parse(text := text_of(path, MAX_CODE, "script"))
     main = next((each for each in tree.body if getattr(each, "name", "") == "main"), None)
-    said = ast.get_docstring(tree)
-    if not said or not isinstance(main, ast.FunctionDef | ast.AsyncFunctionDef):
+    if not (said := ast.get_docstring(tree)) or not isinstance(main, ast.FunctionDef | ast.AsyncFunctionDef):
         raise SyntaxError("write a docstring at the top, which describes the tool, and `async def main(...)`")
     # Trust compares what is called `definition` digit by digit (`catalog.forms`).
     meta = {"mcpd/script": {"definition": hashlib.sha256(text.encode()).hexdigest()}}

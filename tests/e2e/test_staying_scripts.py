@@ -59,6 +59,9 @@ def test_a_script_is_a_tool_of_profiles_that_name_it_and_of_no_other(surface: st
         for profile in ("mine", "everything"):
             assert "Adds two numbers" in names(daemon, profile, surface)
         assert "Adds two numbers" not in names(daemon, "default", surface)
+        with daemon.client().hello(profile="default", surface=surface) as client:
+            said = json.dumps(client.greet()) + json.dumps(client.ask("tools/list"))
+            assert ("own scripts" in said, "script:" in said) == (False, False), "not even the category"
 
 
 def test_a_script_is_listed_as_what_it_is() -> None:
@@ -245,3 +248,18 @@ def test_scripts_that_wait_for_one_that_is_a_tool_leave_it_a_place() -> None:
             )
         answers = [client.receive() for _ in range(9)]
         assert [value(each["result"]) for each in answers] == [3] * 9
+
+
+def test_a_lock_holds_scripts_as_it_does_other_tools() -> None:
+    with scripted({**CONFIG, "trust": "changes"}, adds=ADDS) as daemon:
+        daemon.run("lock", "--config", str(daemon.config))
+        daemon.run("reload")
+        with daemon.client().hello(profile="mine", surface="full") as client:
+            client.greet()
+            assert value(client.call("adds", {"a": 1})) == 3
+            write(daemon, adds=OTHER)
+            daemon.run("reload")
+            daemon.ready()
+            assert error(client.call("adds", {"a": 1}))["code"] == "ToolHeld"
+            checked = daemon.run("lock", "--check", "--config", str(daemon.config), check=1)
+            assert checked.splitlines()[0] == "script/adds: it changed: _meta"
