@@ -164,6 +164,12 @@ class UnknownResource(CallError):
     code = "UnknownResource"
 
 
+class ResultExpired(UnknownResource):
+    """The large result is not kept any more, or is another session's."""
+
+    code = "ResultExpired"
+
+
 class ResourceDisabled(CallError):
     """The operator disabled the resource."""
 

@@ -278,11 +278,13 @@ _OF_TYPE = {"array": ("items",), "object": ("properties", "required", "additiona
 Object = dict[str, Any]
 
 
-def shown_parts(tool: Tool, form: SchemaForm) -> Mapping[str, bytes]:
-    """A tool's members in the profile's schema form; `tool.parts` itself if unchanged."""
-    schema = tool.parts.get(SCHEMA, b"")
+def shown_parts(tool: Tool, form: SchemaForm, *, cut: bool = False) -> Mapping[str, bytes]:
+    """A tool's members in the profile's schema form, or without output schema; `tool.parts` if unchanged."""
+    schema, parts = tool.parts.get(SCHEMA, b""), tool.parts
+    if cut:
+        parts = {key: value for key, value in parts.items() if key != "outputSchema"}
     shown = openai_schema(schema) if form is SchemaForm.OPENAI else schema
-    return tool.parts if shown is schema else {**tool.parts, SCHEMA: shown}
+    return parts if shown is schema else {**parts, SCHEMA: shown}
 
 
 def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:

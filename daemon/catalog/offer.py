@@ -286,6 +286,8 @@ class Offered:
     form: SchemaForm = SchemaForm.ORIGINAL
     among: bool = True
     """Whether its client sees several servers, so that its app's URI names its server."""
+    cut: bool = False
+    """Whether its results may be cut: its client would refuse them by an output schema, which is left out."""
 
     @property
     def key(self) -> ToolKey:
@@ -295,7 +297,7 @@ class Offered:
     def listed(self, name: str | None = None) -> bytes:
         """The entry in `tools/list` under `name`, or its own: the server's bytes unless something differs."""
         name = self.name if name is None else name
-        parts = shown_parts(self.tool, self.form)
+        parts = shown_parts(self.tool, self.form, cut=self.cut)
         if self.among and self.tool.app.page:
             parts = {**parts, META: with_own_page(parts[META], self.tool.server)}
         if parts is self.tool.parts and (name, self.description) == (self.tool.name, self.tool.description):
@@ -321,6 +323,7 @@ class Offer:
         }
         self._listed = {server: of_models(tools) for server, tools in self._allowed.items()}
         self._among = len(catalog.chosen) != 1
+        self._cut = profile.results.max_tokens is not None and not catalog.chosen
         self.table = Table(self._listed)
         """The tools; unlike the offered ones, they keep no catalog alive."""
         still = {} if before is None else self._still_offered(before)
@@ -420,6 +423,7 @@ class Offer:
             asks=asks,
             form=self._profile.schemas,
             among=self._among,
+            cut=self._cut,
         )
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
@@ -439,7 +443,7 @@ class Offer:
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
         given = self._catalog.names.given
         untold = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
-        plain = untold and self._profile.schemas is SchemaForm.ORIGINAL
+        plain = untold and self._profile.schemas is SchemaForm.ORIGINAL and not self._cut
         return (
             tool.raw
             if plain and given.get((server, name), name) == name and not (self._among and tool.app.page)

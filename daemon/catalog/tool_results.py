@@ -1,14 +1,25 @@
-"""Reads tools' results: whether the tool failed and in which words, and its data."""
+"""Reads tools' results: whether the tool failed and in which words, its data, and what `grep` or `jq` finds.
+
+A search is a process with limits. It reads a line [room, grep, jq] and the text, prints what it finds, and
+fails with the reason as a traceback. It can open no file: a program of jq could read any.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import resource
+import sys
 from contextlib import suppress
 
 import msgspec
+import re2
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
+from daemon.kit.later import later
+
+jq = later("jq")  # of an extra
 
 IS_ERROR = "isError"
 """The outcome in the log of a call whose tool reported an error, which is a result to the protocol."""
@@ -93,3 +104,29 @@ def json_in(result: bytes) -> Raw:
 def value_in(result: bytes) -> object:
     """A result as data (`json_in`); None for an error."""
     return protocol.decoded(msgspec.json.decode, json_in(result))
+
+
+SECONDS, MEMORY = 5, 512 * 1024 * 1024  # of a processor, and bytes: 16 MiB of JSON take jq some 300 MiB
+END = b"\0"  # the last byte printed, by a search that has come to its end, or to that of its room
+MAX_LINE, BEFORE = 400, 100  # bytes shown of a longer line that matches, and those of them before the match
+
+if __name__ == "__main__":
+    room, pattern, program = json.loads(sys.stdin.buffer.readline())
+    compiled, offset = jq.compile if program else None, 0
+    for limit, most in (
+        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_CPU, SECONDS),
+        (resource.RLIMIT_NOFILE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+    for value in compiled(program).input_text(sys.stdin.read()) if compiled else ():
+        room -= sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        if room < 0:
+            break
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        if room > 0 and (match := re2.search(pattern.encode(), line)):
+            begin = max(0, match.start() - BEFORE) if len(line) > MAX_LINE else 0
+            shown = line[begin : begin + MAX_LINE].decode(errors="ignore").rstrip("\n")
+            room -= sys.stdout.write(f"{number}:{offset + begin}:{shown}\n")
+        offset += len(line)
+    sys.stdout.write(END.decode())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import ClassVar
 
 import attrs
 import msgspec
@@ -88,6 +89,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     One msgspec struct, because its creation is a good part of a small call's cost.
     """
 
+    cuts: ClassVar[bool] = True
+    """Whether a result that is too large for its client is kept, and answered by both its ends."""
     calls: CallsInFlight
     request: Request
     name: str
@@ -216,7 +219,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
         tool = None if self.forward is None else self.forward.tool
         if tool is not None and tool.schema_hash not in observed.resting:
             observed.take(tool, result)
-        self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
+        result = result if self.convert is None else self.convert(result)
+        too_large = len(result) > self.calls.client.selection.most_bytes and self.cuts
+        if not (too_large and self.calls.context.results.take(self, result)):
+            self.calls.finish(self, result, "ok")
 
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
@@ -345,7 +351,7 @@ class CallsInFlight:
     context: SessionContext
     client: Client
     recheck: Callable[[ClientCall], bool]
-    act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None]
+    act_after: Callable[..., None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Asks a client that can only be answered (`clients.asking`)."""
     ended: Callable[[ClientCall, str, float, float, int], None]
@@ -473,6 +479,7 @@ class CallsInFlight:
         """Abandon every call: the client is gone."""
         for call in self._newest_first():
             call.abandon(reason)
+        self.client.left = True
         if self.client.principal.keeps:
             # Otherwise it may come back over another connection.
             self.context.states.leave(self.client.number)

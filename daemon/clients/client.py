@@ -9,7 +9,8 @@ waits its turn; one that would wait longer than `timeouts.queue` is refused and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -233,6 +234,8 @@ class Selection:
     elsewhere: frozenset[str] = frozenset()
     """Servers for other directories only, and those that the client asked to hide."""
     metered: bool = False
+    most_bytes: int = sys.maxsize
+    """Bytes of the longest result that the client gets whole (`clients.client_tasks`)."""
     denied: str = ""
     """Why the client is served nothing, with the other attributes as before; empty if it is served."""
 
@@ -278,6 +281,7 @@ class Client:
         """The revision of its handshake."""
         self.log_level: int | None = None
         """The rank of the level that it has set for servers' logs; None if unset."""
+        self.left = False  # whether its connection has ended
         self.holds = False
         """Whether it keeps unsent requests for the next daemon, as a bridge does."""
         self.workspace = OwnWorkspace(principal.workspaces)
@@ -399,6 +403,7 @@ class Client:
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {known}")
         return selection(
             surface=table.for_profile(surfaces[name], profile),
+            most_bytes=table.most_bytes(self.info, profile),
             choice=choice,
             preload=profile.preloaded if name == table.PRELOADING else (),
             elsewhere=elsewhere.union(wishes.without, hidden),
@@ -410,6 +415,13 @@ class Client:
 
     def _deny(self, reason: str) -> Selection:
         return attrs.evolve(self.selection, denied=reason)
+
+
+def owner_in(key: str | None, client: Client) -> Hashable:
+    """The owner of what a request makes: its session, by key; else the connection, or the token over HTTP."""
+    if key is not None:
+        return key
+    return client if client.principal.keeps else (client.principal.owner, client.principal.token)
 
 
 MAX_DECIDED = 1000

@@ -12,6 +12,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import CallRates, DecidedSurfaces
+from daemon.clients.client_tasks import KeptResults
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
 from daemon.clients.notifications import Habit
@@ -86,6 +87,7 @@ class SessionContext:
     """None while telemetry is off."""
     audit: Audit = attrs.field(factory=Audit.none)
     observed: Observed
+    results: KeptResults = attrs.field(factory=KeptResults)
     moves: Mapping[str, str] = attrs.field(factory=dict)
     """The profiles that operators have given to sessions, by session key."""
 

@@ -40,7 +40,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.surface import AwaitListing, Forward, Reply, RunScript, View
+from daemon.surfaces.surface import AwaitListing, Forward, ReadResult, Reply, RunScript, View
 from daemon.tracing.call_trace import begun, with_trace
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
@@ -231,6 +231,9 @@ class Dispatch:
             self._reply(call, action)
         elif isinstance(action, RunScript):
             self._context.run_script(self, call, action)
+        elif isinstance(action, ReadResult):
+            read = partial(self._context.results.read, call, action)
+            self._later(self._act_after, call, read, lambda call: call.answered(call.finished))
         else:
             call.patient = False
             self._later(self._act_after, call, partial(self._known, call, action))

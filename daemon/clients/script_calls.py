@@ -43,6 +43,7 @@ PRINTED = 4
 class ScriptCall(ClientCall, eq=False, kw_only=True):
     """A call that a script makes."""
 
+    cuts = False
     read_only: bool
     done: trio.Event
     result: bytes = b""

@@ -7,7 +7,7 @@ mcpd polls, asks what the task asks, and answers the call with the result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -19,9 +19,8 @@ from msgspec import Raw, Struct
 from daemon import errors, protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients import asking, input_required
-from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
-from daemon.clients.client import Client
+from daemon.clients.client import owner_in
 from daemon.clients.client_tasks import Task
 from daemon.clients.context import SessionContext
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
@@ -82,13 +81,6 @@ def declares_tasks(capabilities: Raw | None) -> bool:
     return has(capabilities or NOTHING, "extensions", protocol.TASKS_EXTENSION)
 
 
-def owner_in(request: Request, client: Client) -> Hashable:
-    """The owner of a task made in this request: its session; else the connection, or the token over HTTP."""
-    if request.key is not None:
-        return request.key
-    return client if client.principal.keeps else (client.principal.owner, client.principal.token)
-
-
 def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
     if (
@@ -117,7 +109,7 @@ def _take(call: ClientCall, result: bytes) -> None:
     configured = context.catalog.value.config.mcp_servers.get(upstream.of)
     outlives = configured is not None and configured.command is None
     if call.request.modern and declares_tasks(call.declared):
-        tasks, owner = context.subscribers.tasks, owner_in(call.request, call.calls.client)
+        tasks, owner = context.subscribers.tasks, owner_in(call.request.key, call.calls.client)
         try:
             tasks.require_room(owner)
         except errors.Overloaded as error:

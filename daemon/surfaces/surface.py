@@ -5,10 +5,14 @@ A surface only decides. The session and the call path wait, send, load and answe
 
 from __future__ import annotations
 
+import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -36,6 +40,11 @@ Decision = TypeVar("Decision")
 
 MAX_REMEMBERED = 1024
 """Decisions of each kind kept with one view: more tools than one client calls between two changes."""
+
+LARGEST = "anthropic/maxResultSizeChars"
+"""Lifts the bound above which Claude Code writes a tool's result to a file."""
+
+_SIZE = re.compile(rf'"{LARGEST}"\s*:\s*(\d{{1,9}})\b'.encode())
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a tool behind its own tool search."""
@@ -102,6 +111,13 @@ class View:
             if (reference := read_reference(name, entries)).server
         }
         return {name: entry for name, entry in entries.items() if name in shown}
+
+    @cached_property
+    def largest_result(self) -> Mapping[str, int]:
+        """`anthropic/maxResultSizeChars`, the highest of the tools: the `_meta` of tools that call them."""
+        tools = chain.from_iterable(each.values() for each in self.offer.table.by_server.values())
+        sizes = [int(size) for tool in tools for size in _SIZE.findall(tool.parts.get("_meta", b""))]
+        return {LARGEST: max(sizes)} if sizes else {}
 
     @property
     def auto_load(self) -> bool:
@@ -248,7 +264,20 @@ class RunScript(msgspec.Struct, frozen=True, kw_only=True):
         return "<RunScript>"
 
 
-Action = Reply | Forward | AwaitListing | RunScript
+class ReadResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The decision to answer with a part of a kept result (`surfaces.additions`); also its arguments."""
+
+    id: str
+    offset: Annotated[int, msgspec.Meta(ge=0, lt=2**40)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=4)] = sys.maxsize
+    """Bytes of the piece: a character has up to four."""
+    grep: str | None = None
+    jq: str | None = None
+    room: int = 0
+    """Bytes of the answer; 0 for the whole result as a resource."""
+
+
+Action = Reply | Forward | AwaitListing | ReadResult | RunScript
 Does: TypeAlias = "Callable[..., Action]"
 
 
@@ -294,7 +323,7 @@ class MetaTool:
                 "description": described,
                 "inputSchema": {**schema, "required": self.required} if self.required else schema,
                 "annotations": self.hints,
-                "_meta": ALWAYS_LOAD,
+                "_meta": {**ALWAYS_LOAD, **(view.largest_result if self.hints != READS_HERE else {})},
             }
         )
         return shown_meta_tool(raw, view.profile.schemas)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import compress
 from operator import attrgetter
 
 import attrs
 import msgspec
 
 from daemon.config.config_model import DEFAULT_SURFACE, Config, Profile
-from daemon.surfaces.additions import READ_RESOURCE
+from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.surfaces.additions import READ_RESOURCE, READ_RESULT
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.code import RUN_CODE, RUN_READS, CodeSurface
@@ -74,6 +77,16 @@ SEARCHING_CLIENTS = (
     SearchingClient(name="codex", since=(0, 142, 2), tools=1000),
 )
 """docs/surfaces.md lists them with the observations."""
+
+
+SPILLING_CLIENTS = ("claude-code",)
+"""Clients that write large results to files themselves (Claude Code those above 50,000 characters)."""
+
+
+def most_bytes(client: ClientInfo, profile: Profile) -> int:
+    """Bytes of the longest result that a client gets whole."""
+    spills = client.name.startswith(SPILLING_CLIENTS)
+    return sys.maxsize if spills else BYTES_PER_TOKEN * (profile.results.max_tokens or sys.maxsize)
 
 
 class Grounds(enum.StrEnum):
@@ -183,28 +196,25 @@ ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
     (READ_RESOURCE, attrgetter("read_resource")),
     (RUN_CODE, attrgetter("run_code")),
     (RUN_READS, attrgetter("run_code")),
+    (READ_RESULT, lambda profile: profile.results.max_tokens is not None),
 )
 """The tools that profiles add to their surfaces, each with whether a profile asks for it."""
 
 
 def for_profile(surface: Surface, profile: Profile) -> Surface:
     """The surface with the tools that a profile adds to it: the same object for the same tools."""
-    return _with_added(surface, tuple(wanted(profile) for _tool, wanted in ADDED))
+    return _with_added(surface, tuple(asks(profile) for _tool, asks in ADDED))
 
 
 @cache
 def _with_added(surface: Surface, wanted: tuple[bool, ...]) -> Surface:
-    for (tool, _wanted), is_wanted in zip(ADDED, wanted, strict=True):
-        if is_wanted and tool.name not in surface.meta_tools:
-            surface = surface.with_tool(tool)
+    for tool, _asks in compress(ADDED, wanted):
+        surface = surface if tool.name in surface.meta_tools else surface.with_tool(tool)
     return surface
 
 
 META_TOOLS = frozenset(
-    (
-        *(name for surface in SURFACES.values() for name in surface.meta_tools),
-        *(tool.name for tool, _wanted in ADDED),
-    )
+    name for each in SURFACES.values() for name in (*each.meta_tools, *(tool.name for tool, _asks in ADDED))
 )
 """The names of all meta-tools."""
 

@@ -22,6 +22,7 @@ from daemon.audit.audit_log import NO_PLACE, Audit
 from daemon.audit.event_records import note_event
 from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
+from daemon.clients.client_tasks import KeptResults
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
 from daemon.clients.script_calls import Scripts
@@ -133,13 +134,12 @@ class Core:
         self.servers = _servers(self, config)
         self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)
-        self.tally = Tally(
-            config.mcp_servers, meta_tools={each.name: each.meta_tools for each in (*SURFACES.values(), ITSELF)}
-        )
+        self.tally = Tally(config.mcp_servers, meta_tools=dict.fromkeys((*SURFACES, ITSELF.name), META_TOOLS))
         self.recent, self.series = RecentCalls(time.time), Series()
         self.calls, self.mended = CallLogger(self.recent), RepairCounts()
         self.moves: dict[str, str] = {}
         self.scripts = Scripts()
+        self.results = KeptResults(Path(around.facts.state or os.devnull, "results"))
         self.sampler = _sampler(self)
         self.recorder = _recorder(self, config)
         self.sessions = _sessions(self)

@@ -120,7 +120,7 @@ class Tree(Wiring):
         """The actors that nothing waits for."""
         yield from (self.audit.run, self.around.children.reap_orphans, self.librarian.run, self.calls.run)
         yield from (self.gathering.run, self.sampler.run, self.scripts.run, self.sessions.run)
-        yield self.summarizing.run
+        yield from (self.summarizing.run, self.results.run)
         yield partial(self.states.run, self.outbox.flush)
         yield partial(self.recorder.observe, self.observed)
         if self.tracer is not None:

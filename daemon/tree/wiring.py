@@ -153,6 +153,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         look=wiring.recorder.look if wiring.recorder.shared else None,
         moves=wiring.moves,
         run_script=wiring.scripts.begin,
+        results=wiring.results,
         tracer=wiring.tracer,
         audit=wiring.audit,
         observed=wiring.observed,

@@ -26,10 +26,11 @@ from daemon.clients.dispatch import MAX_RETURNS
 from daemon.errors import CallError, PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
 from daemon.kit.wording import closest
 from daemon.model import Kind, ToolKey
+from daemon.surfaces.additions import result_in
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
 from daemon.surfaces.held import refuse_held, refuse_held_uri
-from daemon.surfaces.surface import Action, AwaitListing, Forward, View
+from daemon.surfaces.surface import Action, AwaitListing, Forward, ReadResult, View
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
 
 NO_COMPLETION = b'{"completion":{"values":[]}}'
@@ -52,6 +53,7 @@ _CACHEABLE = (protocol.READ_RESOURCE, protocol.GET_SKILL)
 class ForwardedRequest(ClientCall, eq=False, kw_only=True):
     """A client's request that a server answers."""
 
+    cuts = False
     route: Callable[[View], Action]
     """Decides where the request goes, by the present view; raises a `CallError` if nowhere."""
     kinds: tuple[Kind, ...]
@@ -246,7 +248,9 @@ def ask_about_uri(method: str, connection: ClientConnection, params: Raw | None,
     begin(connection, request, method, params, members, route, kinds)
 
 
-def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> Forward:
+def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> Forward | ReadResult:
+    if result_id := result_in(uri):
+        return ReadResult(id=result_id)
     server, own = find_resource(view, uri, links)
     label, (convert, name) = f"{server}/{method}", _NAMED_IN[method]
     if is_read := method == protocol.READ_RESOURCE:

@@ -13,13 +13,13 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import Attachment, Request
+from daemon.clients.client import owner_in
 from daemon.clients.connected_clients import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
-from daemon.clients.task_results import owner_in
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Kind
@@ -245,7 +245,7 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         if lacks_tasks(connection, params, request):
             return
         said = protocol.meta_of(params)[protocol.CAPABILITIES_KEY].copy()
-        known, owner = connection.context.subscribers.tasks, owner_in(request, connection.client)
+        known, owner = connection.context.subscribers.tasks, owner_in(request.key, connection.client)
         tasks = [task for each in dict.fromkeys(task_ids) if (task := known.find(each, owner)) is not None]
         honoured["taskIds"] = [task.id for task in tasks]
         watch = partial(watch_tasks, connection, request, tasks, honoured, said)

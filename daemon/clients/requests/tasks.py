@@ -15,12 +15,13 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
+from daemon.clients.client import owner_in
 from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
 from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import ConnectedClient
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
-from daemon.clients.task_results import ask_server, declares_tasks, owner_in, poll_seconds, told
+from daemon.clients.task_results import ask_server, declares_tasks, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members, decoded
 from daemon.surfaces.surface import Forward, View
@@ -57,7 +58,7 @@ def _adopted(call: TaskCall, result: envelope.Buffer) -> envelope.Buffer:
         return result
     if call.upstream is None:
         return result
-    task = call.tasks.made(call.upstream.name, owner_in(call.request, call.calls.client), call.maker, about)
+    task = call.tasks.made(call.upstream.name, owner_in(call.request.key, call.calls.client), call.maker, about)
     if task is None:
         return result
     ours = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
@@ -158,7 +159,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
     """Send a `tools/call` that asks for a task."""
     tasks = connection.context.subscribers.tasks
     try:
-        tasks.require_room(owner_in(request, connection.client))
+        tasks.require_room(owner_in(request.key, connection.client))
     except CallError as error:
         connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
@@ -173,7 +174,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         return
     tasks = connection.context.subscribers.tasks
     others = protocol.members_of(params)
-    task = tasks.find(text_in(others, "taskId"), owner_in(request, connection.client))
+    task = tasks.find(text_in(others, "taskId"), owner_in(request.key, connection.client))
     if task is None or method not in _METHODS[type(task)]:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
@@ -227,7 +228,7 @@ def list_tasks(connection: ClientConnection, params: Raw | None, request: Reques
 
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
-    known = connection.context.subscribers.tasks.of(owner_in(request, connection.client))
+    known = connection.context.subscribers.tasks.of(owner_in(request.key, connection.client))
     tasks = [task for task in known if isinstance(task, RequestedTask)]
     with trio.move_on_after(FRESH_SECONDS):
         async with trio.open_nursery() as nursery:

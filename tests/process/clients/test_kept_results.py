@@ -1,0 +1,298 @@
+"""Results in files: whose they are, how long they stay, and searches that go wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import MockClock
+
+from daemon import errors
+from daemon.clients import client_tasks
+from daemon.clients.client import LOCAL_USER, Principal
+from daemon.clients.client_tasks import MAX_AGE, SWEEP_SECONDS, KeptResults
+from daemon.surfaces.additions import FRAME
+from daemon.surfaces.surface import ReadResult
+
+ROOM = 2000
+WHOLE = json.dumps({"content": [{"type": "text", "text": "some words\n" * 900}]}).encode()
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, principal: Principal = LOCAL_USER) -> None:
+        self.principal, self.left, self.selection = principal, False, SimpleNamespace(most_bytes=ROOM)
+
+
+client = Client
+
+
+def call(client: Client, key: str | None = None, profile: str = "default") -> Any:
+    """A call of a session, or of a connection without one."""
+    request = SimpleNamespace(key=key, profile=SimpleNamespace(name=profile))
+    return SimpleNamespace(calls=SimpleNamespace(client=client), request=request, finished=None)
+
+
+async def keep(results: KeptResults, call: Any, whole: bytes = WHOLE) -> str:
+    """Keep a result; returns its id, empty if it passes whole."""
+    call.finished = whole
+    await results.keep(call, whole)
+    if call.finished == whole:
+        return ""
+    uri: str = json.loads(call.finished)["content"][-1]["uri"]
+    return uri.removeprefix("mcpd://results/")
+
+
+async def read(results: KeptResults, call: Any, result_id: str, **asked: Any) -> str:
+    """The first text of an answer."""
+    await results.read(call, ReadResult(id=result_id, room=4000, **asked))
+    found: str = json.loads(call.finished)["content"][0]["text"]
+    return found
+
+
+async def has(results: KeptResults, call: Any, result_id: str) -> bool:
+    """Whether it can be read."""
+    try:
+        return await read(results, call, result_id) != ""
+    except errors.ResultExpired:
+        return False
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> KeptResults:
+    return KeptResults(tmp_path / "results")
+
+
+def files(tmp_path: Path) -> list[str]:
+    return sorted(each.name for each in (tmp_path / "results").glob("*"))
+
+
+# --- whose they are ------------------------------------------------------------------------------------------
+
+
+async def test_a_result_is_its_sessions_over_all_of_its_connections(results: KeptResults) -> None:
+    mine, again, other = client(), client(), client()
+    found = await keep(results, call(mine, "a"))
+    assert await has(results, call(again, "a"), found)
+    assert not await has(results, call(mine, "b"), found)
+    assert not await has(results, call(other), found)
+    assert not await has(results, call(mine), found)
+
+
+async def test_without_a_session_it_is_its_connections(results: KeptResults) -> None:
+    mine, other = client(), client()
+    found = await keep(results, call(mine))
+    assert await has(results, call(mine), found)
+    assert not await has(results, call(other), found)
+
+
+async def test_where_connections_carry_one_request_it_is_its_tokens(results: KeptResults) -> None:
+    one, other = (Principal(owner=f"token {name}: ", token=name, keeps=False) for name in ("one", "other"))
+    found = await keep(results, call(client(one)))
+    assert await has(results, call(client(one)), found)
+    assert not await has(results, call(client(other)), found)
+
+
+async def test_another_profile_does_not_read_it(results: KeptResults) -> None:
+    mine = client()
+    found = await keep(results, call(mine, "a"))
+    assert not await has(results, call(mine, "a", profile="small"), found)
+
+
+async def test_ids_are_long_and_a_path_is_none(results: KeptResults, tmp_path: Path) -> None:
+    mine = call(client())
+    found = {await keep(results, mine) for _ in range(3)}
+    assert {len(each) for each in found} == {32}
+    assert files(tmp_path) == sorted(found)
+    (tmp_path / "secret").write_bytes(WHOLE)
+    assert not await has(results, mine, "../secret")
+
+
+async def test_files_are_private(results: KeptResults, tmp_path: Path) -> None:
+    found = await keep(results, call(client()))
+    assert (tmp_path / "results").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "results" / found).stat().st_mode & 0o777 == 0o600
+
+
+# --- how long they stay --------------------------------------------------------------------------------------
+
+
+async def leap(clock: MockClock, seconds: float, done: Callable[[], bool]) -> None:
+    """Let that time pass, and what a thread does of it."""
+    await trio.testing.wait_all_tasks_blocked()
+    clock.jump(seconds)
+    while not done():
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_result_leaves_an_hour_after_its_last_use(
+    results: KeptResults, tmp_path: Path, mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    nursery.start_soon(results.run)
+    await trio.testing.wait_all_tasks_blocked()
+    mine = call(client())
+    found = await keep(results, mine)
+    mock_clock.jump(MAX_AGE - 1)
+    assert await has(results, mine, found)
+    mock_clock.jump(MAX_AGE - 1)
+    assert await has(results, mine, found)
+    mock_clock.jump(MAX_AGE)
+    assert not await has(results, mine, found)
+    assert files(tmp_path) == []
+    await keep(results, mine)
+    await leap(mock_clock, MAX_AGE + SWEEP_SECONDS, lambda: not files(tmp_path))
+
+
+async def test_it_leaves_with_its_connection(
+    results: KeptResults, tmp_path: Path, mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    nursery.start_soon(results.run)
+    await trio.testing.wait_all_tasks_blocked()
+    mine, other = client(), client()
+    await keep(results, call(mine))
+    stays = await keep(results, call(other))
+    mine.left = True
+    await leap(mock_clock, SWEEP_SECONDS, lambda: files(tmp_path) == [stays])
+
+
+async def test_the_oldest_leaves_where_a_session_has_too_many_bytes(
+    results: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_tasks, "MAX_BYTES", 2 * len(WHOLE))
+    mine, other = call(client(), "a"), call(client(), "b")
+    theirs = await keep(results, other)
+    first, second, third = [await keep(results, mine) for _ in range(3)]
+    assert [await has(results, mine, each) for each in (first, second, third)] == [False, True, True]
+    assert await has(results, other, theirs)
+    assert files(tmp_path) == sorted([theirs, second, third])
+
+
+async def test_what_an_earlier_daemon_has_left_is_removed(
+    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "old").write_text("old")
+    nursery.start_soon(results.run)
+    while (tmp_path / "results").exists():
+        await trio.lowlevel.checkpoint()
+    assert await keep(results, call(client()))
+
+
+# --- what cannot be kept -------------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_written_passes_whole_and_that_is_logged_once(said: list[str]) -> None:
+    results = KeptResults()
+    assert [await keep(results, call(client())) for _ in range(2)] == ["", ""]
+    (line,) = said
+    assert "cannot be kept" in line
+
+
+async def test_what_is_no_result_passes_unchanged(results: KeptResults, tmp_path: Path) -> None:
+    assert await keep(results, call(client()), b'{"content":1,"x":"' + b"y" * 9000 + b'"}') == ""
+    assert files(tmp_path) == []
+
+
+# --- searches ------------------------------------------------------------------------------------------------
+
+
+async def searched(results: KeptResults, said: str, **asked: Any) -> str:
+    """What a search finds in a text."""
+    mine = call(client())
+    found = await keep(results, mine, json.dumps({"content": [{"type": "text", "text": said}]}).encode())
+    return await read(results, mine, found, **asked)
+
+
+LONG = " " * ROOM + "\n"
+
+
+async def test_grep_gives_lines_with_number_and_offset(results: KeptResults) -> None:
+    assert await searched(results, f"{LONG}é one\ntwo\none more", grep="^(é )?one") == (
+        f"2:{len(LONG)}:é one\n4:{len(LONG) + 11}:one more\n"
+    )
+    assert await searched(results, LONG, grep="none") == ""
+
+
+async def test_of_a_long_line_grep_shows_what_is_around_the_match(results: KeptResults) -> None:
+    line = "é" * 5000 + "here" + "é" * 5000
+    number, offset, shown = (await searched(results, f"{LONG}{line}", grep="here")).split(":")
+    assert number == "2"
+    assert "here" in shown
+    assert len(shown.encode()) <= FRAME
+    assert line.encode()[int(offset) - len(LONG) :].decode(errors="ignore").startswith(shown.rstrip("\n"))
+
+
+async def test_grep_takes_no_longer_for_a_catastrophic_pattern(results: KeptResults) -> None:
+    assert await searched(results, "a" * 100_000, grep="(a*)*(a|aa)+b$") == ""
+
+
+async def test_answers_of_searches_are_bounded(results: KeptResults) -> None:
+    for found in (
+        await searched(results, '"\\\n' * 9000, grep="."),
+        await searched(results, json.dumps([*range(9000)]), jq=".[]"),
+        await searched(results, json.dumps(['"' * 9000]), jq="."),
+    ):
+        assert len(json.dumps(found)) <= 4000 - FRAME + 2
+
+
+@pytest.mark.parametrize("program", ["def f: f; f", '"a" * 1e9', "[limit(1e9; repeat(1))] | length"])
+async def test_a_program_without_an_end_is_ended(
+    results: KeptResults, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_tasks, "SECONDS", 0.5)
+    with pytest.raises(errors.InvalidArguments) as refusal:
+        await searched(results, f"[1]{LONG}", jq=program)
+    assert "search for less" in refusal.value.message or "too large" in refusal.value.message
+
+
+async def test_a_program_without_bounds_on_its_memory_is_ended_by_its_own_limits(results: KeptResults) -> None:
+    with pytest.raises(errors.InvalidArguments, match="search for less"):
+        await searched(results, f"[1]{LONG}", jq="[range(1e9)]")
+
+
+async def test_a_program_reads_no_file_and_no_environment(
+    results: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_DAEMON", "s3cret")
+    (tmp_path / "secret.json").write_text('"s3cret"')
+    named = json.dumps(str(tmp_path))
+    with pytest.raises(errors.InvalidArguments, match="Could not open"):
+        await searched(results, f"[1]{LONG}", jq=f'import "secret" as $s {{search: {named}}}; $s')
+    assert "s3cret" not in await searched(results, f"[1]{LONG}", jq="env, $ENV, input_filename")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"jq": ".a |"}, "syntax error"),
+        ({"jq": ".a.b"}, "Cannot index"),
+        ({"grep": "("}, "missing \\)"),
+    ],
+)
+async def test_a_fault_is_told(results: KeptResults, asked: dict[str, str], words: str) -> None:
+    with pytest.raises(errors.InvalidArguments, match=words):
+        await searched(results, f"[1]{LONG}", **asked)
+
+
+async def test_without_its_package_jq_names_the_extra(
+    results: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "without_jq.py"
+    hidden.write_text(
+        "import runpy, sys\n"
+        "class Hides:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'jq':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
+        "sys.meta_path.insert(0, Hides())\n"
+        "runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)\n"
+    )
+    monkeypatch.setattr(client_tasks, "PROGRAM", (sys.executable, "-P", str(hidden), client_tasks.PROGRAM[-1]))
+    with pytest.raises(errors.InvalidArguments, match=r"mcpd-supervisor\[code\]"):
+        await searched(results, f"[1]{LONG}", jq=".")
