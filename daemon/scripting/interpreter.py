@@ -103,7 +103,7 @@ class _RunningScript:
         self._secret, self._printed, self._left = f"_{os.urandom(8).hex()}", "", limits.calls
         self._alive: list[int] = []
         self._parallel = trio.CapacityLimiter(limits.parallel)
-        self._send, self._receive = trio.open_memory_channel[tuple[int, object]](limits.calls)
+        self._send, self._receive = trio.open_memory_channel[tuple[int, object]](0)
 
     async def _guard(self) -> None:
         """Kill the worker when the script's time is over, or if cancelled."""
@@ -121,11 +121,13 @@ class _RunningScript:
             os.kill(self._alive.pop(), signal.SIGKILL)
 
     async def _answer(self, number: int, name: str, arguments: dict[str, object]) -> None:
+        # Until the script takes its result: those of all its calls might not fit the memory.
         async with self._parallel:
             try:
-                self._send.send_nowait((number, await self._call(name, arguments)))
+                result = await self._call(name, arguments)
             except ScriptError as error:
-                self._send.send_nowait((number, error))
+                result = error
+            await self._send.send((number, result))
 
     def run(self) -> ScriptOutcome:
         """Run the script in a thread of its own."""

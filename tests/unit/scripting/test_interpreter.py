@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
+import attrs
 import msgspec
 import pytest
 import trio
@@ -107,6 +108,19 @@ async def test_no_more_calls_run_than_may() -> None:
     code = "len(await asyncio.gather(*[call('s/t') for i in range(9)]))"
     assert (await run(code, call, ScriptLimits(parallel=2))).value == 9
     assert most == 2
+
+
+async def test_no_call_is_made_while_results_wait_for_a_busy_script() -> None:
+    made: list[str] = []
+
+    async def call(name: str, _arguments: dict[str, object]) -> object:
+        made.append(name)
+        return 1
+
+    code = "import asyncio\nasync def busy(n):\n    await call(f's/{n}')\n    while True:\n        pass\n"
+    code += "await asyncio.gather(*[busy(n) for n in range(20)])"
+    outcome = await run(code, call, attrs.evolve(QUICK, parallel=2))
+    assert (outcome.limit, len(made)) == ("seconds", 3)
 
 
 async def test_the_script_goes_on_as_soon_as_one_call_has_failed() -> None:
