@@ -1,9 +1,10 @@
-"""A model that makes the calls of a script, one after the other: `scripted_model.py PORT CALLS.json`.
+"""A model that makes the calls of a script, one after the other: `scripted_model.py PORT CALLS.json [SEEN]`.
 
-It answers as the Messages API of Anthropic (`/v1/messages`), used by Claude Code, and as the Responses API of
-OpenAI (`/v1/responses`), which Codex uses. Each call is `{"name", "arguments"}`, with `"namespace"` for Codex,
-which also has a tool of its own to find the others: `{"search": "words"}`. Which call is next it knows by the
-number of results in the conversation; after the last one it says DONE. Standard library only.
+It answers as the Messages API of Anthropic (`/v1/messages`), used by Claude Code and OpenCode, as the Responses
+API of OpenAI (`/v1/responses`), which Codex uses, and as Gemini's API. Each call is `{"name", "arguments"}`,
+with `"namespace"` for Codex, which also has a tool of its own to find the others: `{"search": "words"}`. Which
+call is next it knows by the number of results in the conversation; after the last one it says DONE. The file
+SEEN gets each request, one a line. Standard library only.
 """
 
 import json
@@ -19,6 +20,8 @@ SAID = "DONE"
 """What the model says when it has made its calls."""
 
 CALLS: list[Json] = []
+SEEN: list[Path] = []
+"""Where requests are written, if anywhere."""
 
 
 def messages(request: Json) -> Events:
@@ -85,7 +88,19 @@ def responses(request: Json) -> Events:
     ]
 
 
-APIS = {"/messages": messages, "/responses": responses}
+def gemini(request: Json) -> Events:
+    """The one event of an answer of Gemini's API."""
+    parts = [part for content in request.get("contents", []) for part in content.get("parts", [])]
+    made = sum("functionResponse" in part for part in parts)
+    part: Json = {"text": SAID}
+    if request.get("tools") and made < len(CALLS):
+        part = {"functionCall": {"name": CALLS[made]["name"], "args": CALLS[made]["arguments"]}}
+    said = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    return [("", {"candidates": [said], "usageMetadata": usage})]
+
+
+APIS = {"/messages": messages, "/responses": responses, "GenerateContent": gemini, ":generateContent": gemini}
 
 
 class Model(BaseHTTPRequestHandler):
@@ -112,9 +127,18 @@ class Model(BaseHTTPRequestHandler):
         if api is None:
             self._send(b'{"input_tokens": 1}')
             return
+        for seen in SEEN:
+            with seen.open("ab") as file:
+                file.write(body + b"\n")
+        answer = api(json.loads(body))
+        if path.endswith(":generateContent"):
+            self._send(json.dumps(answer[0][1]).encode())
+            return
         events = "".join(
             f"event: {name}\ndata: {json.dumps({'type': name, **event})}\n\n"
-            for name, event in api(json.loads(body))
+            if name
+            else f"data: {json.dumps(event)}\n\n"
+            for name, event in answer
         )
         self._send(events.encode(), "text/event-stream")
 
@@ -126,9 +150,10 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def main(port: str, calls: str) -> None:
+def main(port: str, calls: str, *seen: str) -> None:
     """Serve on a port of the loopback address until the process is ended."""
     CALLS.extend(json.loads(Path(calls).read_text()))
+    SEEN.extend(map(Path, seen))
     with ThreadingHTTPServer(("127.0.0.1", int(port)), Model) as server:
         server.serve_forever()
 

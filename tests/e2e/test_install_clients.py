@@ -76,7 +76,7 @@ class Desk:
         script.write_text(json.dumps(calls))
         with subprocess.Popen([sys.executable, MODEL, str(self.port), str(script)]) as model:
             try:
-                eventually(lambda: _listens(self.port))
+                eventually(lambda: listens(self.port))
                 return self.type(*words)
             finally:
                 model.kill()
@@ -109,7 +109,8 @@ def codex() -> str:
     return str(next(MODULES.glob("@openai/codex-*/vendor/*/bin/codex")))
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody does on a port of the loopback address."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
