@@ -67,7 +67,7 @@ def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: in
     trace.ended, trace.at = trio.current_time(), at
     # A client can make up any name, and there may only be so many.
     known = upstream is not None or call.name in request.surface.meta_tools
-    name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
+    name = (call.name.rstrip("\n") or call.label.partition("/prompt:")[2]) if known else ""
     own = call.method, call.tool or name, "" if upstream is None else upstream.of
     version = MODERN_VERSION if request.modern else client.protocol
     arguments = call.given[:MAX_ARGUMENTS] if context.tracer.arguments else b""

@@ -11,6 +11,7 @@ from daemon.clients.script_calls import MAX_INPUTS, Scripts
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
 from tests.unit.clients.test_audited import audited, records
+from tests.unit.clients.test_traced import taken, traced
 
 READS = tool("echo", annotations={"readOnlyHint": True})
 
@@ -325,6 +326,16 @@ async def test_records_of_its_calls_name_the_script(
     (record,) = [each for each in await records(stage) if each["decision"] == "sent"]
     assert record["tool"] == "echo"
     assert len(record["details"]["script"]) == 64
+
+
+async def test_a_trace_has_the_name_that_the_script_has_called(scripts: Scripts, nursery: trio.Nursery) -> None:
+    stage = traced(profiles={"default": {"surface": "code"}})
+    object.__setattr__(stage.context, "run_script", scripts.begin)
+    client = await greeted(stage, nursery)
+    await run(client, "await call('alpha/echo', {})")
+    stage.answer(await stage.alpha.wait_sent(), gives(1))
+    await answer_to(client)
+    assert [each.series[0][2] for each in taken(stage)] == ["alpha/echo", "run_code"]
 
 
 async def test_without_an_interpreter_the_error_says_what_to_install(
