@@ -37,6 +37,8 @@ Asking = Callable[[], bool]
 PRELUDE = Path(__file__).with_name("prelude.txt")
 WORKERS = 8
 """Scripts at a time, half of them of one owner. A worker takes 10 MB, and its script's values."""
+MOST_WORKERS = 32
+"""Scripts at a time with those whose users are asked: a user may take minutes, and others' scripts go on."""
 CLOCK_SECONDS = 0.25
 """Seconds between looks whether a user is being asked."""
 RESULT_BYTES = 8 * 1024 * 1024
@@ -76,7 +78,7 @@ class Interpreter:
             "" if find_spec("pydantic_monty") else "scripts need: pip install 'mcpd-supervisor[code]'"
         )
         """Empty, or why scripts cannot run."""
-        self._share, self._threads = max(1, workers // 2), trio.CapacityLimiter(workers)
+        self._share, self.places = max(1, workers // 2), trio.CapacityLimiter(workers)
         self._shares = WeakValueDictionary[str, trio.CapacityLimiter]()
 
     async def run(
@@ -84,10 +86,11 @@ class Interpreter:
     ) -> ScriptOutcome:
         """Run an owner's script to its end; cancelled, it ends its calls and its worker."""
         script = _RunningScript(code, inputs, call, limits, asking)
+        script.places = self.places
         share = self._shares.setdefault(owner, trio.CapacityLimiter(self._share))
         async with share, trio.open_nursery() as script.nursery:
             # Not abandoned if cancelled: its worker is killed, or its wait ends.
-            outcome: Any = await trio.to_thread.run_sync(script.run, limiter=self._threads)
+            outcome: Any = await trio.to_thread.run_sync(script.run, limiter=self.places)
             script.nursery.cancel_scope.cancel()
         late = script.nursery.cancel_scope.deadline <= trio.current_time()
         return script.failed(f"it took longer than {limits.seconds:g} s", "seconds") if late else outcome
@@ -97,6 +100,7 @@ class _RunningScript:
     """A script and its worker: a thread takes the steps, and the event loop makes the calls."""
 
     nursery: trio.Nursery
+    places: trio.CapacityLimiter
 
     def __init__(self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking) -> None:
         self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
@@ -107,13 +111,18 @@ class _RunningScript:
 
     async def _guard(self) -> None:
         """Kill the worker when the script's time is over, or if cancelled."""
-        left = self._limits.seconds
+        left, lent = self._limits.seconds, False
         try:
             while left > 0:
                 await trio.sleep(step := min(left, CLOCK_SECONDS))
-                left -= 0 if self._asking() else step
+                asking = self._asking()
+                left -= 0 if asking else step
+                if asking != lent and (lent or self.places.total_tokens < MOST_WORKERS):
+                    lent = asking
+                    self.places.total_tokens += 1 if lent else -1
             self.nursery.cancel_scope.deadline = trio.current_time()
         finally:
+            self.places.total_tokens -= lent
             self._kill()
 
     def _kill(self) -> None:

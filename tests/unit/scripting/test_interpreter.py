@@ -280,6 +280,32 @@ async def test_one_owner_has_half_of_the_workers() -> None:
     assert len(here) == 4
 
 
+async def test_scripts_whose_users_are_asked_leave_their_places_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "MOST_WORKERS", 3)
+
+    made, both = list[str](), trio.Event()
+
+    async def call(name: str, _arguments: dict[str, object]) -> object:
+        made.append(name)
+        if len(made) == 2:
+            both.set()
+        await trio.sleep_forever()
+
+    scripts = Interpreter(2)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            for owner in ("one", "two"):
+                nursery.start_soon(scripts.run, "await call('s/t')", {}, call, SLOW, lambda: True, owner)
+            await both.wait()
+            assert (await scripts.run("1", {}, call, SLOW, lambda: False, "three")).value == 1
+            assert scripts.places.total_tokens == 3
+            nursery.cancel_scope.cancel()
+    assert scripts.places.total_tokens == 2
+
+
 async def test_without_the_extra_its_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Interpreter().available == ""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
