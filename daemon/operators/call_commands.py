@@ -119,7 +119,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
         call.shown_as = next(_numbers), context.wall() - age
     number: int | None = None
     key: str | None = None
-    client, token = OPERATOR, ""
+    client, token, script = OPERATOR, "", ""
     if isinstance(call, OperatorCall):
         method, tool, in_line = call.sent.method, call.tool, call.sent.in_line
         on_the_way = WaitsFor.TURN if in_line else WaitsFor.ANSWER
@@ -127,7 +127,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     else:
         who = call.calls.client
         number, key = who.number, named_key(call.request.key)
-        client, token = who.name, who.token
+        client, token, script = who.name, who.token, call.script
         method, tool, in_line = call.method, call.tool or call.label, call.in_line
         waits_for = _awaited(call)
     upstream = call.upstream
@@ -145,7 +145,8 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
         "since": round(call.shown_as[1], 3),
         "ageSeconds": round(age, 3),
         "waitsFor": str(waits_for),
-        "sent": call.key is not None and not in_line,
+        # What a script has called may have run.
+        "sent": bool(script) or (call.key is not None and not in_line),
     }
 
 
@@ -193,6 +194,8 @@ def _awaited(call: ClientCall) -> WaitsFor:
         return WaitsFor.CLIENT
     if call.finished is not None:
         return WaitsFor.STORE
+    if call.script:
+        return WaitsFor.ANSWER
     if upstream is None or call.key is None or call.waiting is not None:
         return WaitsFor.SERVER
     return WaitsFor.TURN if call.in_line else WaitsFor.ANSWER

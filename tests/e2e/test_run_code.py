@@ -111,6 +111,19 @@ def test_a_client_that_leaves_takes_its_script_along(daemon: Daemon) -> None:
     eventually(lambda: not workers(daemon), daemon.said)
 
 
+def test_a_script_that_an_operator_cancels_may_have_run(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.greet()
+        params = {"name": "run_code", "arguments": {"code": "await call('git/sleep', {'seconds': 60})"}}
+        client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
+        eventually(lambda: workers(daemon), daemon.said)
+        (found,) = daemon.ask("calls")["inFlight"]
+        assert (found["tool"], found["waitsFor"], found["sent"]) == ("run_code", "answer", True)
+        daemon.ask("cancel", id=found["id"])
+        assert "may have run" in client.receive()["result"]["content"][0]["text"]
+    eventually(lambda: not workers(daemon), daemon.said)
+
+
 def test_the_audit_names_the_script_and_a_stop_leaves_no_worker(daemon: Daemon) -> None:
     with RawClient(daemon.socket) as client:
         client.greet()
