@@ -142,6 +142,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether mcpd declares tasks, and polls one, in its client's name (`clients.task_results`)."""
     script: str = ""
     """The digest of the script that it runs, or that makes it; empty for none."""
+    made_by: ClientCall | None = None
+    """The call that runs the script which makes it; None for a client's own call."""
     stays: bool = False
     """Whether a script that is a tool makes it."""
     in_line: bool = False

@@ -118,6 +118,11 @@ def plain_call(line: Line) -> PlainCall | None:
     return PlainCall(request_id, name, arguments)
 
 
+def _known_id(call: ClientCall) -> bytes:
+    """The id of the client's request that a call is part of: the client knows no call of a script."""
+    return call.request.id if call.made_by is None else _known_id(call.made_by)
+
+
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times as many as the busiest agent observed."""
 
@@ -250,7 +255,7 @@ class Dispatch:
             instance = own.of(upstream)
             if instance is None:
                 # The client's directory is found first, or the call is judged by the instance's lists.
-                self._later(self._act_after, call, partial(self._client.workspace.find, call.request.id))
+                self._later(self._act_after, call, partial(self._client.workspace.find, _known_id(call)))
                 return False
             upstream = instance
             forward = own.telling(forward) if own.losses else forward
@@ -397,7 +402,7 @@ class Dispatch:
 
     async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
         request, report = call.request, reporting(call, self._context.outbox.flush)
-        await wait_known(self._context, awaited, request.session, request.id, report)
+        await wait_known(self._context, awaited, request.session, _known_id(call), report)
         await self._context.settled()
 
     async def _act_after(

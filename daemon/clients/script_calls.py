@@ -168,6 +168,7 @@ class _Script:
             meta=script.meta,
             script=script.script,
             stays=self._asked.stays,
+            made_by=script,
             read_only=self._asked.read_only,
             done=trio.Event(),
         )

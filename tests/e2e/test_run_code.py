@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import META, Daemon, RawClient, running, scripted
+from tests.e2e.harness import INITIALIZE, META, Daemon, RawClient, running, scripted
+from tests.e2e.raw_http import RawHttp, data_of, listening, message, request
 from tests.waiting import eventually
 
 SERVERS = {"git": scripted(tools=["echo", "sleep", "fail"]), "files": scripted(tools=["echo"])}
@@ -143,3 +144,25 @@ def test_the_audit_names_the_script_and_a_stop_leaves_no_worker(daemon: Daemon) 
         assert not Path(f"/proc/{worker}").exists()
         daemon.start()
         daemon.ready()
+
+
+def test_a_script_s_call_asks_for_the_workspace_on_the_stream_of_the_script(tmp_path: Path) -> None:
+    port, listen = listening()
+    where = scripted(tools=["echo"]) | {"share": "workspace"}
+    config = {"mcpServers": {"where": where}, "profiles": {"default": {"surface": "code"}}, "listen": listen}
+    with running(config), RawHttp(port) as http, RawHttp(port) as other:
+        greeting = {**INITIALIZE, "capabilities": {"roots": {}}}
+        http.send(request(body=message("initialize", greeting)))
+        begun = http.head()
+        begun.read()
+        key = begun.getheader("Mcp-Session-Id")
+        http.send(request(body=message("notifications/initialized", request_id=None), Mcp_Session_Id=key))
+        http.status()
+        params = {"name": "run_code", "arguments": {"code": "await call('where/echo', {'a': 1})"}}
+        http.send(request(body=message("tools/call", params, 9), Mcp_Session_Id=key))
+        stream = http.head()
+        question = data_of(stream)[1]
+        assert question["method"] == "roots/list"
+        roots = {"jsonrpc": "2.0", "id": question["id"], "result": {"roots": [{"uri": tmp_path.as_uri()}]}}
+        other.send(request(body=json.dumps(roots).encode(), Mcp_Session_Id=key))
+        assert data_of(stream)[1]["result"]["structuredContent"]["result"] == {"a": 1}
