@@ -21,6 +21,7 @@ from daemon.clients.dispatch import Dispatch
 from daemon.clients.server_requests import NOTHING, ServerRequests
 from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable
 from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.protocol import UNREADABLE
 from daemon.scripting.interpreter import Interpreter, ScriptError
 from daemon.surfaces.code import called, script_answer
 from daemon.surfaces.surface import Action, RunScript, View
@@ -122,13 +123,17 @@ class _Script:
         self._count = self._ended = 0
 
     async def answer(self, interpreter: Interpreter) -> bytes:
-        """Run the script; returns the result for the client. Raises ScriptFailed."""
+        """Run the script; returns the result for the client. Raises ScriptFailed, InvalidArguments."""
         request, asked = self._call.request, self._asked
         room = request.profile.answer_tokens * BYTES_PER_TOKEN
         try:
+            inputs = msgspec.json.decode(asked.inputs)
+        except UNREADABLE as error:  # 1e400, for one
+            raise InvalidArguments(f"the inputs cannot be read: {error}. Nothing was run.") from None
+        try:
             outcome = await interpreter.run(
                 asked.code,
-                msgspec.json.decode(asked.inputs),
+                inputs,
                 self._make_call,
                 request.profile.script_limits,
                 self._questions.is_asking,

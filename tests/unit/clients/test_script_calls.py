@@ -241,6 +241,13 @@ async def test_inputs_that_are_too_long_are_not_decoded(stage: Stage, nursery: t
     assert error_of(await answer_to(client))["limit"] == MAX_INPUTS
 
 
+async def test_inputs_that_cannot_be_read_are_refused(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    params = b'{"name":"run_code","arguments":{"code":"1","inputs":{"a":1e400}}}'
+    await client.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
+    assert error_of(await answer_to(client))["code"] == "InvalidArguments"
+
+
 async def test_a_script_leaves_nothing_that_listens(stage: Stage, nursery: trio.Nursery) -> None:
     client = await greeted(stage, nursery)
     await run(client, "await call('alpha/echo', {})")
