@@ -120,6 +120,7 @@ def _told(plan: Plan) -> dict[str, list[str]]:
         "changed": plan.changed,
         "applied": plan.sections,
         "needs a new start of mcpd": plan.needs_restart_of_daemon,
+        "left out": plan.faults,
     }
     return {what: list(names) for what, names in told.items() if names}
 
