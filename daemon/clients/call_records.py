@@ -11,6 +11,7 @@ import trio
 from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision, digest, moment, timestamp
 from daemon.catalog.permissions import ruled
+from daemon.config.names import own_name
 from daemon.counting.tally import CANCELLED, OK
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import CALL_TOOL, MODERN_VERSION
@@ -121,7 +122,7 @@ def _record(audit: Audit, call: ClientCall) -> AuditRecord:
     sent = _was_sent(call)
     told = {} if call.refusal is None else call.refusal.details
     server = call.upstream.of if call.upstream is not None else str(told.get("server", ""))
-    name = call.tool or str(told.get("tool", "")) or call.label
+    name = own_name(call.tool or str(told.get("tool", "")) or call.label, server)
     tool = forward.tool if forward is not None else None
     if tool is None and (entry := context.catalog.value.servers.get(server)) is not None:
         tool = (entry.tools or {}).get(name)

@@ -16,6 +16,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import is_anonymous
+from daemon.config.names import own_name
 from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
 
@@ -188,7 +189,7 @@ class RecentCalls:
         return len(notes), [
             RecentCall(
                 *(at, caller.number, named_key(key), caller.name, caller.token),
-                *(server, (tool or label)[:NAME], seconds, outcome),
+                *(server, (tool or own_name(label, server))[:NAME], seconds, outcome),
             )
             for caller, key, label, seconds, outcome, server, tool, at in kept
         ]

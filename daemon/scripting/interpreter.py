@@ -10,10 +10,12 @@ import json
 import os
 import re
 import signal
+import tokenize
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -46,7 +48,13 @@ RESULT_BYTES = 8 * 1024 * 1024
 PRINTED = 64 * 1024
 """Characters kept of what a script prints."""
 
-_ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:=[^=]|\())")
+LIMIT = (
+    " (`scriptLimits` of the profile). Calls before it were made: go on from what they did in another script"
+)
+"""The end of an error about a limit."""
+
+_ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:[-+*/%&|^@]*=[^=]|\())")
+_PLACE = re.compile(r"\{[^{}]*\}")
 
 
 class ScriptError(Exception):
@@ -93,7 +101,7 @@ class Interpreter:
             outcome: Any = await trio.to_thread.run_sync(script.run, limiter=self.places)
             script.nursery.cancel_scope.cancel()
         late = script.nursery.cancel_scope.deadline <= trio.current_time()
-        return script.failed(f"it took longer than {limits.seconds:g} s", "seconds") if late else outcome
+        return script.failed(f"it took longer than {limits.seconds:g} s{LIMIT}", "seconds") if late else outcome
 
 
 class _RunningScript:
@@ -165,37 +173,67 @@ class _RunningScript:
 
     def _played(self, session: Any) -> ScriptOutcome:
         session.feed_run(PRELUDE.read_text("utf-8").replace("SECRET", self._secret))
-        step = self._begun(session)
+        step, name = self._begun(session), self._secret
         while not isinstance(step, monty.MontyComplete):
             if isinstance(step, monty.FutureSnapshot):
                 number, result = trio.from_thread.run(self._receive.receive)
                 if number in step.pending_call_ids:
                     step = step.resume({number: _answer(result)})
-            elif not isinstance(step, monty.FunctionSnapshot) or step.function_name != self._secret:
+            elif not isinstance(step, monty.FunctionSnapshot) or step.function_name not in (name, f"{name}v"):
                 step = step.resume_auto()  # refused
+            elif step.function_name != name:
+                return ScriptOutcome(json.loads(step.args[0]), self._printed)
             elif self._left == 0:
-                return self.failed(f"a script may make {self._limits.calls} calls, and it tried more", "calls")
+                return self.failed(f"it tried more than {self._limits.calls} calls{LIMIT}", "calls")
             else:
                 self._left -= 1
                 made = step.call_id, step.args[0], json.loads(step.args[1])
                 trio.from_thread.run_sync(self.nursery.start_soon, self._answer, *made)
                 step = step.resume({"future": ...})
-        return ScriptOutcome(json.loads(step.output), self._printed)
+        # Its output is never read: only what the prelude has measured crosses.
+        return self.failed(
+            "`return` ends a script as its last line alone: let the value be the last expression"
+        )
 
     def _begun(self, session: Any) -> Any:
         """Begin the script with its last expression handed over: a wrong guess at its line is no syntax."""
-        caught = {*re.findall(r"\bexcept\b[^:\n]{0,200}\bas\s+(\w+)\s*:", self._code)}
-        code = _ATTRIBUTE.sub(lambda m: f"_{m[2]}({m[1]})" if m[1] in caught else m[0], self._code)
+        code = _readable(self._code)
         inputs = {**self._inputs, "inputs": self._inputs}
         feed = partial(session.feed_start, inputs=inputs, print_callback=self._print)
         for start in [match.start() for match in re.finditer(r"(?m)^[^\s#)\]}]", code)][:-5:-1]:
             with suppress(monty.MontySyntaxError):
-                return feed(f"{code[:start]}{self._secret}d(({code[start:]}\n))")
+                last = re.sub(r"\Areturn\b", "", code[start:])
+                # `pass` is no syntax within an expression that began before.
+                return feed(f"{code[:start]}pass; {self._secret}d(({last}\n))")
         return feed(f"{code}\n{self._secret}d(None)")
 
     def _print(self, _: str, text: str) -> None:
         if len(self._printed) <= PRINTED:
             self._printed = new if len(new := self._printed + text) <= PRINTED else new[:PRINTED] + "\n[cut]"
+
+
+def _readable(code: str) -> str:
+    """The code with `error.code` and `error.text` of caught errors as calls of the prelude's functions."""
+    caught = {*re.findall(r"\bexcept\b[^:\n]{0,200}\bas\s+(\w+)\s*:", code)}
+    lines, parts, end = code.splitlines(keepends=True), list[str](), 0
+    starts = [0, *accumulate(map(len, lines))]
+
+    def called(text: str) -> str:
+        return _ATTRIBUTE.sub(lambda m: f"_{m[2]}({m[1]})" if m[1] in caught else m[0], text)
+
+    try:
+        tokens = [*tokenize.generate_tokens(iter(lines).__next__)] if caught else []
+    except (tokenize.TokenError, SyntaxError):
+        return code  # which the interpreter refuses
+    for token in tokens:
+        if token.type == tokenize.STRING:
+            start, stop = (starts[line - 1] + column for line, column in (token.start, token.end))
+            text = code[start:stop]
+            is_format = "f" in text.partition(text[-1])[0].lower()
+            said = _PLACE.sub(lambda m: called(m[0]), text) if is_format else text
+            parts += called(code[end:start]), said
+            end = stop
+    return "".join(parts) + called(code[end:])
 
 
 def _answer(result: object) -> dict[str, object]:

@@ -185,12 +185,20 @@ def script_answer(value: object, printed: str, calls: int, room: int) -> bytes:
     return answers.result(told, text)
 
 
+def _describe_run(view: View) -> str:
+    limits = view.profile.script_limits
+    return (
+        "Run a Python script that calls tools: `await call('server/tool', {'argument': value})` gives a tool's"
+        " result as data; `await asyncio.gather(...)` calls side by side. The last expression's value is the"
+        " answer, with what is printed: return only what you need. A failed call raises ToolError (code, text)."
+        " `json`, `re` and `asyncio.gather` are there; no files, network, sleep or classes that inherit."
+        f" At most {limits.seconds:g} s and {limits.calls} calls."
+    )
+
+
 RUN_CODE = MetaTool(
     name=RUN,
-    describe="Run a Python script that calls tools: `await call('server/tool', {'argument': value})` gives"
-    " a tool's result as data; `await asyncio.gather(...)` calls side by side. The last expression's value is"
-    " the answer, with what is printed: return only what you need. A failed call raises ToolError (code, text)."
-    " `json`, `re`, `asyncio` can be imported; no files, network or other modules.",
+    describe=_describe_run,
     properties={
         "code": {"type": "string"},
         "inputs": {"type": "object", "description": "Values by variable name."},

@@ -310,3 +310,35 @@ async def test_without_the_extra_its_command_is_named(monkeypatch: pytest.Monkey
     assert Interpreter().available == ""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     assert "pip install 'mcpd-supervisor[code]'" in Interpreter().available
+
+
+@pytest.mark.parametrize(
+    "code", ["return 7", "x = await call('a', {'n': 7})\nreturn x['arguments']['n']", "return (\n  7\n)"]
+)
+async def test_a_script_may_end_with_return(code: str) -> None:
+    assert (await run(code)).value == 7
+
+
+BOMB = "a = [0] * 1000\nfor n in range(4):\n    a = [a] * 1000\n"
+
+
+@pytest.mark.parametrize("code", ["if True:\n    return 7", f"{BOMB}if True:\n    return a", f"{BOMB}return a"])
+async def test_a_value_that_nobody_has_measured_is_not_read(code: str) -> None:
+    outcome = await run(code)
+    assert outcome.value is None
+    assert "last" in outcome.error or "too_large" in outcome.error or outcome.limit == "memory"
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("e.code", "denied"),
+        ("f'it says {e.text!r}, and e.text'", "it says 'You may not: do this', and e.text"),
+        ("'see e.text' + \"e.code\"", "see e.texte.code"),
+        ("'''two\nlines: e.text''' + e.code", "two\nlines: e.textdenied"),
+        ("[e.code == 'denied', e.text  # e.code\n]", [True, "You may not: do this"]),
+    ],
+)
+async def test_an_error_has_code_and_text_and_strings_stay(said: str, value: object) -> None:
+    outcome = await run(f"try:\n  await call('s/fails', {{}})\nexcept ToolError as e:\n  x = {said}\nx")
+    assert outcome.value == value, outcome
