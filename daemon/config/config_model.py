@@ -254,11 +254,11 @@ class TransportType(StrEnum):
     SCRIPT = "script"
 
 
-NOT_WRITTEN = frozenset({TransportType.SCRIPT})
-"""Words that no file may say: mcpd itself makes the server of the scripts."""
-
 LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS})
 """Transports whose requests can carry a login."""
+
+NOT_WRITTEN = frozenset({TransportType.SCRIPT})
+"""Words that no file may say: mcpd itself makes the server of the scripts."""
 
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}

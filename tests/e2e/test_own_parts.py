@@ -70,17 +70,17 @@ def add_row(path: Path, table: str, row: str) -> None:
 
 def add_command(package: Path) -> None:
     """Two files, their lines in the tables, its words, and an import."""
-    (command, cli), (line, cli_line, cli_module, words) = page("operators.md")
+    (command, cli), (line, cli_module, words) = page("operators.md")
     table = package / "operators" / "command_table.py"
     (package / "operators" / "epochs.py").write_text(command)
     insert(table, "        LOGS,\n", line)
     imports = "from daemon.operators.own_requests import CALL\n"
     insert(table, imports, "from daemon.operators.epochs import EPOCHS\n")
     (package / "cli" / "epochs.py").write_text(cli)
-    insert(package / "cli" / "table.py", '    "schema": (', cli_line)
     insert(package / "cli" / "table.py", '    "daemon.cli.use": ', cli_module)
     help_texts = package / "cli" / "help.toml"
-    help_texts.write_text(help_texts.read_text() + words)
+    grouped = help_texts.read_text().replace('look = "', 'look = "epochs ', 1)
+    help_texts.write_text(grouped + words)
 
 
 def add_transport(package: Path) -> None:
@@ -94,7 +94,7 @@ def add_transport(package: Path) -> None:
 
 def add_surface(package: Path) -> None:
     """A file, a line, and its import."""
-    (file,), (line,) = page("surfaces.md")
+    (*_, file), (line,) = page("surfaces.md")
     (package / "surfaces" / "names.py").write_text(file)
     table = package / "surfaces" / "table.py"
     text, last = table.read_text(), "        FullSurface(),\n"
