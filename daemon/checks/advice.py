@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import time
 from collections.abc import Collection, Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,6 +21,7 @@ from daemon.config.redaction import Redactors
 from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
 from daemon.host import paths
+from daemon.surfaces.code import CodeSurface
 from daemon.surfaces.table import shows_summaries
 from daemon.tracing.call_trace import missing
 
@@ -41,7 +43,8 @@ def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> 
 
 def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:
     """Every warning; without `beside`, the configuration's directory, relative paths are not checked."""
-    faults = [*_keyless(config, environ), *_http(config)]
+    lacks = (_fault(place, finding) for place, finding in lacking(config, environ, OF_COMMAND))
+    faults = [*lacks, *_http(config)]
     redactors = Redactors()
     redactors.learn(config)
     for name, server in config.mcp_servers.items():
@@ -85,12 +88,16 @@ def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
     return None if key.strip() else summaries.api_key_env
 
 
-def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
+def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[tuple[str, Finding]]:
+    """What keys of the configuration need and is not there: the key, and a finding."""
     if variable := missing_key(config, environ):
-        where = below(below(ROOT, "summaries"), "apiKeyEnv")
-        yield _fault(where, found("summaries-key-unset", variable=variable, where=OF_COMMAND))
+        finding = found("summaries-key-unset", variable=variable, where=where)
+        yield below(below(ROOT, "summaries"), "apiKeyEnv"), finding
     if missing(config.telemetry, environ):
-        yield _fault(below(ROOT, "telemetry"), found("telemetry-not-installed"))
+        yield below(ROOT, "telemetry"), found("telemetry-not-installed")
+    scripts = any(each.run_code or each.surface == CodeSurface.name for each in config.profiles.values())
+    if scripts and find_spec("pydantic_monty") is None:
+        yield below(ROOT, "profiles"), found("interpreter-not-installed")
 
 
 def _http(config: Config) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.checks.advice import OF_COMMAND, missing_key
+from daemon.checks.advice import OF_COMMAND, lacking
 from daemon.checks.findings import Finding, Running, Scene, found, is_same
 from daemon.config.config_model import Config, Server
 from daemon.config.jsonc import ROOT, below
@@ -23,7 +23,6 @@ from daemon.setup.clients.installing import Records
 from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
 from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present
-from daemon.tracing.call_trace import missing
 
 
 def check(scene: Scene) -> Iterator[Finding]:
@@ -42,10 +41,8 @@ def check(scene: Scene) -> Iterator[Finding]:
             yield found("no-servers")
         if (lock := scene.config.lock) is not None and lock.problem:
             yield found("lock-unusable", path=scene.path.with_name(LOCK), problem=lock.problem)
-        if variable := missing_key(scene.config, scene.inherited):
-            yield found("summaries-key-unset", variable=variable, where=_where(scene))
-        if missing(scene.config.telemetry, scene.inherited):
-            yield found("telemetry-not-installed")
+        for _place, finding in lacking(scene.config, scene.inherited, _where(scene)):
+            yield finding
     if scene.running is not None:
         yield from _of_the_daemon(scene, scene.running)
 

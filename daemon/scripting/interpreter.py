@@ -226,10 +226,10 @@ def _readable(code: str) -> str:
     except (tokenize.TokenError, SyntaxError):
         return code  # which the interpreter refuses
     for token in tokens:
-        if token.type == tokenize.STRING:
+        if (kind := tokenize.tok_name[token.type]) in {"STRING", "FSTRING_MIDDLE"}:  # the latter since 3.12
             start, stop = (starts[line - 1] + column for line, column in (token.start, token.end))
             text = code[start:stop]
-            is_format = "f" in text.partition(text[-1])[0].lower()
+            is_format = kind == "STRING" and "f" in text.partition(text[-1])[0].lower()
             said = _PLACE.sub(lambda m: called(m[0]), text) if is_format else text
             parts += called(code[end:start]), said
             end = stop

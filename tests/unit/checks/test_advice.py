@@ -243,3 +243,15 @@ def test_rules_of_permission_that_no_call_comes_to_are_told() -> None:
     assert told.keys() == {"$.profiles.p.permissions[1]", "$.profiles.p.permissions[2].match"}
     assert "first that fits wins" in told["$.profiles.p.permissions[1]"]
     assert "unknown server 'other'" in told["$.profiles.p.permissions[2].match"]
+
+
+@pytest.mark.parametrize("profile", [{"surface": "code"}, {"runCode": True}])
+def test_scripts_without_their_interpreter_are_warned_of(
+    profile: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of({"mcpServers": {}, "profiles": {"default": profile}})
+    assert not [fault for fault in advice(config, {}) if "interpreter" in fault.message]
+    monkeypatch.setattr("daemon.checks.advice.find_spec", lambda _name: None)
+    (fault,) = [fault for fault in advice(config, {}) if "interpreter" in fault.message]
+    assert (fault.path, "mcpd-supervisor[code]" in fault.message) == ("$.profiles", True)
+    assert not [fault for fault in advice(config_of({"mcpServers": {}}), {}) if "interpreter" in fault.message]
