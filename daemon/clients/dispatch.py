@@ -212,6 +212,10 @@ class Dispatch:
         """Make a dispatch of the same client that answers calls to another peer."""
         return Dispatch(peer, self._context, self._client, self._lists, self._savings, later)
 
+    def spared(self, call: ClientCall, size: int) -> None:
+        """Record bytes of results that a script has kept out of its client's context."""
+        self._savings.answered(call.request.surface.name, -size)
+
     # --- the path of one call -------------------------------------------------------------------------------
 
     def _act(self, call: ClientCall) -> None:

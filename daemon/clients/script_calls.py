@@ -120,7 +120,7 @@ class _Script:
         peer = cast("Peer", self._peer)
         self._dispatch = dispatch.answering(peer, nursery.start_soon)
         self._questions = self._dispatch.calls.server_requests = _ScriptQuestions(call, peer)
-        self._count = self._ended = 0
+        self._count = self._ended = self._taken = 0
 
     async def answer(self, interpreter: Interpreter) -> bytes:
         """Run the script; returns the result for the client. Raises ScriptFailed, InvalidArguments."""
@@ -148,7 +148,9 @@ class _Script:
             told = {"calls": self._count, "printed": printed, "limit": limit}
             raise ScriptFailed(outcome.error, **{key: value for key, value in told.items() if value})
         make = partial(script_answer, outcome.value, outcome.printed, self._count, room)
-        return await trio.to_thread.run_sync(make)
+        result = await trio.to_thread.run_sync(make)
+        self._dispatch.spared(self._call, self._taken - len(result))
+        return result
 
     async def _make_call(self, name: str, arguments: Mapping[str, object]) -> object:
         """Make a call of the script. Raises ScriptError: it has failed."""
@@ -182,6 +184,7 @@ class _Script:
         call.calls.context.outbox.flush()
         await call.done.wait()
         self._report(call)
+        self._taken += len(call.result)
         if call.refusal is not None:
             raise ScriptError(call.refusal.code, call.refusal.message)
         if call.fault:

@@ -373,3 +373,12 @@ async def test_tools_are_found_by_what_they_do(stage: Stage, nursery: trio.Nurse
     listed = (await client.request("tools/list", {}, request_id=2))["result"]["tools"]
     names = [each["name"] for each in listed]
     assert names == ["search_tools", "describe_tools", "run_code", "run_read_only_code"]
+
+
+async def test_results_that_stay_in_a_script_count_as_spared(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, "len(await call('alpha/echo', {}))")
+    stage.answer(await stage.alpha.wait_sent(), gives("x" * 8000))
+    assert value_of(await answer_to(client)) == 8000
+    # Half of them, as a model reads an answer in one form of two.
+    assert 3500 < stage.tally.lists["code"].spared < 4100
