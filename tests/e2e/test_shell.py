@@ -165,6 +165,10 @@ def test_without_a_terminal_it_is_refused_and_told_what_helps(
 
 
 def test_an_operator_passes_the_rules_and_not_approval_and_the_audit_says_so(daemon: Daemon) -> None:
+    def refusals() -> int:
+        return sum(each["decision"] == "refused" for each in records(daemon, "whole"))
+
+    before = refusals()
     daemon.run("call", "fs/remove", "path=/op", "--as-operator")
     daemon.run("call", "fs/write", "path=/op", "--as-operator")
     assert "waits for an operator's approval" in refused(daemon, 77, "call", "held/wipe", "--as-operator")
@@ -173,9 +177,7 @@ def test_an_operator_passes_the_rules_and_not_approval_and_the_audit_says_so(dae
     daemon.run("call", "fs/read", "path=/yes")
     daemon.run("read", READ, "--as-operator")
     refused(daemon, 66, "prompt", PROMPT, "--profile", "tools")
-    eventually(
-        lambda: [each for each in records(daemon, "whole") if each["decision"] == "refused"], daemon.said
-    )
+    eventually(lambda: refusals() > before, daemon.said)
 
     def last(*words: str, **members: str) -> Json:
         return [each for each in records(daemon, *words) if members.items() <= each.items()][-1]
