@@ -89,7 +89,7 @@ def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
 
 
 def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[tuple[str, Finding]]:
-    """What keys of the configuration need and is not there: the key, and a finding."""
+    """The needs of the configuration that nothing meets: the key of each, and a finding."""
     if variable := missing_key(config, environ):
         finding = found("summaries-key-unset", variable=variable, where=where)
         yield below(below(ROOT, "summaries"), "apiKeyEnv"), finding
