@@ -235,7 +235,7 @@ class Selection:
     """Servers for other directories only, and those that the client asked to hide."""
     metered: bool = False
     most_bytes: int = sys.maxsize
-    """Bytes of the longest result that the client gets whole (`clients.client_tasks`)."""
+    """Bytes of the longest result that the client gets whole (`clients.kept_results`)."""
     denied: str = ""
     """Why the client is served nothing, with the other attributes as before; empty if it is served."""
 

@@ -12,9 +12,9 @@ from daemon.catalog.loaded import Loaded
 from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import CallRates, DecidedSurfaces
-from daemon.clients.client_tasks import KeptResults
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
+from daemon.clients.kept_results import KeptResults
 from daemon.clients.notifications import Habit
 from daemon.clients.sessions import AgreedCalls, Grants, Sessions
 from daemon.config.redaction import Redactors

@@ -22,9 +22,9 @@ from daemon.audit.audit_log import NO_PLACE, Audit
 from daemon.audit.event_records import note_event
 from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
-from daemon.clients.client_tasks import KeptResults
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
+from daemon.clients.kept_results import KeptResults
 from daemon.clients.script_calls import Scripts
 from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering

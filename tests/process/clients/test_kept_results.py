@@ -13,10 +13,10 @@ import trio.lowlevel
 from trio.testing import MockClock
 
 from daemon import errors
-from daemon.clients import client_tasks
+from daemon.clients import kept_results
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.clients.client_tasks import MAX_AGE, SWEEP_SECONDS, KeptResults
-from daemon.surfaces.additions import FRAME
+from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
+from daemon.surfaces.large_results import FRAME
 from daemon.surfaces.surface import ReadResult
 
 ROOM = 2000
@@ -164,7 +164,7 @@ async def test_it_leaves_with_its_connection(
 async def test_the_oldest_leaves_where_a_session_has_too_many_bytes(
     results: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_tasks, "MAX_BYTES", 2 * len(WHOLE))
+    monkeypatch.setattr(kept_results, "MAX_BYTES", 2 * len(WHOLE))
     mine, other = call(client(), "a"), call(client(), "b")
     theirs = await keep(results, other)
     first, second, third = [await keep(results, mine) for _ in range(3)]
@@ -245,7 +245,7 @@ async def test_answers_of_searches_are_bounded(results: KeptResults) -> None:
 async def test_a_program_without_an_end_is_ended(
     results: KeptResults, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_tasks, "SECONDS", 0.5)
+    monkeypatch.setattr(kept_results, "SECONDS", 0.5)
     with pytest.raises(errors.InvalidArguments) as refusal:
         await searched(results, f"[1]{LONG}", jq=program)
     assert "search for less" in refusal.value.message or "too large" in refusal.value.message
@@ -293,6 +293,6 @@ async def test_without_its_package_jq_names_the_extra(
         "sys.meta_path.insert(0, Hides())\n"
         "runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)\n"
     )
-    monkeypatch.setattr(client_tasks, "PROGRAM", (sys.executable, "-P", str(hidden), client_tasks.PROGRAM[-1]))
+    monkeypatch.setattr(kept_results, "PROGRAM", (sys.executable, "-P", str(hidden), kept_results.PROGRAM[-1]))
     with pytest.raises(errors.InvalidArguments, match=r"mcpd-supervisor\[code\]"):
         await searched(results, f"[1]{LONG}", jq=".")

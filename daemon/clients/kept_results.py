@@ -1,0 +1,151 @@
+"""Results too large for a context: kept for their session and profile, and read in pieces.
+
+A result is a file. One thread at a time works on them, never the loop; one that cannot be written passes whole.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired, run
+from typing import Any
+
+import msgspec
+import trio
+from loguru import logger
+
+from daemon.catalog.tool_results import END, MEMORY, SECONDS
+from daemon.clients.client import owner_in
+from daemon.errors import InvalidArguments, ResultExpired
+from daemon.processes import marks
+from daemon.protocol import UNREADABLE
+from daemon.surfaces.large_results import FRAME, answer, cut_result, read_from, start_of, taken_apart
+from daemon.surfaces.surface import ReadResult
+from daemon.wire.envelope import Buffer
+
+MAX_BYTES = 64 * 2**20  # kept for one session; the oldest results leave first
+
+MAX_AGE, SWEEP_SECONDS = 3600.0, 60.0  # after its last use a result is removed, and how often they are
+
+DISK_SECONDS = 10.0
+"""Seconds that an answer waits for the disk; a result that is not written by then passes whole."""
+
+SEARCH_SECONDS, SEARCHES = 20.0, 2  # of a search, with its wait for others; and searches at once
+
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+Key = tuple[object, str, str]  # a session (`client.owner_in`), its profile, and the id of a result
+
+
+PROGRAM = (sys.executable, "-P", "-m", "daemon.catalog.tool_results")
+MISSING = "jq needs an extra of mcpd (tell the user: pip install 'mcpd-supervisor[code]')"
+
+
+class KeptResults:
+    """The kept results of all sessions."""
+
+    def __init__(self, root: Path = Path(os.devnull, "results")) -> None:
+        self._root, self._told = root, False
+        self._kept: dict[Key, tuple[int, float]] = {}
+        """Size and last use on trio's clock, which is before all times until the file is written."""
+        self._searches = trio.CapacityLimiter(SEARCHES)
+        self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
+
+    async def run(self) -> None:
+        """Remove what earlier daemons have left, then what expires, until cancelled."""
+        await self._disk(partial(shutil.rmtree, self._root, ignore_errors=True))
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            await self._disk(self._expire, trio.current_time())
+
+    def take(self, call: Any, result: Buffer) -> bool:
+        """Keep the result of a call (`calls.ClientCall`), and answer it then. False: it is answered already."""
+        if call.upstream is None or call.finished is not None or not call.calls.is_open(call):
+            return False
+        call.finished, call.convert = bytes(result), None
+        keep = partial(self.keep, call, call.finished)
+        call.calls.act_after(call, keep, lambda call: call.calls.finish(call, call.finished, "ok"))
+        return True
+
+    async def keep(self, call: Any, whole: bytes) -> None:
+        """Set what a client gets of a result; the whole result if it cannot be kept."""
+        key, room = _key(call, secrets.token_hex(16)), call.calls.client.selection.most_bytes
+        try:
+            with trio.fail_after(DISK_SECONDS):
+                call.finished = await self._disk(self._keep, key, whole, room, trio.current_time())
+        except (OSError, RuntimeError, trio.TooSlowError, *UNREADABLE) as error:
+            if not self._told:
+                logger.warning("a large result is passed on whole, since it cannot be kept: {!r}", error)
+            self._told = True
+
+    async def read(self, call: Any, asked: ReadResult) -> None:
+        """Set the answer to `read_result`, or the contents of a resource. Raises CallError."""
+        try:
+            with trio.fail_after(DISK_SECONDS):
+                whole = await self._disk(self._read, _key(call, asked.id), trio.current_time())
+        except (KeyError, OSError, trio.TooSlowError):
+            text = (
+                "it is not kept any more: results are kept for an hour, in their session. Call the tool again."
+            )
+            raise ResultExpired(text) from None
+        if asked.grep or asked.jq:
+            found = await self._search((await self._disk(taken_apart, whole))[0], asked)
+            shown = start_of(found, asked.room - FRAME)
+            call.finished = answer(shown, f"{len(shown.encode())} of {len(found)} bytes found")
+        else:
+            call.finished = await self._disk(read_from, whole, asked)
+
+    async def _search(self, text: bytes, asked: ReadResult) -> bytes:
+        told = msgspec.json.encode((asked.room, asked.grep, asked.jq)) + b"\n" + text
+        fault = f"it took more than {SECONDS} s or {MEMORY >> 20} MiB: search for less"
+        with trio.move_on_after(SEARCH_SECONDS), suppress(TimeoutExpired):
+            done = await trio.to_thread.run_sync(search, told, limiter=self._searches, abandon_on_cancel=True)
+            if done.stdout.endswith(END):
+                return done.stdout.removesuffix(END)
+            fault = done.stderr.decode().partition("Error: ")[2] or fault
+        raise InvalidArguments(fault.replace("No module named 'jq'", MISSING))
+
+    def _expire(self, now: float) -> None:
+        for key, (_size, used) in list(self._kept.items()):
+            if used <= now - MAX_AGE or getattr(key[0], "left", False):
+                del self._kept[key]
+                with suppress(OSError):
+                    (self._root / key[-1]).unlink()
+
+    def _keep(self, key: Key, whole: bytes, room: int, now: float) -> bytes:
+        shorter = cut_result(whole, room, key[-1])
+        mine = {each: size for each, (size, _used) in self._kept.items() if each[:-1] == key[:-1]}
+        while mine and sum(mine.values()) + len(whole) > MAX_BYTES:
+            oldest = next(iter(mine))
+            self._kept[oldest] = mine.pop(oldest), -MAX_AGE
+        self._expire(now)
+        self._kept[key] = len(whole), -MAX_AGE
+        self._root.mkdir(0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(self._root / key[-1], NEW, 0o600), "wb") as file:
+            file.write(whole)
+        self._kept[key] = len(whole), now
+        return shorter
+
+    def _read(self, key: Key, now: float) -> bytes:
+        self._expire(now)
+        self._kept[key] = self._kept[key][0], now
+        return (self._root / key[-1]).read_bytes()
+
+
+def _key(call: Any, result_id: str) -> Key:
+    return owner_in(call.request.key, call.calls.client), call.request.profile.name, result_id
+
+
+def search(told: bytes) -> CompletedProcess[bytes]:
+    """Run such a process to its end, in this thread. Raises TimeoutExpired."""
+    mark = marks.new()
+    marks.started(mark, marks.ELSEWHERE)
+    try:
+        return run(PROGRAM, input=told, capture_output=True, timeout=2 * SECONDS, env={}, check=False)
+    finally:
+        marks.forget(mark)
