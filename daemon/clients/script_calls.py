@@ -224,8 +224,8 @@ class Scripts:
 
     def begin(self, dispatch: Dispatch, call: ClientCall, asked: RunScript) -> None:
         """Run a script, and answer its call. Raises ScriptsUnavailable, InvalidArguments: too long inputs."""
-        if self.interpreter.available or self._nursery is None:
-            raise ScriptsUnavailable(self.interpreter.available or "mcpd is about to stop")
+        if self.interpreter.unavailable or self._nursery is None:
+            raise ScriptsUnavailable(self.interpreter.unavailable or "mcpd is about to stop")
         if len(asked.inputs) > MAX_INPUTS:
             text = f"the inputs have more than {MAX_INPUTS:,} bytes. Nothing was run: send less."
             raise InvalidArguments(text, limit=MAX_INPUTS)

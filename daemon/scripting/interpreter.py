@@ -82,7 +82,7 @@ class Interpreter:
     """Runs scripts side by side, each in a worker of its own that ends with it."""
 
     def __init__(self, workers: int = WORKERS) -> None:
-        self.available = (
+        self.unavailable = (
             "" if find_spec("pydantic_monty") else "scripts need: pip install 'mcpd-supervisor[code]'"
         )
         """Empty, or why scripts cannot run."""

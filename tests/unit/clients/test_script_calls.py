@@ -348,7 +348,7 @@ async def test_a_trace_has_the_name_that_the_script_has_called(scripts: Scripts,
 async def test_without_an_interpreter_the_error_says_what_to_install(
     scripts: Scripts, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scripts.interpreter, "available", "pip install 'mcpd-supervisor[code]'")
+    monkeypatch.setattr(scripts.interpreter, "unavailable", "pip install 'mcpd-supervisor[code]'")
     stage = staged(scripts)
     client = await greeted(stage, nursery)
     await run(client, "1")

@@ -307,9 +307,9 @@ async def test_scripts_whose_users_are_asked_leave_their_places_to_others(
 
 
 async def test_without_the_extra_its_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Interpreter().available == ""
+    assert Interpreter().unavailable == ""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
-    assert "pip install 'mcpd-supervisor[code]'" in Interpreter().available
+    assert "pip install 'mcpd-supervisor[code]'" in Interpreter().unavailable
 
 
 @pytest.mark.parametrize(
