@@ -382,3 +382,14 @@ async def test_results_that_stay_in_a_script_count_as_spared(stage: Stage, nurse
     assert value_of(await answer_to(client)) == 8000
     # Half of them, as a model reads an answer in one form of two.
     assert 3500 < stage.tally.lists["code"].spared < 4100
+
+
+async def test_a_script_that_runs_is_never_given_to_the_next_daemon(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    guest = await stage.connect(nursery)
+    await run(guest.client, "await call('alpha/echo', {})")
+    sent = await stage.alpha.wait_sent()
+    assert guest.session.calls.give_back() == []
+    stage.answer(sent, gives("done"))
+    assert value_of(await answer_to(guest.client)) == "done"
