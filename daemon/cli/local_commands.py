@@ -103,7 +103,7 @@ UNINSTALL = CommandLine(
 
 ADD = CommandLine(
     "add",
-    usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:PACKAGE | [NAME] pypi:PACKAGE",
+    usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:P | pypi:P | registry:SERVER | BUNDLE",
     arguments=(
         argument("words", metavar="NAME", nargs="*"),
         argument("--env", metavar="K=V", action="append", default=[]),
@@ -111,6 +111,11 @@ ADD = CommandLine(
         argument("--type", metavar="T"),
         argument("--share", metavar="S"),
         argument("--trust", choices=("all", "changes", "none")),
+        argument("--sandbox", choices=("home", "strict", "off")),
+        argument("--version", metavar="V"),
+        flag("--yes"),
+        flag("--keyring"),
+        flag("--offline"),
         argument("--description", metavar="D"),
         flag("--replace"),
         KEEP,

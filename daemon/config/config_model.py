@@ -39,7 +39,7 @@ from daemon.errors import Fault
 from daemon.kit.later import later
 
 
-def _wrong_web_url(url: str) -> str:
+def _wrong_web_url(url: str, what: str) -> str:
     """The message omits the URL, which may hold a password."""
     try:
         parts = urlsplit(url)
@@ -47,7 +47,7 @@ def _wrong_web_url(url: str) -> str:
             return ""
     except ValueError:
         pass
-    return "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
+    return f"write the url of {what}"
 
 
 MAX_RULES = 256
@@ -61,7 +61,10 @@ DirectoryGlob = Annotated[
 HttpsUrl = Annotated[
     str, like(re.compile("https://.*", re.DOTALL), "write an https:// URL: others are not accepted")
 ]
-WebUrl = Annotated[str, Rule(_wrong_web_url)]
+_ENDPOINT = "an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
+WebUrl = Annotated[str, Rule(lambda url: _wrong_web_url(url, _ENDPOINT))]
+_REGISTRY = "an MCP registry without its path: https://HOST"
+RegistryUrl = Annotated[str, Rule(lambda url: _wrong_web_url(url, _REGISTRY))]
 StateUrlText = Annotated[str, Rule(state_url.problem)]
 VariableName = Annotated[
     str, like(re.compile(r"[^=\s]+"), "this cannot be the name of an environment variable")
@@ -296,6 +299,22 @@ class SchemaForm(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
+class EntryOrigin:
+    """The origin of an entry that `mcpd add` took from a registry or a bundle."""
+
+    registry: str | None = None
+    """URL of the registry. null: a bundle that is in none."""
+    name: str
+    """The server's name there: `io.github.owner/server`, or the bundle's own."""
+    version: str
+    """The version that was added."""
+    hash: str | None = None
+    """Hash of the package: `sha256:...` of a bundle or image, else as its registry gives it."""
+    bundle: str | None = None
+    """The directory of the unpacked bundle, which `mcpd remove` deletes."""
+
+
+@attrs.frozen(kw_only=True)
 class Server:
     """An MCP server that mcpd runs or connects to."""
 
@@ -341,6 +360,8 @@ class Server:
     When absent: as `sandbox` of the configuration."""
     sandbox_enabled: bool | None = None
     """false: no sandbox, whatever `sandbox` says. true: a sandbox, by default with no host allowed."""
+    origin: EntryOrigin | None = None
+    """The origin of the entry, as `mcpd add` has noted it."""
     share: Share | None = None
     """all: one instance for all clients. workspace: one for each directory that clients work in. session: one
     for each session. When absent: workspace if command, args, env or cwd contain ${workspace}, otherwise all.
@@ -593,6 +614,9 @@ class Config:
     """The audit of calls and decisions."""
     telemetry: Telemetry = attrs.field(factory=Telemetry)
     """Traces, metrics and events for OpenTelemetry."""
+    registries: tuple[RegistryUrl, ...] = ("https://registry.modelcontextprotocol.io",)
+    """URLs of MCP registries (API v0.1) for `mcpd add registry:NAME` and `mcpd search --registry`, in the order
+    of the lookups."""
     observe: bool = True
     """false: do not note the shapes of results, which stand in for output schemas that servers do not give."""
     watch: bool = False

@@ -44,7 +44,7 @@ FIXED = ("listen", "state", "limits", "search", "telemetry")
 
 APPLIED = (
     *("audit", "autostart", "categories", "idle", "lazy", "metrics", "observe", "profiles"),
-    *("sandbox", "summaries", "trust", "watch"),
+    *("registries", "sandbox", "summaries", "trust", "watch"),
 )
 """Other keys that the daemon reads on each use: a change applies at once."""
 
@@ -104,7 +104,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without keys that its actor does not depend on; a new key counts by default."""
-    plain = attrs.evolve(server, title="", description="", workspaces=(), trust=None, identity="")
+    plain = attrs.evolve(server, title="", description="", workspaces=(), trust=None, origin=None, identity="")
     return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 
 

@@ -1,0 +1,1 @@
+"""Secrets that are kept elsewhere: commands that print them, and keyrings."""

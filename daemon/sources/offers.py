@@ -1,0 +1,88 @@
+"""A server that a registry or a bundle offers, and the entry that a user's answers make of it.
+
+Texts of an offer come from outside: a reference in them, such as ${file:~/.ssh/id_rsa}, is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from daemon.config.config_model import EntryOrigin
+from daemon.setup.moved_secrets import in_our_words
+
+_INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
+
+
+@attrs.frozen(kw_only=True)
+class Input:
+    """A value that a server wants from its user."""
+
+    name: str
+    """Its name for `--env NAME=VALUE`, and in the entry's `${input:NAME}`."""
+    description: str = ""
+    required: bool = False
+    secret: bool = False
+    default: str | None = attrs.field(default=None, repr=False)
+    choices: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ServerOffer:
+    """A server to add, whose inputs are still to be given."""
+
+    name: str
+    """The proposed name in `mcpServers`."""
+    entry: Mapping[str, Any]
+    """The entry with `${input:NAME}` in place of inputs; a list within `args` is left out as a whole if one of
+    its inputs has no value."""
+    origin: EntryOrigin
+    inputs: tuple[Input, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Things to know before agreeing, a line each."""
+
+
+def as_text(value: Any) -> Any:
+    """Escape everything in a value from outside that mcpd would read as a reference."""
+    return in_our_words(value, "", None)
+
+
+def missing(offer: ServerOffer, answers: Mapping[str, str]) -> list[Input]:
+    """The required inputs that have neither an answer nor a default."""
+    return [each for each in offer.inputs if each.required and not answers.get(each.name, each.default)]
+
+
+def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
+    """The entry with the answers, which may be references, and the defaults, which may not.
+
+    A variable, header or argument without a value is left out.
+    """
+    values = {each.name: as_text(each.default) for each in offer.inputs if each.default is not None}
+    values |= {name: answer for name, answer in answers.items() if answer}
+    entry = {**offer.entry}
+    for key in ("env", "headers"):
+        if key in entry:
+            both = {name: _filled(text, values) for name, text in entry[key].items()}
+            entry[key] = {name: text for name, text in both.items() if text is not None}
+    entry["args"] = list(_arguments(entry.get("args", ()), values))
+    for key in ("command", "url", "cwd"):
+        if key in entry:
+            entry[key] = _filled(entry[key], values)
+    return {key: value for key, value in entry.items() if value not in (None, [], {})}
+
+
+def _arguments(args: Iterable[str | list[str]], values: Mapping[str, str]) -> Iterable[str]:
+    for group in args:
+        words = [_filled(word, values) for word in ([group] if isinstance(group, str) else group)]
+        if None not in words:
+            yield from (word for word in words if word is not None)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str | None:
+    """The text with its inputs; None if one of them has no value."""
+    if any(name not in values for name in _INPUT.findall(text)):
+        return None
+    return _INPUT.sub(lambda found: values[found[1]], text)
