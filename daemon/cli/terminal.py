@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from getpass import getpass
 from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, RenderableType
@@ -169,3 +171,18 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s")
 def first_sentence(text: object) -> str:
     """The first sentence of a server's text, in one line."""
     return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0] if isinstance(text, str) else ""
+
+
+def typed(prompt: str, *, hidden: bool = False) -> str:
+    """Ask a person for a line, of which `hidden` shows nothing. Raises KeyboardInterrupt: Ctrl-C or Ctrl-D."""
+    try:
+        if hidden:
+            return getpass(visible(prompt), stream=sys.stderr)
+        print(visible(prompt), end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+    except EOFError:
+        line = ""
+    if not line:
+        print(file=sys.stderr)
+        raise KeyboardInterrupt
+    return line.rstrip("\n")
