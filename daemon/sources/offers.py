@@ -12,9 +12,14 @@ from typing import Any
 import attrs
 
 from daemon.config.config_model import EntryOrigin
+from daemon.errors import McpdError
 from daemon.setup.moved_secrets import in_our_words
 
 _INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
+
+
+class SourceTrouble(McpdError):
+    """A registry, a bundle or a download is refused or cannot be read; the text says why."""
 
 
 @attrs.frozen(kw_only=True)

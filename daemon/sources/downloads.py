@@ -1,0 +1,133 @@
+"""Fetches what strangers' addresses serve: over https, from public addresses, in bounded bytes and seconds.
+
+- The connection goes to the checked address: a second lookup of the name may differ.
+- Only a host that the user names himself (`own`) may be private, or be asked over http.
+- No proxy of the environment, no .netrc, no cookie, nothing compressed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from functools import cache
+
+import httpx2
+import trio
+
+from daemon.config.hosts import HostRules
+from daemon.host.sockets import reason
+from daemon.protocol import IDENTITY
+from daemon.sources.offers import SourceTrouble
+
+SECONDS = 30.0
+"""For a whole answer of a registry: some wake up first."""
+
+CONNECT_SECONDS = 10.0
+"""For a connection to one address."""
+
+MAX_ADDRESSES = 4
+"""Addresses tried of a host: the first of each family, and one in reserve."""
+
+
+class NotServed(SourceTrouble):
+    """The host answers, and has nothing at the address (HTTP 404 or 410)."""
+
+
+def fetch(url: str, *, most: int, own: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
+    """Fetch at most so many bytes in at most so many seconds, which it blocks. Raises SourceTrouble.
+
+    `own`: the user named the host himself. `redirects`: so many are followed, to public hosts only.
+    """
+
+    async def run() -> bytes:
+        with trio.fail_after(seconds):
+            return await _fetched(httpx2.URL(url), most, redirects, own=own)
+
+    try:
+        return trio.run(run)
+    except httpx2.InvalidURL:
+        raise SourceTrouble("what is to be fetched has no valid address") from None
+    except trio.TooSlowError:
+        raise SourceTrouble(f"{_place(url)} has not answered in full within {seconds:g} s") from None
+    except httpx2.TransportError as error:
+        raise SourceTrouble(f"{_place(url)} cannot be read: {reason(error)}") from None
+
+
+async def _fetched(url: httpx2.URL, most: int, redirects: int, *, own: bool) -> bytes:
+    place = _place(url)
+    if not url.host or url.scheme not in {"http", "https"}:
+        raise SourceTrouble(f"'{url.scheme}:' is no address to fetch from: https://HOST is")
+    if url.scheme == "http" and not own:
+        raise SourceTrouble(f"{place} is not encrypted: nothing is fetched from there")
+    if url.userinfo:
+        raise SourceTrouble(f"the address at {place} has a password in it: nothing is fetched with that")
+    async with _answered(url, await _addresses(url.raw_host.decode("ascii"), own=own)) as response:
+        if not response.has_redirect_location:
+            return await _body(response, place, most)
+        target = url.join(response.headers["location"])
+    if not redirects:
+        raise SourceTrouble(f"{place} redirects to {_place(target)}, which is not followed")
+    return await _fetched(target, most, redirects - 1, own=False)
+
+
+def _place(url: str | httpx2.URL) -> str:
+    """The origin of an address: a path or a query may hold a key."""
+    url = httpx2.URL(url)
+    return f"{url.scheme}://{url.netloc.decode('ascii').rpartition('@')[2]}"
+
+
+async def _addresses(host: str, *, own: bool) -> list[str]:
+    try:
+        found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SourceTrouble(f"{host} cannot be found: {reason(error)}") from None
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    for each in addresses:
+        if not own and HostRules().missing(host, each):
+            raise SourceTrouble(f"{host} leads to {each}, which is no public address: nothing is fetched there")
+    return addresses[:MAX_ADDRESSES]
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+@asynccontextmanager
+async def _answered(url: httpx2.URL, addresses: list[str]) -> AsyncIterator[httpx2.Response]:
+    """The head of the answer at the first address that can be reached."""
+    extensions = {"sni_hostname": url.raw_host.decode("ascii"), "timeout": {"connect": CONNECT_SECONDS}}
+    headers = {"accept-encoding": "identity", "user-agent": "{name}/{version}".format(**IDENTITY)}
+    headers["host"] = url.netloc.decode("ascii")
+    async with httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
+        for left, address in enumerate(addresses, 1 - len(addresses)):
+            there = url.copy_with(host=address)
+            request = httpx2.Request("GET", there, headers=headers, extensions=extensions)
+            try:
+                response = await transport.handle_async_request(request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if not left:
+                    raise
+                continue
+            try:
+                yield response
+            finally:
+                await response.aclose()
+            return
+
+
+async def _body(response: httpx2.Response, place: str, most: int) -> bytes:
+    status, made = response.status_code, bytearray()
+    if status != httpx2.codes.OK:
+        trouble = NotServed if status in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE} else SourceTrouble
+        raise trouble(f"{place} answered HTTP {status}")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise SourceTrouble(f"{place} compresses its answer against mcpd's request")
+    async with aclosing(response.aiter_raw()) as chunks:
+        async for chunk in chunks:
+            made += chunk
+            if len(made) > most:
+                raise SourceTrouble(f"{place} answers with more than {most:,} bytes")
+    return bytes(made)

@@ -1,0 +1,201 @@
+"""Downloads meet servers that lie, drip and lead elsewhere: each ends with bounded bytes, in a sentence."""
+
+import socket
+import ssl
+from typing import Any
+
+import pytest
+import trustme
+
+from daemon.config.hosts import HostRules
+from daemon.sources import downloads
+from daemon.sources.downloads import SECONDS, NotServed, fetch
+from daemon.sources.offers import SourceTrouble
+from tests.registries import path_of, registry
+
+NAME = "io.github.owner/server"
+DOCUMENTS = [{"name": NAME, "version": "1.0.0"}]
+LOOK_UP = socket.getaddrinfo
+
+
+def leads(monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]]) -> list[str]:
+    """Have names lead to addresses, once each: a second lookup fails; returns the names looked up so far."""
+    asked: list[str] = []
+
+    def look_up(host: Any, port: Any, *arguments: Any, **named: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        asked.append(name)
+        if name not in addresses:
+            return LOOK_UP(host, port, *arguments, **named)
+        assert asked.count(name) == 1, f"{name} is looked up again"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port or 0)) for each in addresses[name]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return asked
+
+
+def test_a_document_is_fetched_from_a_host_that_the_user_names() -> None:
+    with registry(DOCUMENTS) as running:
+        assert NAME.encode() in fetch(f"{running.url}{path_of(NAME)}", most=1000, own=True)
+
+
+def test_there_are_at_most_so_many_bytes() -> None:
+    with registry(DOCUMENTS) as running:
+        url = f"{running.url}{path_of(NAME)}"
+        size = len(fetch(url, most=1000, own=True))
+        assert len(fetch(url, most=size, own=True)) == size
+        with pytest.raises(SourceTrouble, match=f"answers with more than {size - 1} bytes"):
+            fetch(url, most=size - 1, own=True)
+
+
+def test_a_missing_document_is_told_from_a_registry_that_is_down() -> None:
+    with registry(DOCUMENTS) as running:
+        with pytest.raises(NotServed, match=r"127\.0\.0\.1:\d+ answered HTTP 404"):
+            fetch(f"{running.url}{path_of('io.github.owner/other')}", most=1000, own=True)
+        running.hostile = "down"
+        with pytest.raises(SourceTrouble, match="answered HTTP 500") as raised:
+            fetch(running.url, most=1000, own=True)
+        assert not isinstance(raised.value, NotServed)
+
+
+ENDS = {
+    "drips": "has not answered in full within",
+    "drips_headers": "has not answered in full within|cannot be read",
+    "silent": "has not answered in full within",
+    "endless": "answers with more than 100,000 bytes",
+    "gzip_bomb": "compresses its answer against mcpd's request",
+    "cut_short": "cannot be read: peer closed connection",
+    "redirects": "redirects to http://127.0.0.1:.*, which is not followed",
+    "deep": "answers with more than 100,000 bytes",
+}
+
+
+@pytest.mark.parametrize("hostile", ENDS)
+def test_a_hostile_answer_ends(hostile: str) -> None:
+    with registry(DOCUMENTS, hostile) as running, pytest.raises(SourceTrouble, match=ENDS[hostile]):
+        fetch(running.url, most=100_000, own=True, seconds=0.5 if "in full" in ENDS[hostile] else SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://registry.example.com/x?key=secret", "http://registry.example.com is not encrypted"),
+        ("file:///etc/passwd", "'file:' is no address to fetch from"),
+        ("ftp://example.com/x", "'ftp:' is no address to fetch from"),
+        ("https:///x", "'https:' is no address to fetch from"),
+        ("mcp", "':' is no address to fetch from"),
+        ("https://example.com/\n\x1b[2J", "has no valid address"),
+        (f"https://example.com/{'x' * 100_000}", "has no valid address"),
+        ("https://user:secret@example.com/x", "https://example.com has a password in it"),
+        ("https://127.0.0.1/x", r"127.0.0.1 leads to 127.0.0.1, which is no public address"),
+        ("https://localhost/x", "localhost leads to .*, which is no public address"),
+        ("https://2130706433/x", "2130706433 leads to 127.0.0.1, which is no public address"),
+        ("https://0x7f.1/x", "0x7f.1 leads to 127.0.0.1, which is no public address"),
+        ("https://[::1]/x", "::1 leads to ::1, which is no public address"),
+        ("https://[::ffff:10.0.0.1]/x", "which is no public address"),
+        ("https://[64:ff9b::a9fe:a9fe]/x", "which is no public address"),
+        ("https://169.254.169.254/latest/meta-data", "which is no public address"),
+        ("https://10.1.2.3/x", "which is no public address"),
+    ],
+)
+def test_an_address_that_a_stranger_may_not_name_is_refused(url: str, why: str) -> None:
+    with pytest.raises(SourceTrouble, match=why) as raised:
+        fetch(url, most=1000)
+    assert "secret" not in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["192.168.1.1"], ["8.8.8.8", "169.254.169.254"]])
+def test_a_name_that_leads_to_a_private_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    asked = leads(monkeypatch, {"bundles.example.com": addresses})
+    with pytest.raises(SourceTrouble, match=r"bundles\.example\.com leads to .*, which is no public address"):
+        fetch("https://bundles.example.com/x", most=1000)
+    assert asked == ["bundles.example.com"]
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second lookup, which a rebinding name answers otherwise, does not happen."""
+    asked = leads(monkeypatch, {"registry.example.com": ["127.0.0.1"]})
+    with registry(DOCUMENTS) as running:
+        url = f"http://registry.example.com:{running.port}{path_of(NAME)}"
+        assert NAME.encode() in fetch(url, most=1000, own=True)
+    assert asked.count("registry.example.com") == 1
+
+
+def test_the_next_address_is_tried_where_one_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads(monkeypatch, {"registry.example.com": ["127.0.0.2", "127.0.0.1"]})
+    with registry(DOCUMENTS) as running:
+        url = f"http://registry.example.com:{running.port}{path_of(NAME)}"
+        assert NAME.encode() in fetch(url, most=1000, own=True)
+
+
+def test_a_port_that_nobody_listens_on_is_named() -> None:
+    with registry() as running:
+        pass
+    with pytest.raises(SourceTrouble, match=f"{running.url} cannot be read: Connection refused"):
+        fetch(running.url, most=1000, own=True)
+
+
+def certified(name: str, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """What a server needs that has a trusted certificate for a name."""
+    authority = trustme.CA()
+    trusted, serving = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.configure_trust(trusted)
+    authority.issue_cert(name).configure_cert(serving)
+    monkeypatch.setattr(downloads, "_certificates", lambda: trusted)
+    return serving
+
+
+@pytest.mark.parametrize("name", ["registry.example.com", "other.example.com"])
+def test_a_certificate_is_that_of_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = certified("registry.example.com", monkeypatch)
+    leads(monkeypatch, {name: ["127.0.0.1"]})
+    with registry(DOCUMENTS, tls=serving) as running:
+        url = f"https://{name}:{running.port}{path_of(NAME)}"
+        if name == "registry.example.com":
+            assert NAME.encode() in fetch(url, most=1000, own=True)
+        else:
+            with pytest.raises(SourceTrouble, match=f"{name}:.* cannot be read: Hostname mismatch"):
+                fetch(url, most=1000, own=True)
+
+
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry() as proxy, registry(DOCUMENTS) as running:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        fetch(f"{running.url}{path_of(NAME)}", most=1000, own=True)
+    assert not proxy.asked
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("https://127.0.0.1/x", "127.0.0.1 leads to 127.0.0.1, which is no public address"),
+        ("http://127.0.0.1/x", "http://127.0.0.1 is not encrypted"),
+        ("file:///etc/passwd", "'file:' is no address"),
+        ("https://exa\x01mple.com", "has no valid address"),
+        ("/again", "is not encrypted"),
+    ],
+)
+def test_a_redirect_leads_to_public_hosts_alone(target: str, why: str) -> None:
+    """The host that the user names is trusted with its own address, not with others."""
+    with registry(DOCUMENTS, "redirects", leads_to=target) as running, pytest.raises(SourceTrouble, match=why):
+        fetch(running.url, most=1000, own=True, redirects=5)
+    assert len(running.asked) == 1
+
+
+@pytest.mark.parametrize("redirects", [0, 1])
+def test_so_many_redirects_are_followed(redirects: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    leads(monkeypatch, {"files.example.com": ["127.0.0.1"]})
+    monkeypatch.setattr(HostRules, "missing", lambda *_: "")  # as if the address were public
+    serving = certified("files.example.com", monkeypatch)
+    with registry(DOCUMENTS, tls=serving) as files, registry(hostile="redirects") as running:
+        running.leads_to = f"https://files.example.com:{files.port}{path_of(NAME)}"
+        if redirects:
+            assert NAME.encode() in fetch(running.url, most=1000, own=True, redirects=redirects)
+        else:
+            with pytest.raises(SourceTrouble, match=r"redirects to https://files.example.com:.* not followed"):
+                fetch(running.url, most=1000, own=True)
