@@ -1,7 +1,7 @@
 """Fetches what strangers' addresses serve: over https, from public addresses, in bounded bytes and seconds.
 
 - The connection goes to the checked address: a second lookup of the name may differ.
-- Only a host that the user names himself (`own`) may be private, or be asked over http.
+- Only a host that the user names himself (`private`) may be private, or be asked over http.
 - No proxy of the environment, no .netrc, no cookie, nothing compressed.
 """
 
@@ -35,15 +35,15 @@ class NotServed(SourceTrouble):
     """The host answers, and has nothing at the address (HTTP 404 or 410)."""
 
 
-def fetch(url: str, *, most: int, own: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
+def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
     """Fetch at most so many bytes in at most so many seconds, which it blocks. Raises SourceTrouble.
 
-    `own`: the user named the host himself. `redirects`: so many are followed, to public hosts only.
+    `private`: the user named the host himself. `redirects`: so many are followed, to public hosts only.
     """
 
     async def run() -> bytes:
         with trio.fail_after(seconds):
-            return await _fetched(httpx2.URL(url), most, redirects, own=own)
+            return await _fetched(httpx2.URL(url), most, redirects, private=private)
 
     try:
         return trio.run(run)
@@ -55,21 +55,21 @@ def fetch(url: str, *, most: int, own: bool = False, seconds: float = SECONDS, r
         raise SourceTrouble(f"{_place(url)} cannot be read: {reason(error)}") from None
 
 
-async def _fetched(url: httpx2.URL, most: int, redirects: int, *, own: bool) -> bytes:
+async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool) -> bytes:
     place = _place(url)
     if not url.host or url.scheme not in {"http", "https"}:
         raise SourceTrouble(f"'{url.scheme}:' is no address to fetch from: https://HOST is")
-    if url.scheme == "http" and not own:
+    if url.scheme == "http" and not private:
         raise SourceTrouble(f"{place} is not encrypted: nothing is fetched from there")
     if url.userinfo:
         raise SourceTrouble(f"the address at {place} has a password in it: nothing is fetched with that")
-    async with _answered(url, await _addresses(url.raw_host.decode("ascii"), own=own)) as response:
+    async with _answered(url, await _addresses(url.raw_host.decode("ascii"), private=private)) as response:
         if not response.has_redirect_location:
             return await _body(response, place, most)
         target = url.join(response.headers["location"])
     if not redirects:
         raise SourceTrouble(f"{place} redirects to {_place(target)}, which is not followed")
-    return await _fetched(target, most, redirects - 1, own=False)
+    return await _fetched(target, most, redirects - 1, private=False)
 
 
 def _place(url: str | httpx2.URL) -> str:
@@ -78,14 +78,14 @@ def _place(url: str | httpx2.URL) -> str:
     return f"{url.scheme}://{url.netloc.decode('ascii').rpartition('@')[2]}"
 
 
-async def _addresses(host: str, *, own: bool) -> list[str]:
+async def _addresses(host: str, *, private: bool) -> list[str]:
     try:
         found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise SourceTrouble(f"{host} cannot be found: {reason(error)}") from None
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     for each in addresses:
-        if not own and HostRules().missing(host, each):
+        if not private and HostRules().missing(host, each):
             raise SourceTrouble(f"{host} leads to {each}, which is no public address: nothing is fetched there")
     return addresses[:MAX_ADDRESSES]
 

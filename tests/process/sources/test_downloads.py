@@ -36,25 +36,25 @@ def leads(monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]]) -> l
 
 def test_a_document_is_fetched_from_a_host_that_the_user_names() -> None:
     with registry(DOCUMENTS) as running:
-        assert NAME.encode() in fetch(f"{running.url}{path_of(NAME)}", most=1000, own=True)
+        assert NAME.encode() in fetch(f"{running.url}{path_of(NAME)}", most=1000, private=True)
 
 
 def test_there_are_at_most_so_many_bytes() -> None:
     with registry(DOCUMENTS) as running:
         url = f"{running.url}{path_of(NAME)}"
-        size = len(fetch(url, most=1000, own=True))
-        assert len(fetch(url, most=size, own=True)) == size
+        size = len(fetch(url, most=1000, private=True))
+        assert len(fetch(url, most=size, private=True)) == size
         with pytest.raises(SourceTrouble, match=f"answers with more than {size - 1} bytes"):
-            fetch(url, most=size - 1, own=True)
+            fetch(url, most=size - 1, private=True)
 
 
 def test_a_missing_document_is_told_from_a_registry_that_is_down() -> None:
     with registry(DOCUMENTS) as running:
         with pytest.raises(NotServed, match=r"127\.0\.0\.1:\d+ answered HTTP 404"):
-            fetch(f"{running.url}{path_of('io.github.owner/other')}", most=1000, own=True)
+            fetch(f"{running.url}{path_of('io.github.owner/other')}", most=1000, private=True)
         running.hostile = "down"
         with pytest.raises(SourceTrouble, match="answered HTTP 500") as raised:
-            fetch(running.url, most=1000, own=True)
+            fetch(running.url, most=1000, private=True)
         assert not isinstance(raised.value, NotServed)
 
 
@@ -73,7 +73,7 @@ ENDS = {
 @pytest.mark.parametrize("hostile", ENDS)
 def test_a_hostile_answer_ends(hostile: str) -> None:
     with registry(DOCUMENTS, hostile) as running, pytest.raises(SourceTrouble, match=ENDS[hostile]):
-        fetch(running.url, most=100_000, own=True, seconds=0.5 if "in full" in ENDS[hostile] else SECONDS)
+        fetch(running.url, most=100_000, private=True, seconds=0.5 if "in full" in ENDS[hostile] else SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest
     asked = leads(monkeypatch, {"registry.example.com": ["127.0.0.1"]})
     with registry(DOCUMENTS) as running:
         url = f"http://registry.example.com:{running.port}{path_of(NAME)}"
-        assert NAME.encode() in fetch(url, most=1000, own=True)
+        assert NAME.encode() in fetch(url, most=1000, private=True)
     assert asked.count("registry.example.com") == 1
 
 
@@ -128,14 +128,14 @@ def test_the_next_address_is_tried_where_one_cannot_be_reached(monkeypatch: pyte
     leads(monkeypatch, {"registry.example.com": ["127.0.0.2", "127.0.0.1"]})
     with registry(DOCUMENTS) as running:
         url = f"http://registry.example.com:{running.port}{path_of(NAME)}"
-        assert NAME.encode() in fetch(url, most=1000, own=True)
+        assert NAME.encode() in fetch(url, most=1000, private=True)
 
 
 def test_a_port_that_nobody_listens_on_is_named() -> None:
     with registry() as running:
         pass
     with pytest.raises(SourceTrouble, match=f"{running.url} cannot be read: Connection refused"):
-        fetch(running.url, most=1000, own=True)
+        fetch(running.url, most=1000, private=True)
 
 
 def certified(name: str, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
@@ -155,10 +155,10 @@ def test_a_certificate_is_that_of_the_name(name: str, monkeypatch: pytest.Monkey
     with registry(DOCUMENTS, tls=serving) as running:
         url = f"https://{name}:{running.port}{path_of(NAME)}"
         if name == "registry.example.com":
-            assert NAME.encode() in fetch(url, most=1000, own=True)
+            assert NAME.encode() in fetch(url, most=1000, private=True)
         else:
             with pytest.raises(SourceTrouble, match=f"{name}:.* cannot be read: Hostname mismatch"):
-                fetch(url, most=1000, own=True)
+                fetch(url, most=1000, private=True)
 
 
 def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
-        fetch(f"{running.url}{path_of(NAME)}", most=1000, own=True)
+        fetch(f"{running.url}{path_of(NAME)}", most=1000, private=True)
     assert not proxy.asked
 
 
@@ -183,7 +183,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
 def test_a_redirect_leads_to_public_hosts_alone(target: str, why: str) -> None:
     """The host that the user names is trusted with its own address, not with others."""
     with registry(DOCUMENTS, "redirects", leads_to=target) as running, pytest.raises(SourceTrouble, match=why):
-        fetch(running.url, most=1000, own=True, redirects=5)
+        fetch(running.url, most=1000, private=True, redirects=5)
     assert len(running.asked) == 1
 
 
@@ -195,7 +195,7 @@ def test_so_many_redirects_are_followed(redirects: int, monkeypatch: pytest.Monk
     with registry(DOCUMENTS, tls=serving) as files, registry(hostile="redirects") as running:
         running.leads_to = f"https://files.example.com:{files.port}{path_of(NAME)}"
         if redirects:
-            assert NAME.encode() in fetch(running.url, most=1000, own=True, redirects=redirects)
+            assert NAME.encode() in fetch(running.url, most=1000, private=True, redirects=redirects)
         else:
             with pytest.raises(SourceTrouble, match=r"redirects to https://files.example.com:.* not followed"):
-                fetch(running.url, most=1000, own=True)
+                fetch(running.url, most=1000, private=True)
