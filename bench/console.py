@@ -1,18 +1,16 @@
 """`python -m bench.console`: how long the console's pages take, their size, and what open ones cost calls.
 
-    python -m bench.console [--rounds N] [--watch PAGE] [--tiny] [--write]
+    python -m bench.console [--rounds N] [--watch PAGE] [--tiny]
 
 A daemon with 50 servers of 100 tools each. Calls with and without twenty pages that are kept up to date, in
 pairs of turns, so that a busy moment hits both; less than five minutes. Calls at a pace leave the daemon time:
-its CPU then says what the pages cost whatever else the machine does. `--write` puts the tables into
-docs/performance.md.
+its CPU then says what the pages cost whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import os
 import select
 import socket
 import statistics
@@ -28,8 +26,7 @@ from bench.calls.daemons import servers
 from bench.calls.rounds import Case, ratio, stage
 from bench.calls.targets import SOCKET, Mcpd
 from bench.running import Unmeasurable, running
-from bench.tables import machine, markdown, number, put, text
-from tests.e2e.harness import ROOT
+from bench.tables import number, text
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from bench.running import Daemon
     from bench.tables import Table
 
-BEGIN, END = "<!-- console: begin -->", "<!-- console: end -->"
 PAGES = (
     *("servers", "servers/s0", "tools", "tools?server=s1", "tools?q=echo", "tools/s0/echo_0"),
     *("sessions", "calls", "savings", "settings"),
@@ -200,10 +196,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=Scope().rounds)
     parser.add_argument("--watch", action="append", metavar="PAGE", help="all in turn, if none is named")
     parser.add_argument("--tiny", action="store_true", help="everything once: to see whether it runs")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     asked = parser.parse_args()
     scope = TINY if asked.tiny else attrs.evolve(Scope(), rounds=asked.rounds)
-    load = os.getloadavg()[0]
     with running({"mcpServers": servers([scope.tools] * scope.servers)}) as daemon, ExitStack() as stack:
         visitor = Principal(daemon)
         stack.callback(visitor.leave)
@@ -217,13 +211,6 @@ def main() -> None:
             ),
         ]
     print("\n\n".join(map(text, found)))
-    if asked.write:
-        date = time.strftime("%Y-%m-%d", time.gmtime())
-        head = f"`python -m bench.console`, {date}. {machine()}. Load average {load:.1f} at the beginning."
-        (_, _, looked_at), cost = found
-        page, median, worst, size = max(looked_at, key=lambda row: float(row[1]))
-        slowest = f"The slowest page of {whose}: `{page}`, median {median} ms, worst {worst} ms, {size} KB."
-        put(ROOT / "docs" / "performance.md", BEGIN, END, f"{head}\n\n{slowest}\n\n{markdown(cost)}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """`python -m bench.scale`: what docs/scale.md stands on and `bench.calls` does not measure.
 
-    python -m bench.scale --measure [--write]           memory, descriptors, connections, loads: half a minute
-    python -m bench.scale --writers URL [--write]       how often a store can be written
-    python -m bench.scale --told URL [--write]          how soon a daemon knows what another one has written
-    python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one and two daemons
+    python -m bench.scale --measure       memory, descriptors, connections, loads: half a minute
+    python -m bench.scale --writers URL   how often a store can be written
+    python -m bench.scale --told URL      how soon a daemon knows what another one has written
+    python -m bench.scale --balanced      calls over HTTP, through HAProxy, to one and two daemons
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
-writer, is measured beside it. `--write` puts the table into docs/scale.md.
+writer, is measured beside it. docs/scale.md has the numbers that matter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,19 +23,12 @@ from bench.scale.balanced import balancing
 from bench.scale.beside import beside
 from bench.scale.told import tellings
 from bench.scale.writers import writings
-from bench.tables import machine, markdown, number, put, text
+from bench.tables import number, text
 
 if TYPE_CHECKING:
     from bench.scale.balanced import Way
     from bench.scale.beside import Beside
     from bench.tables import Table
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "scale.md"
-
-
-def marks(place: str) -> tuple[str, str]:
-    """What stands before and after a table of the document."""
-    return f"<!-- scale: {place} begins -->", f"<!-- scale: {place} ends -->"
 
 
 def beside_table(found: Beside) -> Table:
@@ -93,24 +85,20 @@ def main(argv: list[str]) -> int:
     what.add_argument("--writers", metavar="URL", help="how often a store can be written")
     what.add_argument("--told", metavar="URL", help="how soon a daemon knows what another one has written")
     what.add_argument("--balanced", action="store_true", help="what a balancer costs, and a second daemon wins")
-    made.add_argument("--write", action="store_true", help="put the table into its document")
     options = made.parse_args(argv)
     try:
         if options.measure:
-            table, place, words = beside_table(beside()), "beside", "--measure"
+            table = beside_table(beside())
         elif options.told:
-            table, place, words = told_table(options.told), "told", "--told URL"
+            table = told_table(options.told)
         elif options.balanced:
-            table, place, words = balanced_table(balancing()), "balanced", "--balanced"
+            table = balanced_table(balancing())
         else:
-            table, place, words = writers_table(options.writers), "writers", "--writers URL"
+            table = writers_table(options.writers)
     except Unmeasurable as error:
         print(f"not measured: {error}", file=sys.stderr)
         return 1
     print(text(table))
-    if options.write:
-        head = f"`python -m bench.scale {words}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
-        put(DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
     return 0
 
 

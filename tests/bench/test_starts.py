@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.calls import report
 from bench.calls.daemons import servers
 from bench.console import FLOWS, PAGES, TINY, Principal, calls, pages
 from bench.instances import alone, configuration, measured, table
 from bench.running import running
-from bench.scale.__main__ import DOCUMENT, balanced_table, beside_table, main, marks
+from bench.scale.__main__ import balanced_table, beside_table, main
 from bench.scale.balanced import Try, Way
 from bench.scale.beside import Beside
 from bench.scale.writers import writings
@@ -119,13 +120,12 @@ def test_what_a_way_has_not_is_left_out() -> None:
     assert len(row) == len(heads)
 
 
-@pytest.mark.parametrize("place", ["beside", "writers", "told", "balanced"])
-def test_a_table_takes_the_place_of_the_last_one_and_nothing_else_changes(place: str, tmp_path: Path) -> None:
-    path = tmp_path / "scale.md"
-    path.write_text(DOCUMENT.read_text())
-    before, _, after = place_in(path, *marks(place))
-    put(path, *marks(place), "new")
-    assert place_in(path, *marks(place)) == (before, "\n\nnew\n\n", after)
+def test_a_table_takes_the_place_of_the_last_one_and_nothing_else_changes(tmp_path: Path) -> None:
+    path = tmp_path / "performance.md"
+    path.write_text((ROOT / "docs" / "performance.md").read_text())
+    before, _, after = place_in(path, report.BEGIN, report.END)
+    put(path, report.BEGIN, report.END, "new")
+    assert place_in(path, report.BEGIN, report.END) == (before, "\n\nnew\n\n", after)
 
 
 def test_a_store_that_cannot_be_opened_is_no_measurement(capsys: pytest.CaptureFixture[str]) -> None:
