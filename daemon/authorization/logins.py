@@ -5,10 +5,8 @@ Stores block: call them in a thread.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,20 +16,14 @@ from daemon.config.login_keys import Auth
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
-from daemon.kit.later import later
+from daemon.secrets import keyring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    import secretstorage
-    from secretstorage import Collection
-
     from daemon.config.config_model import Server
-else:
-    # Most daemons keep logins in files, and do without this library.
-    secretstorage = later("secretstorage")
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
 """The error of a token that does not cover the request (RFC 6750, section 3.1)."""
@@ -169,6 +161,9 @@ class LoginsTrouble(McpdError):
     """Logins cannot be read or kept; the text has the reason and the remedy."""
 
 
+_collection = partial(keyring.collection, LoginsTrouble, LoginsTrouble, "keep logins in files")
+
+
 class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A login at one server, with the data to renew and end it."""
 
@@ -220,13 +215,11 @@ class FileLogins(msgspec.Struct, frozen=True):
         """See `Logins.read`."""
         path = self._path(server)
         try:
-            with open(path, "rb", opener=private_files.safely) as file:
-                _refuse_open(os.fstat(file.fileno()), path)
-                content = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            return None
+            content = private_files.content(path, MAX_BYTES + 1)
         except OSError as error:
             raise LoginsTrouble(f"the login in {path} cannot be read: {error.strerror}") from None
+        if content is None:
+            return None
         login = decoded(content, server, str(path))
         return login if url in {None, login.url} else None
 
@@ -284,26 +277,11 @@ def decoded(content: bytes, server: str, place: str) -> Login:
         ) from None
 
 
-def _refuse_open(found: os.stat_result, path: Path) -> None:
-    """Refuse a file that another user may have read or written, with LoginsTrouble."""
-    if not stat.S_ISREG(found.st_mode):
-        raise LoginsTrouble(f"{path} is no file: remove it")
-    if found.st_uid != os.geteuid():
-        raise LoginsTrouble(
-            f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
-        )
-    if found.st_mode & 0o077:
-        raise LoginsTrouble(
-            f"others can read or write {path}: chmod 600 {path}, or, if somebody may have done so,"
-            " log out and in again"
-        )
-
-
 def logins_in(state: Path, *, secret_service: bool) -> Logins:
     """The login store, not opened yet. Raises `ImportError`: the extra `secret-service` is not installed."""
     if not secret_service:
         return FileLogins(state)
-    _ = secretstorage.dbus_init  # raises ImportError without the library
+    keyring.need_library()
     return SecretServiceLogins(state)
 
 
@@ -347,9 +325,6 @@ class ServerLogins:
         self._wanted.pop(server, None)
 
 
-ANSWER_SECONDS = 10.0  # for the Secret Service, which is local and reads a file
-
-
 class SecretServiceLogins(msgspec.Struct, frozen=True):
     """Logins in the default collection of the desktop's Secret Service (freedesktop.org).
 
@@ -391,23 +366,3 @@ class SecretServiceLogins(msgspec.Struct, frozen=True):
 
     def _attributes(self, server: str) -> dict[str, str]:
         return {"application": "mcpd", "state": str(self.state.absolute()), "server": server}
-
-
-@contextmanager
-def _collection() -> Iterator[Collection]:
-    """The default collection, unlocked; raises LoginsTrouble if it is missing or locked."""
-    try:
-        with closing(secretstorage.dbus_init()) as connection:
-            # The library has no timeout: a hanging service would block one thread after the other.
-            connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
-            collection = secretstorage.get_any_collection(connection)
-            if collection.is_locked():
-                raise LoginsTrouble(
-                    "the Secret Service is locked: log in to the desktop, or unlock its keyring there"
-                )
-            yield collection
-    except (secretstorage.SecretStorageException, OSError, KeyError) as error:
-        raise LoginsTrouble(
-            f"the Secret Service cannot be used ({type(error).__name__}): run mcpd within the desktop's"
-            " session, or keep logins in files"
-        ) from None

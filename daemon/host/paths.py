@@ -135,6 +135,11 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return xdg(environ, "XDG_STATE_HOME", ".local/state") / "mcpd"
 
 
+def secrets_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of secrets in files: `$XDG_CONFIG_HOME/mcpd/secrets`."""
+    return xdg(environ, "XDG_CONFIG_HOME", ".config") / "mcpd" / "secrets"
+
+
 def config_file(environ: Mapping[str, str]) -> Path:
     """The default configuration file: `$MCPD_CONFIG`, the user's, or the system's."""
     if environ.get("MCPD_CONFIG"):

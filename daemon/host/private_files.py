@@ -8,7 +8,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 FORK_SECONDS = 10.0
@@ -82,6 +82,28 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
     raise OSError(number, f"{path} is no regular file: remove it")
 
 
+def content(path: Path, most: int) -> bytes | None:
+    """The first bytes of a private file; None without one. Raises `OSError` as `refuse_open` does."""
+    try:
+        with open(path, "rb", opener=safely) as file:
+            refuse_open(os.fstat(file.fileno()), path, stat.S_ISREG)
+            return file.read(most)
+    except FileNotFoundError:
+        return None
+
+
+def refuse_open(found: os.stat_result, path: Path, fits: Callable[[int], bool]) -> None:
+    """Raise `OSError` for what another user may have read or written, or is of another kind (`fits`)."""
+    if not fits(found.st_mode):
+        raise OSError(errno.EINVAL, f"{path} is no file or directory of its own: remove it")
+    if found.st_uid != os.geteuid():
+        text = f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
+        raise PermissionError(errno.EACCES, text)
+    if found.st_mode & 0o077:
+        text = f"others can read or write {path}: `chmod go= {path}`, and renew the secrets that they may have"
+        raise PermissionError(errno.EACCES, text)
+
+
 def replace(path: Path, content: bytes) -> None:
     """Put a file that only this user can read in the place of another, in one step, once it is on the disk.
 
@@ -89,7 +111,7 @@ def replace(path: Path, content: bytes) -> None:
     `OSError`: it cannot be written; the file is unchanged.
     """
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
-    new = path.with_name(f"{path.name}.new")
+    new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(made, "wb") as file:

@@ -54,6 +54,7 @@ class DaemonPlaces:
     def of(cls, environ: Mapping[str, str], config: Path, *others: str) -> DaemonPlaces:
         """The places of a daemon with a configuration, and with state and sockets at `others`."""
         beside = [str(config.with_name(each)) for each in (ENV_FILE, LOCK, FOLDER)]
+        beside.append(str(paths.secrets_dir(environ)))
         return cls(environ=environ, private=(str(config), *beside, *filter(None, others)))
 
     @property

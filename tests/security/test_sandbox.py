@@ -49,7 +49,7 @@ SECRETS = (
     *(".local/share/keyrings/login.keyring", ".local/share/kwalletd/kdewallet.kwl"),
     *(".config/Claude/claude_desktop_config.json", ".claude.json", ".claude/.credentials.json"),
     *(".cursor/mcp.json", ".config/Code/User/mcp.json", ".codex/config.toml", ".codex/auth.json"),
-    *(".gemini/settings.json", ".config/mcpd/mcpd.json", ".config/mcpd/env"),
+    *(".gemini/settings.json", ".config/mcpd/mcpd.json", ".config/mcpd/env", ".config/mcpd/secrets/TOKEN"),
 )
 """Files below the home directory that are none of a server's business."""
 

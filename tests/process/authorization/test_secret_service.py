@@ -1,67 +1,21 @@
 """Logins in a real Secret Service: gnome-keyring, on a session bus of its own."""
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import secretstorage
 
-from daemon.authorization import logins
 from daemon.authorization.logins import Login, LoginsTrouble, SecretServiceLogins, logins_in
-from tests.waiting import WAIT, eventually
+from daemon.secrets import keyring
+from tests.secret_service import lock_all, service
+from tests.waiting import WAIT
 
-BUS = """<busconfig><type>session</type><listen>unix:tmpdir=/tmp</listen><policy context="default">
-<allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>"""
-"""A bus that starts no services by itself."""
+__all__ = ["service"]
 
 URL = "https://mcp.example/mcp"
 LOGIN = Login(url=URL, issuer="i", token_endpoint="t", client_id="c", access_token="canary", refresh_token="r")
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """A Secret Service whose keyring is unlocked."""
-    (tmp_path / "bus.conf").write_text(BUS)
-    bus = subprocess.Popen(
-        ["dbus-daemon", f"--config-file={tmp_path / 'bus.conf'}", "--nofork", "--print-address"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert bus.stdout is not None
-    keyring = None
-    try:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", bus.stdout.readline().decode().strip())
-        home = {name: str(tmp_path) for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME")}
-        keyring = subprocess.Popen(
-            ["gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets"],
-            env={**os.environ, **home},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        assert keyring.stdin is not None
-        keyring.stdin.write(b"password")
-        keyring.stdin.close()
-        eventually(partial(_answers, SecretServiceLogins(tmp_path)))
-        yield keyring
-    finally:
-        for each in (keyring, bus):
-            if each is not None:
-                each.kill()
-                each.wait(WAIT)
-        bus.stdout.close()
-
-
-def _answers(logins: SecretServiceLogins) -> bool:
-    try:
-        logins.read("notion", URL)
-    except LoginsTrouble:
-        return False
-    return True
 
 
 def test_logins_are_kept_and_forgotten_and_not_shared_with_other_states(
@@ -96,9 +50,8 @@ def test_a_keyring_that_is_locked_or_damaged_says_what_to_do(
     item.set_secret(b"{")
     with pytest.raises(LoginsTrouble, match="is damaged: `mcpd login notion`"):
         logins.read("notion", URL)
-    for each in secretstorage.get_all_collections(connection):
-        each.lock()
     connection.close()
+    lock_all()
     with pytest.raises(LoginsTrouble, match="is locked"):
         logins.read("notion", URL)
     with pytest.raises(LoginsTrouble, match="is locked"):
@@ -108,7 +61,7 @@ def test_a_keyring_that_is_locked_or_damaged_says_what_to_do(
 def test_a_service_that_hangs_or_has_gone_is_waited_for_within_bounds(
     service: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(keyring, "ANSWER_SECONDS", 0.1)
     service.send_signal(signal.SIGSTOP)
     with pytest.raises(LoginsTrouble, match=r"cannot be used \(TimeoutError\)"):
         SecretServiceLogins(tmp_path).read("notion", URL)

@@ -107,6 +107,21 @@ def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path
     assert caught.value.reason.data["problem"] == "private"
 
 
+def test_the_keyrings_files_are_hidden_wherever_the_configuration_is(home: Path) -> None:
+    secrets = home / "settings" / "mcpd" / "secrets"
+    secrets.mkdir(parents=True)
+    (secrets.parent / "notes").write_text("x")
+    environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "settings")}
+    around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
+    rules = SandboxRules(
+        mode=SandboxMode.HOME, filesystem=SandboxFilesystem(), network=SandboxNetwork(allowed_domains=())
+    )
+    server = Server(name="s", command="/bin/sh", confined=rules)
+    view = shown(resolve(server, rules, around, "/usr/bin:/bin"))
+    assert view["settings/mcpd/notes"] == "show"
+    assert not [path for path in view if path.startswith("settings/mcpd/secrets")]
+
+
 @pytest.mark.parametrize("key", ["cwd", "workspace"])
 def test_a_directory_with_files_of_the_daemon_is_read_and_not_written(home: Path, key: str) -> None:
     """As in a project with a configuration of its own. A view without the file outlasts its replacement."""
