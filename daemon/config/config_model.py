@@ -107,7 +107,7 @@ class ToolSelection:
     include_patterns: tuple[Pattern, ...] = ()
     """Tools by glob (`git_*`) or by regex between slashes (`/^git_(log|show)$/`)."""
     exclude_patterns: tuple[Pattern, ...] = ()
-    """Tools to remove from the selection, written like `includePatterns`."""
+    """Tools to leave out, written like `includePatterns`."""
     overrides: Mapping[str, Override] = attrs.field(factory=dict)
     """Changes to single tools, by tool name."""
 
@@ -166,12 +166,11 @@ class PermissionRule:
     """A rule about calls to some tools. With both `match` and `annotations`, both must match."""
 
     match: Pattern | None = None
-    """Tools by glob (`filesystem/write_*`) or by regex between slashes, like `includePatterns`."""
+    """Tools by glob (`filesystem/write_*`) or regex, like `includePatterns`."""
     annotations: SomeAnnotations | None = None
     """Tools by the annotations that their servers declare."""
     then: Permission
-    """allow: mcpd runs the call. ask: mcpd asks the client's user first. deny: clients neither see nor call the
-    tool."""
+    """allow: run the call. ask: ask the client's user first. deny: clients neither see nor call the tool."""
 
 
 def _wrong_rule(rule: PermissionRule) -> str:
@@ -229,7 +228,7 @@ class OAuth:
     """Login to a server that requires OAuth. Most servers supply these values themselves."""
 
     client_id: str | None = None
-    """Id of a client registered by hand. null: mcpd registers itself (RFC 7591)."""
+    """Id of a client registered by hand. null: mcpd registers itself."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     """The client's secret, if it has one. Write a reference: ${VAR}."""
     scopes: tuple[Scope, ...] = ()
@@ -237,9 +236,9 @@ class OAuth:
     redirect_port: Port | None = None
     """Port on 127.0.0.1 for the browser's redirect, if one had to be registered. null: any free port."""
     metadata_url: HttpsUrl | None = None
-    """https:// URL of a client id metadata document, for authorization servers that accept one."""
+    """https:// URL of a client id metadata document, if the authorization server accepts one."""
     device: bool = False
-    """true: the user types a code on any device (RFC 8628), if the authorization server supports that."""
+    """true: the user types a code on any device (RFC 8628)."""
 
 
 DEFAULT_SURFACE = "auto"
@@ -321,7 +320,7 @@ class Server:
     name: str = from_the_key()
     """Its key in `mcpServers`."""
     title: str = ""
-    """Display name, any characters. If the key is not a valid name, the key becomes the title."""
+    """Display name, any characters."""
     description: str = ""
     """The purpose of the server, for a model that chooses."""
     type: TransportType = TransportType.STDIO
@@ -331,52 +330,48 @@ class Server:
     args: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Arguments of the command (stdio)."""
     env: Mapping[VariableName, str] = attrs.field(factory=dict, repr=False)
-    """Environment variables in addition to a small safe set (stdio). Write secrets as ${VAR}."""
+    """Environment variables besides a small safe set (stdio). Write secrets as ${VAR}."""
     env_file: str | None = attrs.field(default=None, repr=False)
-    """File of NAME=VALUE lines with more variables. `env` takes precedence. Relative to the configuration's
-    directory."""
+    """File of NAME=VALUE lines, relative to the configuration's directory. `env` takes precedence."""
     cwd: str | None = attrs.field(default=None, repr=False)
-    """Working directory (stdio), relative to the configuration's directory. When absent: the home directory."""
+    """Working directory (stdio), relative to the configuration's. When absent: the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
     """Address of the server: http(s)://, ws(s)://, unix:///path or an absolute path."""
     headers: Mapping[HeaderName, HeaderValue] = attrs.field(factory=dict, repr=False)
     """HTTP headers for every request (http, sse, ws). Write secrets as ${VAR}."""
     oauth: OAuth | bool = True
-    """OAuth login (http, sse, ws; `mcpd login`). false: never log in. A configured `Authorization` header takes
-    precedence."""
+    """OAuth login (http, sse, ws; `mcpd login`), unless `headers` have `Authorization`. false: never."""
     auth: Auth | None = None
     """Login of mcpd itself, without a user (http, sse, ws)."""
     enabled: bool = True
-    """false: mcpd does not start the server, offer its tools or resolve its ${...} references."""
+    """false: mcpd neither starts the server nor offers its tools."""
     start: StartMode = StartMode.EAGER
-    """eager: start with the daemon. lazy: start with the first call to a tool. If clients do not share an
-    instance, each instance starts with its first client, and lazy also skips the initial listing of tools."""
+    """eager: start with the daemon. lazy: start with the first call to a tool. Of a divided server, lazy
+    skips the initial listing of tools."""
     trust: Trust | None = None
-    """all: models are offered what the server lists. changes: its first list, and later what somebody approves
-    (`mcpd approve`). none: what somebody approves. When absent: as `trust` of the configuration."""
+    """all: models are offered what the server lists. changes: its first list, and later what somebody
+    approves. none: what somebody approves. When absent: as `trust` of the configuration."""
     sandbox: SandboxMode | SandboxRules | None = None
-    """Sandbox of the child (docs/sandbox.md). home: it reads everything but secrets, writes its own files, and
-    reaches public hosts by name. strict: no home directory, no network. off: none. An object: VS Code's words.
-    When absent: as `sandbox` of the configuration."""
+    """Sandbox of the child (docs/sandbox.md): home, strict, off, or an object in VS Code's words. When
+    absent: as `sandbox` of the configuration."""
     sandbox_enabled: bool | None = None
     """false: no sandbox, whatever `sandbox` says. true: a sandbox, by default with no host allowed."""
     origin: EntryOrigin | None = None
     """The origin of the entry, as `mcpd add` has noted it."""
     share: Share | None = None
-    """all: one instance for all clients. workspace: one for each directory that clients work in. session: one
-    for each session. When absent: workspace if command, args, env or cwd contain ${workspace}, otherwise all.
-    """
+    """all: one instance for all clients. workspace: one for each directory of clients. session: one for each
+    session. When absent: workspace if the entry contains ${workspace}, otherwise all."""
     workspaces: tuple[DirectoryGlob, ...] = ()
-    """Globs of directories; * matches any characters. Only clients that work in one of them see and start the
-    server. When absent: all clients."""
+    """Globs of directories (* matches any characters): only clients that work there see and start the
+    server."""
     workspace_programs: bool = False
-    """true: a client's directory may decide which program runs. Required for ${workspace} in the command."""
+    """true: a client's directory may decide which program runs (${workspace} in the command)."""
     idle: Duration | None = None
-    """Unused time after which an instance ends: 30s, 10m, 2h, 1d, off, or seconds. When absent: 10m if clients
-    do not share an instance, otherwise off."""
+    """Unused time after which an instance ends. off: never. When absent: 10m if `share` divides the server,
+    otherwise off."""
     era: EraWish = EraWish.AUTO
-    """auto: the newest revision of MCP that the server speaks, and a second connection for clients older than
-    2026-07-28 if the server speaks that, too. handshake or modern: one connection of that era."""
+    """auto: the newest revision of MCP, and a second connection for clients older than 2026-07-28 if the
+    server speaks both. handshake or modern: one connection of that era."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """Limits on waiting for the server."""
     limits: ServerLimits = attrs.field(factory=ServerLimits)
@@ -470,23 +465,21 @@ class Profile:
     categories: tuple[str, ...] | None = None
     """The profile's categories. null: all."""
     core_tools: tuple[str, ...] | None = None
-    """Tools that the `search` surface lists from the start, as `server/tool` or bare names. null: those called
-    most."""
+    """Tools that the `search` surface lists from the start. null: those called most."""
     preload: tuple[str, ...] | str = ()
-    """Tools that the `load` surface loads at the start, as `server/tool` or bare names. usual: those called
-    most."""
+    """Tools that the `load` surface loads at the start. usual: those called most."""
     instructions: str | None = None
     """Instructions for the client, instead of mcpd's own."""
     answer_tokens: AnswerTokens = 8000
-    """Size of a meta-tool's answer in tokens of 4 bytes. Larger answers list tools in one line each."""
+    """Longest answer of a meta-tool in tokens of 4 bytes."""
     auto_load: bool = False
-    """true: on the `load` surface, a call to a tool that is not loaded loads the tool."""
+    """true: on the `load` surface, a call loads its tool."""
     prompt: str | None = None
     """A text for the model, appended to the instructions."""
     excluded_tools: tuple[str, ...] = ()
     """Tools to hide. A bare name hides that tool of every server."""
     included_optional_tools: tuple[str, ...] = ()
-    """Tools to show although a category disables them or no category of the profile contains them."""
+    """Tools to show although the profile's categories lack or disable them."""
     tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
     """Descriptions for this profile, by tool name."""
     prompts: bool = True
@@ -496,15 +489,13 @@ class Profile:
     read_resource: bool = False
     """true: add a meta-tool that reads resources, for clients that cannot."""
     permissions: PermissionRules = ()
-    """Rules that allow, ask about or deny calls. The first matching rule decides. Without one, the call is
-    allowed."""
+    """Rules that allow, ask about or deny calls. The first that matches decides."""
     schemas: SchemaForm = SchemaForm.ORIGINAL
     """original: input schemas as servers write them. openai: without keywords that OpenAI refuses."""
     read_only_call: bool = True
-    """false: `category`, `browse` and `search` have no separate call tool for read-only tools."""
+    """false: no separate call tool for read-only tools on `category`, `browse` and `search`."""
     run_code: bool = False
-    """true: add a meta-tool that runs a Python script, which calls tools. Requires the extra
-    `mcpd-supervisor[code]`."""
+    """true: add a meta-tool that runs a Python script, which calls tools (extra `code`)."""
     scripts: tuple[str, ...] = ()
     """Scripts of the directory `scripts` that are tools of this profile. "*": all."""
     script_limits: ScriptLimits = attrs.field(factory=ScriptLimits)
@@ -527,9 +518,9 @@ class Search:
     """Tool search in addition to keywords."""
 
     semantic: bool = False
-    """true: search by meaning, too. Requires the extra `mcpd-supervisor[semantic]`."""
+    """true: search by meaning, too (extra `semantic`)."""
     model: str | None = None
-    """Directory of a model2vec model. null: the model that comes with the extra."""
+    """Directory of a model2vec model. null: the extra's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -541,8 +532,7 @@ class Summaries:
     model: str
     """Name of the model."""
     api_key_env: KeyName | None = None
-    """NAME of the variable that holds the key, in the environment or in the file `env` next to the
-    configuration. null: no key."""
+    """NAME of the variable that holds the key, in the environment or the file `env`. null: no key."""
     kept_key: str | None = from_the_key(default=None, repr=False)
     """The key from that file; the environment takes precedence."""
     timeout: Seconds = 60
@@ -563,7 +553,7 @@ class State:
     """Unused time after which mcpd forgets a session with a key."""
     logins: LoginPlace = LoginPlace.FILES
     """Storage of logins to servers. files: in the state directory, readable by the daemon's user alone.
-    secret-service: the desktop's keyring; requires the extra `mcpd-supervisor[secret-service]`."""
+    secret-service: the desktop's keyring (extra of that name)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -573,7 +563,7 @@ class Metrics:
     enabled: bool = False
     """true: `mcpd metrics` prints metrics and `listen` serves them."""
     listen: MetricsAddress | None = None
-    """HOST:PORT to serve metrics over TCP. Only loopback is allowed, because metrics have no password."""
+    """HOST:PORT to serve metrics over TCP, on loopback only."""
 
 
 @attrs.frozen(kw_only=True)
@@ -615,14 +605,14 @@ class Config:
     telemetry: Telemetry = attrs.field(factory=Telemetry)
     """Traces, metrics and events for OpenTelemetry."""
     registries: tuple[RegistryUrl, ...] = ("https://registry.modelcontextprotocol.io",)
-    """URLs of MCP registries (API v0.1) for `mcpd add registry:NAME` and `mcpd search --registry`, in the order
-    of the lookups."""
+    """URLs of MCP registries (API v0.1) for `mcpd add registry:NAME` and `mcpd search --registry`, in
+    order."""
     observe: bool = True
-    """false: do not note the shapes of results, which stand in for output schemas that servers do not give."""
+    """false: do not observe the shapes of results."""
     watch: bool = False
     """true: reload the file when it changes."""
     autostart: bool = True
     """false: `mcpd connect` starts no daemon."""
     idle: Duration | None = None
-    """Time without clients and calls after which a daemon started by `mcpd start` or `mcpd connect` ends: 30m,
-    2h, 1d, off, or seconds. When absent: off."""
+    """Time without clients and calls after which a daemon started by `mcpd start` or `mcpd connect` ends.
+    When absent: off."""

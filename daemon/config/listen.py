@@ -180,10 +180,9 @@ class AccessToken:
     profiles: Profiles | None = None
     """Profiles that the token gives access to. The first is the default. null: all."""
     workspaces: tuple[str, ...] = ()
-    """Globs of directories that the token's clients may name as workspaces; * matches any characters. Empty:
-    none."""
+    """Globs of directories that the token's clients may name as workspaces."""
     console: ConsoleRole | None = None
-    """read or control: the token's rights in the console. null: no access."""
+    """read or control: the token's rights in the console."""
 
 
 @attrs.frozen(kw_only=True)
@@ -215,8 +214,7 @@ class HttpListen:
     console: bool = True
     """true: the listener serves the console (`mcpd ui`) at /ui."""
     drain: Patience = 0
-    """Seconds after SIGTERM in which /readyz answers 503 and everything else still works. A load balancer
-    notices in time."""
+    """Seconds after SIGTERM in which /readyz answers 503 and everything else still works."""
     substituted: frozenset[str] = attrs.field(metadata={"in_file": False}, default=frozenset(), repr=False)
     """Values of ${...} references."""
 
@@ -232,8 +230,7 @@ class Listen:
     uids: tuple[UserId, ...] = ()
     """Users besides the daemon's own who may connect, by number or name."""
     workspaces: tuple[str, ...] = ()
-    """Globs of directories that users in `uids` may name as workspaces; * matches any characters. Empty: none.
-    """
+    """Globs of directories that users in `uids` may name as workspaces."""
     http: HttpListen | None = None
     """The listener for HTTP and WebSocket. null: none."""
     servers: tuple[str, ...] = ()

@@ -46,14 +46,12 @@ class SandboxNetwork:
     """Hosts of a sandboxed server, which it reaches through mcpd's proxy alone."""
 
     allowed_domains: tuple[Domain, ...] | None = None
-    """Hosts: `api.example.com`, `*.example.com` for the names below it, `*` for all public ones. A host in a
-    private network is only meant by its own name or address. When absent: none but the registry that `npx` or
-    `uvx` installs from."""
+    """Hosts: `api.example.com`, `*.example.com` for the names below it, `*` for all public ones; private
+    ones by their own name or address. When absent: the registry that `npx` or `uvx` installs from."""
     denied_domains: tuple[Domain, ...] = ()
-    """Hosts that are refused, although `allowedDomains` has them."""
+    """Refused, although `allowedDomains` has them."""
     allow_local_binding: bool = False
-    """Understood, and without effect: a sandboxed server may always listen on its own loopback interface, which
-    nobody else reaches."""
+    """Without effect: a sandboxed server may always listen on its own loopback interface."""
 
 
 @attrs.frozen(kw_only=True)

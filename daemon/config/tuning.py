@@ -138,17 +138,17 @@ class Timeouts:
     initialize: Seconds = 30
     """Limit for the MCP handshake."""
     first_initialize: Seconds = 120
-    """Limit for the first handshake of an npx, uvx or docker command, which may install packages."""
+    """Limit for the first handshake of npx, uvx or docker, which may install packages."""
     list: Seconds = 15
     """Limit for listing the tools once."""
     probe: Seconds = 3
-    """Limit for finding out whether a server speaks the modern protocol."""
+    """Limit for finding out whether a server speaks the modern era."""
     call: Seconds = 60
     """Limit for a tool call. Each progress notification restarts it."""
     call_max: Duration = 600
-    """Limit for a tool call in total, whatever progress it reports. off: no limit."""
+    """Limit for a tool call in all. off: no limit."""
     queue: Seconds = 60
-    """Limit for a call that waits for a free place at the server. The call then fails as `Overloaded`."""
+    """Limit for a call that waits for a place at the server. The call then fails as `Overloaded`."""
     ping_interval: Duration = 25
     """Silence after which mcpd pings a server. off: never."""
     ping: Seconds = 10
@@ -156,7 +156,7 @@ class Timeouts:
     missed_pings: Count = 3
     """Unanswered pings in a row after which the connection counts as lost."""
     refresh: Seconds = 600
-    """Time after which mcpd lists the tools again without an announced change."""
+    """Time after which mcpd lists the tools again unasked."""
     stop_eof: Patience = 2
     """Time that a child has to exit after its stdin is closed."""
     stop_term: Patience = 2
@@ -178,17 +178,17 @@ class ServerLimits:
     output_bytes: Bytes | None = None
     """Largest tool result passed to a client. null: `messageBytes` is the only limit."""
     calls_per_minute: Count | None = None
-    """Calls per minute of all clients, in bursts of up to ten seconds' worth. Further calls wait for
-    `timeouts.queue`. null: no limit."""
+    """Calls per minute of all clients, in bursts of up to ten seconds' worth. Further calls wait. null: no
+    limit."""
     instances: Count = 16
-    """Concurrent instances if clients do not share one. A further one ends the one that was unused longest. If
-    all are busy, the call fails as `Overloaded`."""
+    """Concurrent instances of a divided server. A further one ends the longest unused one. If all are busy,
+    the call fails as `Overloaded`."""
     memory_bytes: Bytes | None = None
     """Memory of the child and its descendants (stdio). null: no limit."""
     cpu: Cores | None = None
-    """CPUs that the child and its descendants may use, such as 1.5 (stdio, control groups). null: no limit."""
+    """CPUs of the child and its descendants, such as 1.5 (control groups). null: no limit."""
     pids: Count | None = None
-    """Processes and threads of the child and its descendants (stdio, control groups). null: no limit."""
+    """Processes and threads of the child and its descendants (control groups). null: no limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -196,8 +196,7 @@ class ProfileLimits:
     """Limits of a profile's clients."""
 
     calls_per_minute: Count | None = None
-    """Calls per minute of all clients of the profile, in bursts of up to ten seconds' worth. Further calls wait
-    for `timeouts.queue` of the server. null: no limit."""
+    """Calls per minute of the profile's clients, like `limits.callsPerMinute` of a server."""
 
 
 @attrs.frozen(kw_only=True)
@@ -205,13 +204,13 @@ class ScriptLimits:
     """Limits of one script (`run_code`)."""
 
     seconds: Seconds = 30.0
-    """Longest run, without the time that a user takes to answer a question."""
+    """Longest run, without a user's time to answer questions."""
     memory: Bytes = 64 * 1024 * 1024
     """Memory of the script's values."""
     calls: Count = 100
     """Calls that a script may make."""
     parallel: Annotated[int, at_least(1), at_most(64)] = 8
-    """Calls of a script in flight at a time. Further calls wait."""
+    """Concurrent calls of a script. Further calls wait."""
     code_bytes: Bytes = 64 * 1024
     """Longest script."""
 
@@ -224,8 +223,8 @@ class Results:
     """Results that are too large for a model's context."""
 
     max_tokens: ResultTokens | None = None
-    """Longest result in tokens of 4 bytes. Of a longer one, the client gets both ends and a link to all of it.
-    null: results pass unchanged."""
+    """Longest result in tokens of 4 bytes. Of a longer one, the client gets both ends and a link. null: no
+    limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -249,7 +248,7 @@ class Restart:
     period: Seconds = 60.0
     """Time in which failures count."""
     parked: Seconds = 300.0
-    """Time between starts that are likely to fail: no such command, or refused credentials."""
+    """Time between starts that are likely to fail, as without the command."""
 
 
 @attrs.frozen(kw_only=True)
@@ -257,17 +256,16 @@ class Limits:
     """Limits of all clients and servers together."""
 
     client_message_bytes: Bytes = 4 * MIB
-    """Largest message accepted from a client, in bytes."""
+    """Largest message accepted from a client."""
     connections: Count = 1024
     """Concurrent client connections."""
     client_queue_bytes: Bytes = 8 * MIB
-    """Bytes that may wait for a slow client. Above it, mcpd disconnects a client that reads nothing for 30 s.
-    Above an eighth of it, mcpd stops reading from the client."""
+    """Bytes that may wait for a slow client. Above it, mcpd disconnects a client that reads nothing for 30
+    s."""
     index_characters: Count = 6000
-    """Characters of the list of categories or servers that a lazy surface shows at first."""
+    """Characters of a lazy surface's first list of categories or servers."""
     starts: Count = 4
-    """Servers that start concurrently, so that a boot does not overload the machine. As many again may start
-    because a client calls them or used them recently."""
+    """Servers that start concurrently. As many again may start because they are called or were in use."""
 
 
 class AuditFailure(StrEnum):
@@ -286,12 +284,11 @@ class AuditKeys:
     days: Count = 30
     """Days until a file is deleted."""
     max_bytes: Bytes = 1024 * 1024 * 1024
-    """Bytes of all files; beyond them, the oldest are deleted earlier."""
+    """Bytes of all files, of which the oldest are deleted first."""
     arguments: bool = False
-    """true: records have the calls' arguments without secrets, up to 64 KiB; otherwise only their digest."""
+    """true: records have the calls' arguments without secrets, up to 64 KiB, besides their digest."""
     fail: AuditFailure = AuditFailure.OPEN
-    """open: calls go on while the audit cannot be written, and what is lost is counted. closed: they are
-    refused."""
+    """open: calls go on while the audit cannot be written. closed: they are refused."""
 
 
 # The message omits the URL, which may hold a password: headers are the place for secrets.
@@ -305,8 +302,8 @@ class Telemetry:
     enabled: bool = True
     """false: export nothing, whatever the variables `OTEL_*` say."""
     endpoint: CollectorUrl | None = attrs.field(default=None, repr=False)
-    """URL of a collector for OTLP over HTTP: http://127.0.0.1:4318. null: `OTEL_EXPORTER_OTLP_ENDPOINT`.
-    Without either, nothing is exported."""
+    """URL of a collector for OTLP over HTTP: http://127.0.0.1:4318. null: `OTEL_EXPORTER_OTLP_ENDPOINT`,
+    else nothing is exported."""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """HTTP headers for the collector, besides `OTEL_EXPORTER_OTLP_HEADERS`. Write secrets as ${VAR}."""
     service_name: str | None = None
