@@ -119,6 +119,7 @@ _SESSIONS = _Live(("sessions", lambda answer: (each["key"] for each in answer["s
 
 _BY_WORD = {
     "SERVER": _Live(_SERVERS),
+    "SERVER|.": _Live(_SERVERS),
     "SERVER|INSTANCE": _Live(("status", _instances)),
     "SERVER/TOOL": _Live(_TOOLS),
     "SERVER[/TOOL]": _Live(_SERVERS, _TOOLS),

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from daemon.cli.command import CONTROL, SERVER, CommandLine, argument, either, flag, path_option, seconds_option
+from daemon.cli.command import (
+    CONTROL,
+    SERVER,
+    AddArgument,
+    CommandLine,
+    argument,
+    either,
+    flag,
+    path_option,
+    seconds_option,
+)
 from daemon.kit.later import later
 
 RELOAD_SECONDS = 60.0
@@ -140,6 +151,19 @@ REMOVE = CommandLine(
     changing="; if these places name the server, remove them first",
     run=later("daemon.cli.add", "remove"),
 )
+
+CHANGING: Any = {"seconds": UP_SECONDS, "needs": False, "changing": ""}
+
+
+def _editing(name: str, run: str, *arguments: AddArgument) -> CommandLine:
+    words = (*arguments, KEEP, NO_RELOAD, DIFF, CONFIG)
+    return CommandLine(name, arguments=words, run=later("daemon.cli.editing", run), **CHANGING)
+
+
+_PLACE = argument("server", metavar="SERVER|.")
+SET = _editing("set", "set_keys", _PLACE, argument("keys", metavar="KEY=VALUE", nargs="+"))
+UNSET = _editing("unset", "unset_keys", _PLACE, argument("keys", metavar="KEY", nargs="+"))
+PIN = _editing("pin", "pin", SERVER)
 
 LOGIN = CommandLine(
     "login",

@@ -1,4 +1,4 @@
-"""`mcpd lock`, a team's approval as a file (docs/trust.md), and `mcpd pin`."""
+"""`mcpd lock`, a team's approval as a file (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 
-from daemon.cli.command import SERVER, CommandLine, argument, either, flag
+from daemon.cli.command import CommandLine, argument, either, flag
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, ask, ask_with, note, say
-from daemon.cli.local_commands import CONFIG, DIFF, KEEP, NO_RELOAD, SERVE_SECONDS, STOP_SECONDS, UP_SECONDS
+from daemon.cli.local_commands import CHANGING, CONFIG, SERVE_SECONDS, STOP_SECONDS
 from daemon.cli.options import ANSWER_SECONDS
 from daemon.cli.table import EX_CONFIG, implementation
 from daemon.config.config_files import read_lock
@@ -27,7 +26,6 @@ from daemon.config.lock_file import LockedPackage
 from daemon.config.parse import load
 from daemon.history.event_words import of_held
 from daemon.host import paths
-from daemon.kit.later import later
 from daemon.kit.wording import counted, suggestion
 from daemon.safety.escape import document
 from daemon.setup.adding import packages_of
@@ -119,8 +117,6 @@ def _daemon(options: argparse.Namespace, path: Path) -> Iterator[str]:
             end(pid, STOP_SECONDS)
 
 
-_REST: Any = {"seconds": UP_SECONDS, "needs": False, "changing": ""}
-
 LOCK = CommandLine(
     "lock",
     run=lock,
@@ -129,12 +125,5 @@ LOCK = CommandLine(
         either(flag("--check"), flag("--approve")),
         CONFIG,
     ),
-    **_REST,
-)
-
-PIN = CommandLine(
-    "pin",
-    run=later("daemon.cli.add", "pin"),
-    arguments=(SERVER, KEEP, NO_RELOAD, DIFF, CONFIG),
-    **_REST,
+    **CHANGING,
 )

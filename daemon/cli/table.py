@@ -10,8 +10,10 @@ EX_CONFIG = 78
 """The configuration is faulty (sysexits.h): exit status of `run`, `check` and `reload`."""
 
 MODULES = {
-    "daemon.cli.local_commands": "up import install uninstall add remove login service start stop check doctor",
-    "daemon.cli.lock": "lock pin",
+    "daemon.cli.local_commands": (
+        "up import install uninstall add set unset pin remove login service start stop check doctor"
+    ),
+    "daemon.cli.lock": "lock",
     "daemon.cli.skill": "skill",
     "daemon.main.run": "run",
     "daemon.cli.connect": "connect",

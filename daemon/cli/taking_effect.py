@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.command import agreed, drawn, has_terminal
-from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.cli.control import EX_FAULT, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.kit.later import later
 from daemon.kit.wording import counted
-from daemon.safety.escape import visible
+from daemon.safety.escape import document, visible
 from daemon.states import COMING, SERVING, WAITING, WELL
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Effect(NamedTuple):
     """Why the daemon does not have the change; else empty."""
     seen: ServerReport | None = None
     tools: tuple[str, ...] = ()
+    answer: Any = None
+    """The daemon's answer to the reload."""
 
     @property
     def is_well(self) -> bool:
@@ -106,7 +108,7 @@ def reloaded(options: argparse.Namespace, path: Path) -> Effect:
     config = answer.get("config")
     if config is not None and Path(config).resolve() != path.resolve():
         return Effect(asked=True, problem=f"the daemon that runs reads another configuration: {config}")
-    return Effect(asked=True, problem="")
+    return Effect(asked=True, problem="", answer=answer)
 
 
 def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
@@ -184,3 +186,51 @@ def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
     lines += [f"stderr| {line}" for line in seen["stderr"]]
     is_wrong = seen["state"] in WAITING and not seen.get("waits")
     return "\n".join(map(visible, filter(None, lines))), is_wrong
+
+
+def finish(
+    options: argparse.Namespace, name: str, path: Path, undo: Callable[[], object], stays: str = ""
+) -> int:
+    """Wait for the server and report its state; undo the edit if the server cannot come up with it."""
+    effect = come_up(options, path, name)
+    seen, told = effect.seen, visible(effect.problem)
+    undone = options.or_undo and effect.asked and not effect.is_well
+    if seen is not None and not effect.is_well:
+        told, is_wrong = failure(name, seen)
+        undone = undone or (is_wrong and not options.keep)
+    if undone:
+        undo()
+        come_up(options, path, name)
+    if options.json:
+        state, why = (None, "") if seen is None else (seen["state"], seen["reason"])
+        said = {
+            "server": name,
+            "state": state,
+            "reason": why or effect.problem,
+            "tools": list(effect.tools),
+            "held": effect.held,
+            "undone": undone,
+        }
+        print(document(said))
+    elif effect.is_well:
+        print(in_lines(name, effect))
+        _approve(options, name, effect.held)
+    elif not effect.asked:
+        note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
+    else:
+        after = stays or f"it stays: `mcpd remove {name}` takes the server out"
+        if undone:
+            after = "taken back: the files are as they were; try again when that is mended, or with --keep"
+        note(f"{told}\nmcpd: {after}", lines=True)
+    return 0 if effect.is_well or not effect.asked else EX_FAULT
+
+
+def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
+    """Show what of a server waits for approval, and approve it if the user agrees."""
+    if not held:
+        return
+    waiting = ask_with(options, "approve", {"names": [name]})["waiting"]
+    what = f"{name} lists {counted(len(waiting), 'definition')}, held until you approve:"
+    print(with_names(what, [each["name"] for each in waiting]))
+    if approve_rows(options, waiting) is None:
+        print(f"`mcpd approve {name}` approves, `mcpd approve {name} --diff` shows more")

@@ -107,7 +107,7 @@ def _instead(command: str, path: Path, wanted: Sequence[Setting]) -> str:
 
 
 def _wanted(setting: Setting) -> str:
-    key = ".".join(setting.trail)
+    key = ".".join(map(str, setting.trail))
     if setting.value is UNSET:
         return f"{key} (to be removed)"
     return f"{key}: {json.dumps(setting.value, ensure_ascii=False)}"

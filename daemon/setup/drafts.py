@@ -11,7 +11,7 @@ import attrs
 
 from daemon.config.config_model import Trust
 from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
-from daemon.config.parse import MAX_CONFIG, load, parse
+from daemon.config.parse import MAX_CONFIG, load, load_changed, parse
 from daemon.config.redaction import secrets
 from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.translation import SERVERS, Normalized, normalized
@@ -116,6 +116,7 @@ def changed(
     environ: Mapping[str, str],
     missing: Collection[str] = (),
     removed: Collection[str] = (),
+    surfaces: Collection[str] = (),
 ) -> Draft:
     """Apply a change to both files, if mcpd can run with the result.
 
@@ -138,11 +139,13 @@ def changed(
         env = without_variable(env, name)
     config = document.text()
     # What the text alone lacks, such as profiles in files of their own, it lacked before.
-    known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here)}
-    faults = _faults(config, source, {**read_env(env), **environ})
+    known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here, surfaces)}
+    then = {**read_env(env), **environ}
+    faults = _faults(config, source, then, surfaces)
     new = [fault for fault in faults if (fault.path, fault.message) not in known]
     if new := [fault for fault in new if fault.variable not in missing]:
         raise ConfigError(str(source), new)
+    hidden |= secrets(load_changed(source, {source: config}, then))
     _refuse_large(present.config, config, MAX_CONFIG)
     _refuse_large(present.env, env, MAX_FILE)
     return Draft(present=present, config=config, env=env, secrets=hidden, unconfined=unconfined)
@@ -155,9 +158,11 @@ def _refuse_large(found: FoundFile, text: str, most: int) -> None:
         )
 
 
-def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+def _faults(
+    text: str, source: Path, environ: Mapping[str, str], surfaces: Collection[str]
+) -> tuple[Fault, ...]:
     try:
-        parse(text, source=str(source), environ=environ)
+        parse(text, source=str(source), environ=environ, surfaces=surfaces)
     except ConfigError as error:
         return tuple(error.faults)
     return ()

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from daemon.config.config_files import FOLDER
 from daemon.config.jsonc import ROOT
 from daemon.config.parse import MAX_CONFIG, load_changed
-from daemon.documents.edited import EditedText, spelt, value_at
+from daemon.documents.edited import EditedText, Trail, spelt, value_at
 from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
@@ -26,7 +26,7 @@ from daemon.surfaces.table import SURFACES
 class Setting:
     """A key and its new value."""
 
-    trail: tuple[str, ...]
+    trail: Trail
     """`("profiles", "reader", "lazy")`."""
     value: object
     """`UNSET` removes the key."""
@@ -75,7 +75,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     """
     opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []
-    removed: list[tuple[Path, tuple[str, ...]]] = []
+    removed: list[tuple[Path, Trail]] = []
     with ExitStack() as changes:
         for setting in settings:
             path, trail = _holder(config, setting.trail)
@@ -83,7 +83,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
                 opened[path] = _open(path)
                 # There may be hundreds of profiles, and to check a text takes as long as it is.
                 changes.enter_context(opened[path][1].together())
-            if (gone := _change(opened[path][1], setting, trail)) is not None:
+            if (gone := apply(opened[path][1], setting, trail)) is not None:
                 removed.append((path, gone))
             places.append(KeyPlace(path, spelt(trail)))
     texts = {path: document.text() for path, (_, document) in opened.items()}
@@ -100,7 +100,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     return SettingsEdit(places=tuple(places), changed=tuple(edit for edit in edits if edit.is_new))
 
 
-def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> tuple[str, ...] | None:
+def apply(document: EditedText, setting: Setting, trail: Trail) -> Trail | None:
     """Change a key; returns the outermost removed object's trail, or None."""
     if setting.value is not UNSET:
         document.put(trail, setting.value)
@@ -112,7 +112,7 @@ def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> t
     return trail
 
 
-def _without_empty(document: EditedText, trail: tuple[str, ...]) -> Iterator[str]:
+def _without_empty(document: EditedText, trail: Trail) -> Iterator[str]:
     """Remove empty objects above a key, innermost first, except those with comments."""
     for end in range(len(trail) - 1, 0, -1):
         if value_at(document.value(), trail[:end]) != {}:
@@ -134,9 +134,9 @@ def _open(path: Path) -> tuple[FoundFile, EditedText]:
     return found, read_document(before, Format.JSON, source=str(path))
 
 
-def _holder(config: Path, trail: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+def _holder(config: Path, trail: Trail) -> tuple[Path, Trail]:
     """The file that holds or should hold a key, and the key's trail there."""
-    if len(trail) > _IN_PROFILE and trail[0] == "profiles" and "/" not in trail[1]:
+    if len(trail) > _IN_PROFILE and trail[0] == "profiles" and "/" not in str(trail[1]):
         own = config.parent / FOLDER / f"{trail[1]}.json"
         if look(own).content is not None:
             return own, trail[_IN_PROFILE:]

@@ -1,0 +1,176 @@
+"""`mcpd set` and `unset`: keys of the configuration, which nobody has to write as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from msgspec import UNSET
+
+from daemon.cli.add import configured, newest_version, spare
+from daemon.cli.command import UsageError
+from daemon.cli.control import CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.cli.servers import reloaded as in_words
+from daemon.cli.taking_effect import finish, reloaded
+from daemon.config.config_model import Config
+from daemon.config.jsonc import ROOT, decode, is_within
+from daemon.config.parse import load_changed
+from daemon.config.redaction import secrets_of
+from daemon.config.structure import read
+from daemon.config.translation import SERVERS
+from daemon.documents.edited import Trail, spelt, value_at
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError, Fault
+from daemon.host.paths import config_file
+from daemon.kit.wording import suggestion
+from daemon.safety.escape import document, visible
+from daemon.setup.adding import WantedServer, with_versions
+from daemon.setup.drafts import changed, read_present
+from daemon.setup.moved_secrets import Variables, references, with_references
+from daemon.setup.settings import Setting, apply
+from daemon.states import WAITING
+from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from daemon.documents.edited import EditedText
+
+WHOLE = "."
+"""In place of a server's name: keys of the whole configuration."""
+
+_STEP = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
+
+
+def set_keys(options: argparse.Namespace) -> int:
+    """Write keys, and wait for their effect."""
+    base, wished = () if options.server == WHOLE else (SERVERS, options.server), list[Setting]()
+    for word in options.keys:
+        key, equals, text = word.partition("=")
+        trail = _trail(key if equals else "")
+        wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
+    return _change(options, wished)
+
+
+def unset_keys(options: argparse.Namespace) -> int:
+    """Remove keys, and wait for the effect."""
+    trails = map(_trail, options.keys)
+    return _change(options, [Setting(trail=each, value=UNSET, holder_is_its=len(each) > 1) for each in trails])
+
+
+def _trail(key: str) -> Trail:
+    """The steps of a key as faults spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
+    if not key or _STEP.sub("", key):
+        raise UsageError(
+            "write a key as in timeouts.call, args[1] or env.NAME; `mcpd set` has =VALUE behind it"
+        )
+    return tuple(int(at) if at else name or json.loads(text) for name, at, text in _STEP.findall(key))
+
+
+def _value(trail: Trail, text: str) -> object:
+    """The text where the key takes one, else what it says as JSON."""
+    place, raw, faults = spelt([step if isinstance(step, str) else 0 for step in trail]), text, list[Fault]()
+    for step in reversed(trail):
+        raw = {step: raw} if isinstance(step, str) else [raw]  # type: ignore[assignment] # any JSON
+    read(Config, raw, ROOT, faults)
+    if not any(is_within(place, fault.path) for fault in faults):
+        return text
+    try:
+        return decode(text, source=f"the value of {spelt(trail)}")[0]
+    except ConfigError:
+        if text.startswith(("[", "{", '"')):
+            raise
+        return text
+
+
+def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
+    """Write or remove keys; secrets become references to variables of the server."""
+    name, path = options.server, (options.config or config_file(os.environ)).absolute()
+    present = read_present(path) if name == WHOLE else configured(options)[2]
+    place: Trail = () if name == WHOLE else present.places[name]
+    text = read_document(present.config.text() or "", Format.JSON, source=str(path))
+    before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
+    for each, value in zip(wished, before, strict=True):
+        if each.value is UNSET is value:
+            beside = value_at(text.value(), (*place, *each.trail[:-1]))
+            near = suggestion(str(each.trail[-1]), beside if isinstance(beside, dict) else ())
+            raise CommandFailed(f"there is no {spelt((*place, *each.trail))} in {path}{near}")
+
+    def write(text: EditedText) -> None:
+        for each in wished:
+            apply(text, each, (*place, *each.trail))
+
+    write(text)
+    used = [each for each in references(before) if each in present.variables and each not in os.environ]
+    # A secret that is replaced goes where the former one is kept, unless something else refers to that.
+    own = {each for each in used if f"${{{each}" not in text.text()}
+    known = {**present.variables, **os.environ}
+    variables = Variables(known={each: value for each, value in known.items() if each not in own})
+    if place:
+        server = load_changed(path, {path: text.text()}, known).mcp_servers[name]
+        entry: Any = value_at(text.value(), place)
+        entry = with_references(entry, name, secrets_of(server)[0], variables)
+        now = [each.value if each.value is UNSET else value_at(entry, each.trail) for each in wished]
+        wished = [attrs.evolve(each, value=value) for each, value in zip(wished, now, strict=True)]
+    named = references([each.value for each in wished])
+    kept = {each: value for each, value in variables.kept.items() if each in named}
+    draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
+        return 0
+    draft.write()
+    note(f"{path} is written" + f"; {present.env.path}, for you only, keeps {', '.join(kept)}" * bool(kept))
+    for line in spare(present, own - kept.keys()):
+        note(line)
+    if options.no_reload:
+        return 0
+    if not place:
+        return tell_reload(options, path)
+    with suppress(DaemonUnreachable, RemoteFault, KeyError):
+        # What did not mend a server that is down has not broken it, either.
+        is_down = ask_with(options, "status", {})["servers"][name]["state"] in WAITING
+        options.keep = options.keep or (is_down and not options.or_undo)
+    return finish(options, name, path, draft.undo, "the change stays")
+
+
+def tell_reload(options: argparse.Namespace, path: Path) -> int:
+    """Have the daemon reload, and print what changed."""
+    effect = reloaded(options, path)
+    if effect.asked and effect.problem:
+        raise CommandFailed(effect.problem)
+    if effect.asked:
+        print(document(effect.answer) if options.json else in_words(effect.answer))
+    else:
+        note("no daemon runs: `mcpd start` starts one")
+    return 0
+
+
+def pin(options: argparse.Namespace) -> int:
+    """Write the newest version of what a server's command fetches, and wait until the server is up."""
+    name, path, present = configured(options)
+    before = WantedServer(name=name, entry=present.servers[name])
+    server = with_versions(before, newest_version, images=True)
+    for word in server.loose:
+        how = "npm or uv looks for a package in its registry, an engine among the images that were pulled"
+        note(f"{word} is not pinned, for no version was found: {how}")
+    if not server.pinned:
+        raise CommandFailed(f"{name}: nothing in its entry is left to pin, or can be; nothing was changed")
+    words = zip(before.entry["args"], server.entry["args"], strict=True)
+    becomes = {at: (was, now) for at, (was, now) in enumerate(words) if was != now}
+
+    def write(text: EditedText) -> None:
+        for at, (was, now) in becomes.items():
+            text.put((*present.places[name], "args", at), now)
+            note(f"{name}: {was} becomes {now}")
+
+    draft = changed(present, write, {}, os.environ)
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
+        return 0
+    draft.write()
+    return 0 if options.no_reload else finish(options, name, path, draft.undo)

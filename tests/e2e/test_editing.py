@@ -1,0 +1,59 @@
+"""The configuration is changed by commands before a daemon: what works stays, the rest is taken back."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.harness import Daemon, program, running
+
+TEXT = f"""{{
+  // mine
+  "mcpServers": {{
+    "time": {{"command": "{program("mcp-server-time")}", "args": ["--local-timezone", "UTC"]}}, // kept
+  }},
+}}
+"""
+KEY = "k-83hd82hd8xQ2"
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with running({"mcpServers": {}}) as started:
+        started.config.write_text(TEXT)
+        started.ask("reload")
+        started.ready("time")
+        yield started
+
+
+def told(daemon: Daemon, *words: str) -> tuple[int, str]:
+    """The exit status of a command, and everything that it says."""
+    done = daemon.outcome(*words, "--config", str(daemon.config))
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_key_is_set_and_removed_and_taken_back_where_the_server_cannot_run_with_it(daemon: Daemon) -> None:
+    status, said = told(daemon, "set", "time", "args[1]=Europe/Berlin", f"env.API_TOKEN={KEY}")
+    assert (status, "time is ready: 2 tools" in said, KEY in said) == (0, True, False), said
+    assert "Europe/Berlin" in daemon.run("tools", "time/get_current_time")
+    kept, env = daemon.config.read_text(), daemon.config.with_name("env").read_text()
+    status, said = told(daemon, "set", "time", "args[1]=No/Where", f"env.API_TOKEN=other-{KEY}")
+    assert (status, "taken back" in said, "No/Where" in said) == (1, True, True), said
+    assert (daemon.config.read_text(), daemon.config.with_name("env").read_text()) == (kept, env)
+    assert daemon.ask("status")["servers"]["time"]["state"] == "ready"
+    status, said = told(daemon, "set", "time", "args[1]=No/Where", "--keep")
+    assert (status, "the change stays" in said) == (1, True), said
+    # It is down, so another fault is none of this change's.
+    status, said = told(daemon, "unset", "time", "env.API_TOKEN")
+    assert (status, "the change stays" in said) == (1, True), said
+    assert "API_TOKEN" not in daemon.config.read_text()
+    status, said = told(daemon, "set", "time", "args[1]=UTC")
+    assert (status, daemon.config.read_text()) == (0, TEXT), said
+
+
+def test_a_key_of_the_whole_configuration_is_applied(daemon: Daemon) -> None:
+    status, said = told(daemon, "set", ".", "lazy=false", "limits.starts=9")
+    assert status == 0, said
+    assert "applied: lazy; unchanged: 1; needs a new start: limits" in said
+    assert daemon.run("lazy").startswith("lazy off")
+    status, said = told(daemon, "unset", ".", "lazy", "--json")
+    assert (status, '"sections": [' in said) == (0, True), said

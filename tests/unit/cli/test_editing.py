@@ -1,0 +1,161 @@
+"""Keys of the configuration, set and removed by a command: what is written, and what is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from daemon.cli import implementation
+
+WRITTEN = """{
+  // mine
+  "mcpServers": {
+    "time": {"command": "uvx", "args": [/* two */ "--with", "mcp<2", "time"], "env": {"A": "1"}}, // kept
+    "web": {"url": "https://example.com/mcp", "trust": "all"},
+  },
+  "profiles": {"default": {"lazy": true}},
+}
+"""
+KEY = "k-83hd82hd8xQ2"
+OTHER = "k-5Tq9zX41mBv7"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    made = tmp_path / "mcpd.json"
+    made.write_text(WRITTEN)
+    made.chmod(0o600)
+    return made
+
+
+def told(config: Path, *words: str) -> int:
+    status: int = implementation(words[0]).main([*words[1:], "--config", str(config), "--no-reload"])
+    return status
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
+        ("time timeouts.call=30s", '"env": {"A": "1"}}', '"env": {"A": "1"}, "timeouts": {"call": "30s"}}'),
+        ("time timeouts.call=30", '"env": {"A": "1"}}', '"env": {"A": "1"}, "timeouts": {"call": 30}}'),
+        ("time limits.inFlight=1", '"env": {"A": "1"}}', '"env": {"A": "1"}, "limits": {"inFlight": 1}}'),
+        ("time env.A=2", '{"A": "1"}', '{"A": "2"}'),
+        ("time env.B=true", '{"A": "1"}', '{"A": "1", "B": "true"}'),
+        ("time args[1]=mcp<3", "mcp<2", "mcp<3"),
+        ("time start=lazy", '"env": {"A": "1"}}', '"env": {"A": "1"}, "start": "lazy"}'),
+        ("time sandbox=strict", '"env": {"A": "1"}}', '"env": {"A": "1"}, "sandbox": "strict"}'),
+        ('web headers["X.Y"]=3', '"trust": "all"}', '"trust": "all", "headers": {"X.Y": "3"}}'),
+        ("web oauth=false", '"trust": "all"}', '"trust": "all", "oauth": false}'),
+        ("web trust=null", '"trust": "all"}', '"trust": null}'),
+        ('web workspaces=["/srv/*"]', '"trust": "all"}', '"trust": "all", "workspaces": ["/srv/*"]}'),
+        (". profiles.default.lazy=false", '"lazy": true', '"lazy": false'),
+    ],
+)
+def test_a_value_is_what_its_key_takes_and_all_else_stays(
+    key: str, before: str, after: str, config: Path
+) -> None:
+    assert told(config, "set", *key.split()) == 0
+    assert config.read_text() == WRITTEN.replace(before, after)
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
+        ("time args[0]", '"--with", ', ""),
+        ("time env.A", ', "env": {"A": "1"}', ""),
+        (". profiles.default.lazy", '"default": {"lazy": true}', ""),
+    ],
+)
+def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
+    key: str, before: str, after: str, config: Path
+) -> None:
+    assert told(config, "unset", *key.split()) == 0
+    assert config.read_text() == WRITTEN.replace(before, after)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("set tim start=lazy", 1, "did you mean 'time'?"),
+        ("set time timeoutz.call=3", 78, "$.mcpServers.time.timeoutz: unknown key 'timeoutz': did you mean"),
+        ("set time start=lazzy trust=al", 78, "2 faults"),
+        ("set time limits.inFlight=many", 78, "expected a whole number"),
+        ("set time args=[1,", 78, "the value of $.mcpServers.time.args: 1 fault\n  line 1, column 4"),
+        ("set time env.A=${NOT_SET_HERE}", 78, "NOT_SET_HERE"),
+        ("set time command.x=1", 1, "$.mcpServers.time.command is not an object"),
+        ("set . profiles.default.surface=bogus", 78, "unknown surface 'bogus'"),
+        ("set . profiles.own.lazy=true", 78, "keep it in only one of them"),
+        ("unset time env.B", 1, "there is no $.mcpServers.time.env.B"),
+        ("unset web trus", 1, "did you mean 'trust'?"),
+        ("unset web url", 78, "url"),
+    ],
+)
+def test_a_fault_is_told_with_its_place_and_nothing_is_written(
+    words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = config.parent / "profiles.d"
+    own.mkdir(mode=0o700)
+    (own / "own.json").write_text("{}")
+    (own / "own.json").chmod(0o600)
+    assert told(config, *words.split()) == status
+    assert said in capsys.readouterr().err
+    assert config.read_text() == WRITTEN
+    assert not config.with_name("env").exists()
+
+
+@pytest.mark.parametrize("key", ["start", "=lazy", "a..b=1", "a[x]=1"])
+def test_words_that_name_no_key_are_a_wrong_usage(
+    key: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        told(config, "set", "time", key)
+    assert "write a key as in timeouts.call" in capsys.readouterr().err
+
+
+def test_a_file_that_may_not_be_written_stays(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.chmod(0o400)
+    assert told(config, "set", "time", "start=lazy") == 1
+    assert "read-only: make it writable first" in capsys.readouterr().err
+    assert config.read_text() == WRITTEN
+
+
+def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = config.with_name("env")
+    assert told(config, "set", "time", f"env.API_TOKEN={KEY}", "--dry-run") == 0
+    assert not env.exists()
+    assert told(config, "set", "time", f"env.API_TOKEN={KEY}", "start=lazy") == 0
+    assert env.read_text() == f"TIME__API_TOKEN={KEY}\n"
+    assert '"API_TOKEN": "${TIME__API_TOKEN}"' in config.read_text()
+    assert told(config, "set", "time", f"env.API_TOKEN={OTHER}") == 0
+    assert env.read_text() == f"TIME__API_TOKEN={OTHER}\n"
+    # Others refer to it now.
+    assert told(config, "set", "time", "env.MORE=${TIME__API_TOKEN}") == 0
+    assert told(config, "set", "time", f"env.API_TOKEN={KEY}") == 0
+    assert env.read_text() == f"TIME__API_TOKEN={OTHER}\nTIME__API_TOKEN_2={KEY}\n"
+    assert told(config, "unset", "time", "env.API_TOKEN") == 0
+    assert told(config, "set", ".", f"listen.http.tokens={KEY}{OTHER}", "--dry-run") == 0
+    said = "".join(capsys.readouterr())
+    assert (KEY in said, OTHER in said) == (False, False)
+    assert "still holds what nothing else uses: TIME__API_TOKEN_2" in said
+    assert '"tokens": "[redacted]"' in said
+    assert f"{env}, for you only, keeps TIME__API_TOKEN" in said
+
+
+def test_other_secrets_of_an_entry_stay_where_they_are(config: Path) -> None:
+    plain = WRITTEN.replace('{"A": "1"}', f'{{"A": "1", "OLD_TOKEN": "{OTHER}"}}')
+    config.write_text(plain)
+    assert told(config, "set", "time", "start=lazy") == 0
+    assert config.read_text() == plain.replace(f'"{OTHER}"}}', f'"{OTHER}"}}, "start": "lazy"')
+    assert not config.with_name("env").exists()
+
+
+def test_a_variable_of_the_environment_is_not_taken_for_the_files(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(config, "set", "time", f"env.API_TOKEN={OTHER}") == 0
+    # It would hide what the file says.
+    monkeypatch.setitem(os.environ, "TIME__API_TOKEN", OTHER)
+    assert told(config, "set", "time", f"env.API_TOKEN={KEY}") == 0
+    assert "${TIME__API_TOKEN_2}" in config.read_text()
