@@ -38,6 +38,8 @@ class Cause(StrEnum):
     SANDBOX_UNAVAILABLE = "sandbox-unavailable"
     """The sandbox cannot be made, so the server does not start. `error`; `problem`, its kind; `path` of
     the entry, if that is at fault."""
+    SECRET_UNAVAILABLE = "secret-unavailable"  # noqa: S105 - a cause
+    """A command or the keyring did not give a secret. `error`; `command`, or `secret`: the name there."""
     CONFIGURATION = "configuration"
     """A faulty entry. `error`, the first fault; `variable`, if one is unset."""
 

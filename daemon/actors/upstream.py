@@ -13,7 +13,7 @@ import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish, Server
-from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
+from daemon.errors import Busy, ConnectionLost, NeedsAuth, RunError, UpstreamLost, leaf
 from daemon.facts import Fact
 from daemon.model import Era
 from daemon.ports import Subscribers, UpstreamConnection
@@ -80,6 +80,7 @@ class UpstreamActor:
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
+        self._may_renew = True
 
     async def run(self, lifecycle: Lifecycle) -> None:
         """Connect, and serve until the connection is lost; raises `RunError` with the reason."""
@@ -87,7 +88,15 @@ class UpstreamActor:
         self.access.log.begin(failing=self.access.child.status.value.attempt > 0)
         last = self.access.child.status.last.cause
         self._greeter.begin(self._server.era, self._context.introduced(self.access.of), last=last)
-        await self._connect(lifecycle)
+        try:
+            await self._connect(lifecycle)
+        except NeedsAuth as refusal:
+            may_renew, self._may_renew = self._may_renew, False
+            if may_renew and await self._context.secrets.renewed(self._server):
+                lifecycle.restart(refusal.reason.after("its secrets have changed meanwhile: "))
+            raise
+        finally:
+            self._context.secrets.ended(self._server)
 
     def end(self, reason: Reason) -> None:
         """End this run for a reason of the daemon's, with which its open calls fail."""
@@ -175,6 +184,7 @@ class UpstreamActor:
             )
             self._may_install = False
             self._greeter.is_up()
+            self._may_renew = True
             if self._second is not None and self.access.is_modern:
                 nursery.start_soon(self._second.keep)
             self.access.pings = pings = Keepalive(connection, self._server.timeouts, self._report)

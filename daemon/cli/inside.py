@@ -12,10 +12,11 @@ import trio
 from daemon.config.config_model import WORKSPACE, Server
 from daemon.errors import leaf
 from daemon.host import paths
-from daemon.processes.children import ChildExit
+from daemon.processes.children import ChildExit, Children
 from daemon.sandbox.egress import Egress
 from daemon.sandbox.launch import prepared
 from daemon.sandbox.policy import DaemonPlaces
+from daemon.secrets.commands import RunSecrets
 from daemon.upstreams.transports.stdio import child_environment
 
 
@@ -30,6 +31,7 @@ def run(server: Server, config: Path, words: Sequence[str]) -> int:
 
 
 async def _run(server: Server, around: DaemonPlaces, words: list[str]) -> int:
+    server = await RunSecrets(Children()).filled(server)
     env = child_environment(os.environ, server.env)
     async with prepared(server, env, around) as start, trio.open_nursery() as nursery:
         with start.given:

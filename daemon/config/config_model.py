@@ -191,6 +191,9 @@ WORKSPACE = "\0workspace\0"
 
 WRITTEN = "${workspace}"
 
+LATE = re.compile("\0((?:run|keyring):[^\0]*)\0")
+"""Finds marks of ${run:...} and ${keyring:...}, which stay until a run of the server begins."""
+
 
 class Share(StrEnum):
     """The clients that share an instance of a server."""
@@ -212,8 +215,8 @@ class Instance:
 
 
 def as_written(text: str) -> str:
-    """Replace the mark by ${workspace}."""
-    return text.replace(WORKSPACE, WRITTEN)
+    """Replace marks by the references as their author wrote them."""
+    return LATE.sub(r"${\1}", text.replace(WORKSPACE, WRITTEN))
 
 
 class LoginPlace(StrEnum):
@@ -412,8 +415,8 @@ class Server:
 
     @property
     def has_token(self) -> bool:
-        """Whether a header holds a token."""
-        return any(name.lower() == "authorization" for name in self.headers)
+        """Whether a header holds a token, or the url what is looked up for each run: a login is for one url."""
+        return "\0" in (self.url or "") or any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def shared_by(self) -> Share:
@@ -430,18 +433,29 @@ class Server:
         return any(WORKSPACE in text for text in texts)
 
     @property
+    def late(self) -> tuple[str, ...]:
+        """The contents of ${run:...} and ${keyring:...}, each once."""
+        secret = (self.auth and self.auth.client_secret) or ""
+        texts = (secret, self.url or "", *self.args, *self.env.values(), *self.headers.values())
+        return tuple(dict.fromkeys(LATE.findall("\n".join(texts))))
+
+    @property
     def written(self) -> Server:
-        """The same with ${workspace} as its author wrote it."""
+        """The same with its marks as their author wrote them."""
         return self.rewritten(as_written)
 
     def rewritten(self, change: Callable[[str], str]) -> Server:
-        """The same with the texts changed that may hold ${workspace}."""
+        """The same with the texts changed that may hold marks."""
+        secret = self.auth and self.auth.client_secret
         return attrs.evolve(
             self,
             command=self.command and change(self.command),
             args=tuple(map(change, self.args)),
             env={name: change(value) for name, value in self.env.items()},
             cwd=self.cwd and change(self.cwd),
+            url=self.url and change(self.url),
+            headers={name: change(value) for name, value in self.headers.items()},
+            auth=attrs.evolve(self.auth, client_secret=change(secret)) if self.auth and secret else self.auth,
             confined=self.confined and self.confined.rewritten(change),
         )
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,7 @@ _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
+_SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 ENV_FILE = "env"
 """The variable file next to the configuration, mostly secrets."""
@@ -116,6 +119,11 @@ _OF_HOME = ("command", "args", "cwd", "sandbox")
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd", "sandbox")
 """Keys that may hold ${workspace}: the inputs of a process, and its sandbox."""
+
+_LATE_FORMS = "write ${keyring:NAME} or ${run:COMMAND ARGUMENTS}: quotes must end, and a } ends the reference"
+_NOT_LATE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
+_OF_RUNS = ("args", "env", "headers", "url")
+"""Keys of a server that may hold these, besides `auth.clientSecret`."""
 
 HTTP_KEYS = ("tokens", "tls")
 
@@ -163,8 +171,8 @@ def read_file(path: Path) -> str:
     return content.decode()
 
 
-def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded:
-    """Resolve every reference; with `workspaces`, ${workspace} becomes a mark."""
+def expand(text: str, sources: Sources, *, workspaces: bool = False, late: bool = False) -> Expanded:
+    """Resolve references; ${workspace} (`workspaces`), ${run:...} and ${keyring:...} (`late`) become marks."""
     substituted: list[str] = []
     credentials: list[str] = []
     problems: list[Unresolved] = []
@@ -173,6 +181,8 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
         if workspaces and match["body"] in _WORKSPACES:
             return WORKSPACE
         try:
+            if (match["body"] or "").startswith(("run:", "keyring:")):
+                return _marked(match["body"], late=late)
             value, from_outside = _look_up(match, sources)
         except Unresolved as error:
             problems.append(error)
@@ -192,6 +202,15 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
     return Expanded(
         text=expanded, substituted=tuple(substituted), credentials=tuple(credentials), problems=tuple(problems)
     )
+
+
+def _marked(body: str, *, late: bool) -> str:
+    """The mark of a reference that is looked up when the server starts."""
+    kind, _, rest = body.partition(":")
+    with suppress(ValueError):
+        if late and "${" not in rest and (_SECRET.fullmatch(rest) if kind == "keyring" else shlex.split(rest)):
+            return f"\0{body}\0"
+    raise Unresolved(_LATE_FORMS if late else _NOT_LATE)
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
@@ -329,7 +348,8 @@ def expand_entry(
 
     def visit(value: object, here: str, key: str) -> object:
         if isinstance(value, str):
-            result = expand(value, sources, workspaces=key in _OF_WORKSPACES)
+            late = keys is SERVER_KEYS and (key in _OF_RUNS or here.endswith(".auth.clientSecret"))
+            result = expand(value, sources, workspaces=key in _OF_WORKSPACES, late=late)
             found.update(result.substituted)
             credentials.update(result.credentials)
             faults.extend(

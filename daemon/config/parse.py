@@ -35,7 +35,7 @@ from daemon.config.sandbox_keys import SandboxWish, sandbox_in_force
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized
 from daemon.config.tuning import Restart
-from daemon.config.validate import Named, check, eager_faults, infer_type, unconfined
+from daemon.config.validate import Named, check, eager_faults, infer_type, remarks
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 
@@ -262,7 +262,7 @@ def _parse(
     notes = (
         *variables.notes,
         *sorted(
-            placed(files.placed([*normal.notes, *normal.written(unconfined(config))]), text),
+            placed(files.placed([*normal.notes, *normal.written(remarks(config))]), text),
             key=lambda note: (note.line, note.column),
         ),
     )
@@ -331,7 +331,7 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         raw = {**raw, "listen": {**listen, "http": expanded}}
     if isinstance(raw.get("state"), dict):
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
-        state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults)
+        state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults, ("url",))
         raw = {**raw, "state": state}
     raw, _, _ = expand_entry(raw, ROOT, sources, faults, ("sandbox", "telemetry"))
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)

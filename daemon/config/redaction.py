@@ -16,7 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 import msgspec
 
 from daemon.config.client_keys import read_table
-from daemon.config.config_model import WORKSPACE, Config, OAuth, Server
+from daemon.config.config_model import LATE, WORKSPACE, Config, OAuth, Server
 from daemon.config.labels import server_of
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHORTEST, SHOWN, Redactor, nested, tokens
@@ -279,6 +279,8 @@ def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
+    # A reference is no secret, and no text holds a NUL.
+    server = server.rewritten(lambda text: LATE.sub("\0", text))
     yield from _in_variables(server)
     yield from _in_headers(server)
     yield from _in_command(server)
@@ -429,6 +431,9 @@ UNMISTAKABLE = 12
 MAX_TOKENS = 12
 """Hidden tokens of one server's logins: the latest four renewals, minutes at least."""
 
+RUNS = 4
+"""Latest runs of which looked up values stay hidden."""
+
 
 class Redactors:
     """A redactor for each server, and a callable one for other texts."""
@@ -457,9 +462,16 @@ class Redactors:
 
     def hide_login(self, server: str, values: Iterable[str]) -> None:
         """Hide a login's tokens and the latest earlier ones, which the server may still repeat."""
-        known = self._tokens.get(server, [])
-        self._tokens[server] = [*known, *(each for each in values if each not in known)][-MAX_TOKENS:]
+        now = list(values)
+        earlier = [each for each in self._tokens.get(server, ()) if each not in now]
+        self._tokens[server] = [*earlier, *now][-max(MAX_TOKENS, RUNS * len(now)) :]
         self._renewed.replace(each for tokens in self._tokens.values() for each in tokens)
+
+    def hide_run(self, server: Server) -> None:
+        """Hide the secrets of a run, which are among its server's, and those of the latest runs before it."""
+        every, common = secrets_of(server)
+        self.of(server.name).learn(common, common)
+        self.hide_login(f"runs of {server.name}", every - common)
 
     def learn(self, config: Config) -> None:
         """Add a configuration's secrets; earlier ones stay secret. Thread-safe."""

@@ -15,6 +15,7 @@ import msgspec
 from daemon.config.command_lines import runs_container
 from daemon.config.config_model import (
     DEFAULT_SURFACE,
+    LATE,
     LOGIN_TYPES,
     WORKSPACE,
     Category,
@@ -208,11 +209,16 @@ def server_problems(server: Server) -> Problems:
     yield from _own_login(server)
 
 
+_BEFORE_LATE = re.compile(r"(?:http|ws)s?://[^\0/?#]+[/?#]")
+
+
 def _wrong_url(server: Server) -> str:
     """Quotes the scheme alone, because a URL may hold a password."""
-    kind, url = server.type, server.url
-    if kind is _T.STDIO or not url or (kind is _T.UNIX and url.startswith("/")):
+    kind, url = server.type, LATE.sub("\0", server.url or "")
+    if kind is _T.STDIO or not url or (kind is _T.UNIX and url.startswith("/") and "\0" not in url):
         return ""
+    if "\0" in url and not _BEFORE_LATE.match(url):
+        return "${run:...} and ${keyring:...} can stand after the host of a web address: in its path or query"
     try:
         parts = urlsplit(url)
         valid = parts.port is None or parts.port > 0
@@ -450,13 +456,17 @@ def _pattern_covers(earlier: str, later: str) -> bool:
     return is_plain and "/" in earlier and fnmatchcase(later, earlier)
 
 
-def unconfined(config: Config) -> Iterator[Fault]:
-    """Notes on servers that the default sandbox leaves alone, and on a key of sandboxes without effect."""
+def remarks(config: Config) -> Iterator[Fault]:
+    """Notes on servers that the default sandbox leaves alone, keys without effect, and commands of secrets."""
     servers = {name: server for name, server in config.mcp_servers.items() if server.enabled}
     alone = [name for name, server in servers.items() if server.type is not _T.STDIO or runs_container(server)]
     if alone and sandbox_in_force(config.sandbox) is not None:
         message = f"containers and servers that mcpd does not start are not in its sandbox: {', '.join(alone)}"
         yield Fault(path=below(ROOT, "sandbox"), message=message)
+    for name, server in servers.items():
+        for command in (each.removeprefix("run:") for each in server.late if each.startswith("run:")):
+            message = f"`{command}` runs each time that the server starts, and not now"
+            yield Fault(path=below(_SERVERS, name), message=message)
     wishes = {below(ROOT, "sandbox"): config.sandbox}
     wishes |= {
         below(below(below(ROOT, "mcpServers"), name), "sandbox"): server.sandbox

@@ -398,6 +398,8 @@ _CANNOT_START = frozenset(
     {
         *(Cause.COMMAND_NOT_FOUND, Cause.DIRECTORY_UNUSABLE, Cause.NOT_EXECUTABLE, Cause.NOT_A_PROGRAM),
         *(Cause.CANNOT_START, Cause.SANDBOX_UNAVAILABLE, Cause.CONFIGURATION, Cause.BAD_URL),
+        # A retry may ask a person to unlock something, so it is rare, and no call causes one.
+        Cause.SECRET_UNAVAILABLE,
         *(Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME),
     }
 )

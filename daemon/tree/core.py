@@ -40,6 +40,7 @@ from daemon.kit.later import later
 from daemon.processes.children import Children
 from daemon.sandbox.launch import Lesson
 from daemon.sandbox.policy import DaemonPlaces
+from daemon.secrets.commands import RunSecrets
 from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
@@ -107,6 +108,7 @@ class Surroundings:
             places=places,
             logins=self.logins.logins,
             lessons=self.lessons,
+            secrets=RunSecrets(self.children, self.redact.hide_run),
         )
 
 

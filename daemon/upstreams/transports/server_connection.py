@@ -29,6 +29,7 @@ from daemon.processes.children import Children
 from daemon.sandbox.egress import Egress
 from daemon.sandbox.launch import Lesson
 from daemon.sandbox.policy import DaemonPlaces
+from daemon.secrets.commands import RunSecrets
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.outbox import Link, Outbox
 from daemon.wire.requests import NO_CLIENT, Exchange, Peer, PeerRequest
@@ -53,15 +54,17 @@ class OpenContext:
     """The proxy of a sandboxed server, with what was refused over all its runs."""
     lessons: Mapping[str, Lesson] = attrs.field(factory=dict)
     """Servers whose next runs are watched instead of confined, by name."""
+    secrets: RunSecrets = attrs.Factory(lambda self: RunSecrets(self.children), takes_self=True)
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
-    """The context manager that connects to a server, unopened yet; RunError if its entry is faulty."""
+    """The context manager that connects to a server, unopened yet; RunError if the entry or a secret is bad."""
     if faults := context.server.faults:
         error, variable = str(faults[0]), faults[0].variable
         named = {} if variable is None else {"variable": variable}
         raise RunError("; ".join(map(str, faults)), Cause.CONFIGURATION, error=error, **named)
     module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
+    context = attrs.evolve(context, server=await context.secrets.filled(context.server))
     opened: AbstractAsyncContextManager[UpstreamConnection] = module.open_connection(context)
     return opened
 

@@ -1,0 +1,150 @@
+"""Looks up ${run:...} and ${keyring:...} when a server starts, and once more if the server refuses them.
+
+Commands run without a shell, not for long, and end with everything that they started.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import attrs
+import trio
+
+from daemon.causes import Cause
+from daemon.config.config_model import LATE, Server, TransportType
+from daemon.errors import CannotStart, RunError
+from daemon.host import paths
+from daemon.processes.children import Children
+from daemon.safety.redact import Redactor
+from daemon.secrets import keyring
+
+SECONDS = 10.0
+"""Seconds of one command, in which a person can unlock a vault: the server's callers wait meanwhile."""
+
+MOST = 64 * 1024
+"""Bytes of stdout, as of a file that a reference names; and of the end of stderr, whose last line is shown."""
+
+SHOWN = 300
+"""Characters of that line."""
+
+LAST_SECONDS = 1.0
+"""Seconds for the pipes to end with the processes: another program may have got hold of one."""
+
+
+async def said(words: Sequence[str], environ: Mapping[str, str], children: Children) -> str:
+    """The text that a command prints, without its last line break. Raises SecretTrouble."""
+    home = str(paths.home(environ))
+    command, *args = (home + word[1:] if word.startswith("~/") else word for word in words)
+    try:
+        child = await children.start(command, args, environ, home)
+    except RunError as error:
+        raise keyring.SecretTrouble(f"{error} (PATH is {environ.get('PATH', os.defpath)})") from None
+    os.close(child.stdin)
+    printed, errors = bytearray(), bytearray()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_read, child.stdout, printed)
+        nursery.start_soon(_read, child.stderr, errors)
+        try:
+            with trio.move_on_after(SECONDS) as limit:
+                await child.process.wait()
+        finally:
+            # A process that it has left would keep its pipes open.
+            await children.stop(child, eof=0.0, term=0.0)
+            nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
+    status = None if limit.cancelled_caught else child.process.returncode
+    return await trio.to_thread.run_sync(_judged, shlex.join(words), status, printed, errors)
+
+
+async def _read(fd: int, kept: bytearray) -> None:
+    async with trio.lowlevel.FdStream(fd) as stream:
+        async for chunk in stream:
+            kept += chunk
+            del kept[: -MOST - 1]
+
+
+def _judged(command: str, status: int | None, printed: bytearray, errors: bytearray) -> str:
+    text = printed.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+    problems = {
+        f"did not end within {SECONDS:g} s: it may wait for a person, or for a network": status is None,
+        f"failed with exit status {status}": status != 0,
+        f"printed more than {MOST // 1024} KiB": len(printed) > MOST,
+        "printed nothing": not text,
+        "printed something else than UTF-8 text": "\0" in text or text.encode() not in printed,
+    }
+    if not (problem := next((each for each, is_so in problems.items() if is_so), "")):
+        return text
+    lines = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
+    # Of a line without a beginning, nobody can tell a secret's rest from other words.
+    last = f": {lines[-1]}" if lines and (len(lines) > 1 or len(errors) <= MOST) else ""
+    hide = Redactor((text, *map(str.strip, text.splitlines())))
+    raise keyring.SecretTrouble(hide(f"`{command}` {problem}", SHOWN) + hide(last, SHOWN))
+
+
+class RunSecrets:
+    """The values of the servers that run, in memory alone."""
+
+    def __init__(self, children: Children, hide: Callable[[Server], None] = lambda _server: None) -> None:
+        """Start without values; `hide` removes the credentials of a server from everything that is shown."""
+        self._children, self._hide = children, hide
+        self._newest: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
+        """By server and references: a server's instances share them until a run of one ends."""
+        self._used: dict[str, Mapping[str, str]] = {}
+        """By the label of the server or instance whose run uses them."""
+        self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+
+    async def filled(self, server: Server) -> Server:
+        """The server with its run's values in place of references; CannotStart if there is none for one."""
+        if not server.late:
+            return server
+        values = await self._values(server)
+        made = server.rewritten(lambda text: LATE.sub(lambda found: values[found[1]], text))
+        # No login is for such a url (`Server.has_token`).
+        oauth = made.oauth if made.url == server.url else False
+        made = attrs.evolve(made, oauth=oauth, credentials=made.credentials.union(values.values()))
+        self._hide(made)
+        return made
+
+    async def renewed(self, server: Server) -> bool:
+        """Look a refused run's values up again; returns whether its next run has others."""
+        before = self._used.get(server.label)
+        self.ended(server)
+        with suppress(CannotStart):
+            if before is not None and await self._values(server) != before:
+                # The next run takes the newest.
+                del self._used[server.label]
+                return True
+        return False
+
+    def ended(self, server: Server) -> None:
+        """Forget the values of a run: the next one looks them up."""
+        key = server.name, server.late
+        if self._used.pop(server.label, None) is self._newest.get(key):
+            self._newest.pop(key, None)
+
+    async def _values(self, server: Server) -> Mapping[str, str]:
+        label, key = server.label, (server.name, server.late)
+        async with self._turns[server.name]:
+            if label not in self._used:
+                self._used[label] = self._newest[key] = self._newest.get(key) or await self._look_up(server)
+            return self._used[label]
+
+    async def _look_up(self, server: Server) -> Mapping[str, str]:
+        """Look up one after the other, since each may ask a person to unlock something."""
+        values: dict[str, str] = {}
+        for each in server.late:
+            kind, _, rest = each.partition(":")
+            try:
+                if kind == "run":
+                    values[each] = await said(shlex.split(rest), os.environ, self._children)
+                else:
+                    values[each] = await trio.to_thread.run_sync(keyring.read, rest, os.environ)
+                if server.type is not TransportType.STDIO and not values[each].isprintable():
+                    raise keyring.SecretTrouble(f"`{rest}` gave several lines: a header or url takes one")
+            except keyring.SecretTrouble as trouble:
+                named = {"error": str(trouble), "command" if kind == "run" else "secret": rest}
+                raise CannotStart(str(trouble), Cause.SECRET_UNAVAILABLE, **named) from None
+        return values
