@@ -18,11 +18,11 @@ from tests.waiting import PATIENCE
 SECRET = "7fK2mQ9xVb4Z-secret"
 
 
-async def asked(*words: str, children: Children | None = None, **environ: str) -> str:
+async def asked(*words: str, **environ: str) -> str:
     """What a command says; nothing is left of it."""
     async with leaving_nothing():
         with trio.fail_after(PATIENCE):
-            return await commands.said(words, {**os.environ, **environ}, children or Children())
+            return await commands.said(words, {**os.environ, **environ}, Children())
 
 
 async def refused(*words: str, **environ: str) -> str:
