@@ -6,7 +6,7 @@ nothing but `sys` and the table.
 
 import sys
 
-from daemon.cli.table import ENDING, ENDING_CUTOFF, MODULES, help_table, purposes
+from daemon.cli.table import ENDING, MODULES, help_table, purposes
 from daemon.cli.table import EX_CONFIG as EX_CONFIG
 from daemon.cli.table import implementation as implementation
 
@@ -63,32 +63,48 @@ def _dispatch(argv: list[str]) -> int:
         status: int = implementation(command).main(argv[1:])
         return status
     if command == "help" and len(argv) > 1:
-        return _dispatch([argv[1], "--help"] if argv[1] != "help" else ["--help"])
+        asked, *_ = _meant(argv[1], "aliases", "synonyms") or argv[1:]
+        return _dispatch([asked, "--help"] if asked != "help" else ["--help"])
     if command in {"-h", "--help", "help"}:
         print(overview())
-        return 0
-    if command in {"-V", "--version"}:
+    elif command in {"-V", "-v", "--version"}:
         from daemon import version  # noqa: PLC0415
 
         print(f"mcpd {version()}")
-        return 0
-    print(_unknown(command), file=sys.stderr)
-    return EX_USAGE
+    elif meant := _meant(command, "aliases"):
+        return _dispatch([meant[0], *argv[1:], *meant[1:]])
+    else:
+        print(_unknown(command), file=sys.stderr)
+        return EX_USAGE
+    return 0
+
+
+def _meant(word: str, *tables: str) -> list[str]:
+    """The command line that another tool's word stands for; empty for a word that stands in no table."""
+    words = help_table()
+    return next(
+        (line.split() for each in tables for line, others in words[each].items() if word in others.split()), []
+    )
 
 
 def overview() -> str:
     """The help text: every command by purpose, with one line and an example."""
+    import shutil  # noqa: PLC0415 - as above
+    import textwrap  # noqa: PLC0415 - as above
+
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
     table = help_table()
     told = purposes(table)
-    width = max(map(len, told)) + 1
+    width, columns = max(map(len, told)) + 1, shutil.get_terminal_size().columns
     for heading, names in table["groups"].items():
         lines.append(f"{heading}:")
         for command in names.split():
             purpose, example = told[command]
-            lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
+            rest = " " * (width + 2)
+            line = f"  {command:<{width}}{purpose}"
+            lines += [*textwrap.wrap(line, columns, subsequent_indent=rest), f"{rest}$ {example}"]
         lines.append("")
-    lines += ["`mcpd help COMMAND` tells more; `mcpd --version` prints the version."]
+    lines += ["`mcpd help COMMAND` tells more, `mcpd -V` the version."]
     return "\n".join(lines)
 
 
@@ -97,12 +113,12 @@ def _unknown(command: str) -> str:
         return f"mcpd: {command!r} is no command: options follow one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
-    table = help_table()
-    harmless = [each for each in purposes(table) if each not in ENDING]
-    near = [known for known, others in table["synonyms"].items() if command in others.split()]
-    near = near or difflib.get_close_matches(command, harmless, n=1)
-    near = near or difflib.get_close_matches(command, ENDING, n=1, cutoff=ENDING_CUTOFF)
-    hint = f"did you mean `mcpd {near[0]}`?" if near else "`mcpd help` lists the commands by their purpose"
+    told, hint = purposes(help_table()), "`mcpd help` lists the commands by their purpose"
+    if meant := _meant(command, "synonyms"):
+        hint = f"`mcpd {' '.join(meant)}`, perhaps: {told[meant[0]][0]}"
+    # A person who mistypes may not be led to lose something.
+    elif near := difflib.get_close_matches(command, [each for each in told if each not in ENDING], n=1):
+        hint = f"did you mean `mcpd {near[0]}`?"
     return f"mcpd: unknown command {command!r}: {hint}"
 
 

@@ -92,7 +92,7 @@ def _stored(store: Path) -> tuple[list[ChainHead], str]:
 
 
 def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
-    options.json |= options.format is not None
+    options.json = options.json or options.format is not None
     server, _, tool = (options.server or "").partition("/")
     wanted = query(server, tool, options.session, options.decision, options.since, options.until)
     limit = options.limit or (None if options.json or options.since else SHOWN)
@@ -157,7 +157,7 @@ AUDIT = CommandLine(
         argument("--since", metavar="WHEN", type=moment, default=0.0),
         argument("--until", metavar="WHEN", type=moment, default=inf),
         argument("--session", metavar="KEY", default=""),
-        argument("--decision", choices=[*map(str, Decision)], action="append", default=[]),
+        argument("--decision", metavar="D", choices=[*map(str, Decision)], action="append", default=[]),
         argument("--limit", metavar="N", type=count),
         argument("--format", choices=("jsonl", "ocsf")),
         argument("--head", metavar="SEQ:DIGEST|FILE", type=head, action="extend", default=[]),

@@ -68,6 +68,7 @@ def following_profile(made: argparse.ArgumentParser) -> None:
 SERVER = argument("server", metavar="SERVER")
 SERVER_IF_ANY = argument("server", metavar="SERVER|INSTANCE", nargs="?")
 JSON = flag("--json")
+JSON_ELSEWHERE = argument("-o", dest="json", choices=("json",), help=argparse.SUPPRESS)
 CONTROL = argument("--control", metavar="P")
 
 
@@ -101,7 +102,7 @@ class CommandLine(NamedTuple):
         made = CommandParser(self.name, asks=asks, reaches=self.reaches)
         if self.usage:
             made.usage = f"mcpd {self.name} {self.usage}"
-        json = (JSON,) if self.json else ()
+        json = (JSON, JSON_ELSEWHERE) if self.json else ()
         control = () if self.seconds is None else (CONTROL, seconds_option("--timeout", self.seconds))
         for add in (*self.arguments, *json, *control):
             add(made)

@@ -209,7 +209,7 @@ def check(options: argparse.Namespace) -> int:
     _say("note: ", checked.notes)
     _say("warning: ", unwise)
     grouped = counted(categories, "category", "categories") if categories else "each a category"
-    print(f"OK: {counted(servers, 'server')}, {grouped}")
+    print(visible(f"OK: {counted(servers, 'server')}, {grouped}: {path}"))
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import TextIO
+from typing import Any, TextIO
 
 from daemon.cli.table import help_table
 
@@ -22,6 +22,13 @@ UNREACHABLE = "3"
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
     """Wraps the sentences of a help text to the terminal, and leaves the examples as they are."""
+
+    def _format_usage(self, *told: Any, **more: Any) -> str:
+        # argparse breaks neither a usage that it is given nor a group of options.
+        lines = super()._format_usage(*told, **more).splitlines()
+        indents = (" " * (len(each) - len(each.lstrip()) or len("usage: ")) for each in lines)
+        pairs = zip(lines, indents, strict=True)
+        return "".join(textwrap.fill(each, self._width, subsequent_indent=to) + "\n" for each, to in pairs)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         def wrapped(line: str) -> str:

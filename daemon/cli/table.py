@@ -33,8 +33,7 @@ MODULES = {
 `make_parser` (`connect` and `run`, which must start fast)."""
 
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
-"""Commands that end or remove something: suggested for a typo only above `ENDING_CUTOFF` (difflib's ratio)."""
-ENDING_CUTOFF = 0.87
+"""Commands that end or remove something: never suggested for a typo."""
 
 
 def help_table() -> "Words":

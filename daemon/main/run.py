@@ -140,9 +140,9 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="mcpd run",
-        description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",
-        epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status: 0 stopped by a signal,"
-        " 78 faulty configuration, 69 socket not available, 70 an internal error in mcpd",
+        description="Run the daemon in the foreground.",
+        epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status:\n  0   stopped by a"
+        " signal\n  69  socket not available\n  70  an internal error in mcpd\n  78  faulty configuration",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="F", help="the configuration (default: as `mcpd check`)")

@@ -35,7 +35,7 @@ def test_a_good_configuration_is_zero_however_it_is_named(
 ) -> None:
     file.write_text(GOOD)
     assert main([str(file) if word == "FILE" else word for word in words]) == 0
-    assert capsys.readouterr() == ("OK: 1 server, 1 category\n", "")
+    assert capsys.readouterr() == (f"OK: 1 server, 1 category: {file}\n", "")
     with pytest.raises(SystemExit):
         main([str(file), "--config", str(file)])
     assert "name one configuration" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_warnings_and_notes_do_not_fail(file: Path, capsys: pytest.CaptureFixtur
     file.write_text(NOTED)
     assert main([]) == 0
     out, err = capsys.readouterr()
-    assert out == "OK: 2 servers, each a category\n"
+    assert out == f"OK: 2 servers, each a category: {file}\n"
     lines = [
         f"note: line 3, column 5: {SHELL}: called 'my-shell'",
         f"note: line 3, column 82: {SHELL}.timeout: understood as `timeouts.call` of 30000 milliseconds",

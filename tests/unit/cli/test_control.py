@@ -179,7 +179,7 @@ def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command:
 def test_each_section_of_words_is_of_a_command_and_each_word_of_an_argument() -> None:
     table, taken = help_table(), dict[str, set[str]]()
     commands = purposes(table).keys()
-    assert table.keys() - {"shared", "groups", "synonyms"} == commands
+    assert table.keys() - {"shared", "groups", "aliases", "synonyms"} == commands
     for command in commands:
         actions = parser_of(command)._actions
         taken[command] = {name for each in actions for name in (*each.option_strings, each.dest)}

@@ -1,0 +1,170 @@
+"""Words, options and terminals that people have from elsewhere: what `mcpd` makes of them."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon import cli
+from daemon.cli import EX_USAGE, overview
+from daemon.cli.completing import parser_of
+from daemon.cli.table import ENDING, MODULES, help_table, purposes
+
+TABLE = help_table()
+COMMANDS = [*purposes(TABLE)]
+PERHAPS = re.compile(r"`mcpd ([a-z-]+)[^`]*`, perhaps: (.+)")
+ENDS = re.compile(
+    r"\b(stop|remove|end|forget|cancel|delete|take|unload|switch a server, or one of its tools, off)\b"
+)
+"""How purposes begin of commands that end or remove something."""
+
+TO_COPY = re.compile(r'^ +(\$ )?mcpd |"command": "mcpd"')
+
+
+def typed(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of a whole command line."""
+    monkeypatch.setattr(sys, "argv", ["mcpd", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(str(ended.value.code))
+
+
+def words_of(table: str) -> dict[str, str]:
+    """Each word of a table, with the command line that it stands for."""
+    return {word: line for line, words in TABLE[table].items() for word in words.split()}
+
+
+# --- other tools' words --------------------------------------------------------------------------------------
+
+
+def test_a_word_stands_for_one_command_and_is_none() -> None:
+    every = [
+        word for table in ("aliases", "synonyms") for words in TABLE[table].values() for word in words.split()
+    ]
+    assert len(every) == len({*every})
+    assert not {*every} & {*COMMANDS, "help", "run"}
+    assert {line.split()[0] for table in ("aliases", "synonyms") for line in TABLE[table]} <= {*COMMANDS}
+
+
+def test_only_a_plain_word_runs_a_command_that_ends_something() -> None:
+    ends = {word for word, line in words_of("aliases").items() if line.split()[0] in ENDING}
+    assert ends == {"rm"}
+
+
+@pytest.mark.parametrize(("word", "line"), words_of("aliases").items())
+def test_a_plain_word_is_the_command(
+    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = list[list[str]]()
+    monkeypatch.setattr(cli, "implementation", lambda name: Ran(name, ran))
+    command, *options = line.split()
+    assert typed(word, "git", "--json", monkeypatch=monkeypatch) == 0
+    assert ran == [[command, "git", "--json", *options]]
+    assert capsys.readouterr() == ("", "")
+
+
+class Ran:
+    """Stands for a command: notes its name and words."""
+
+    def __init__(self, name: str, ran: list[list[str]]) -> None:
+        self.name, self.ran = name, ran
+
+    def main(self, argv: list[str]) -> int:
+        self.ran.append([self.name, *argv])
+        return 0
+
+
+@pytest.mark.parametrize(("word", "line"), words_of("synonyms").items())
+def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
+    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "implementation", lambda name: pytest.fail(f"{name} ran"))
+    assert typed(word, "git", monkeypatch=monkeypatch) == EX_USAGE
+    purpose = purposes(TABLE)[line.split(maxsplit=1)[0]][0]
+    assert capsys.readouterr().err == f"mcpd: unknown command {word!r}: `mcpd {line}`, perhaps: {purpose}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "command"), [("ps", "status"), ("rm", "remove"), ("down", "stop"), ("stop", "stop")]
+)
+def test_help_knows_the_words_of_other_tools(
+    word: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("help", word, monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.startswith(f"usage: mcpd {command} ")
+
+
+@pytest.mark.parametrize("word", ["-v", "-V", "--version"])
+def test_the_version_has_the_usual_options(
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(word, monkeypatch=monkeypatch) == 0
+    assert re.fullmatch(r"mcpd \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+# --- typos ---------------------------------------------------------------------------------------------------
+
+
+def typos(word: str) -> Iterator[str]:
+    """The word with a letter less, doubled, replaced, or exchanged with the next; and its beginnings."""
+    for at, letter in enumerate(word):
+        before, after = word[:at], word[at + 1 :]
+        yield before + after
+        yield before + letter + letter + after
+        yield from (before + other + after for other in "at")
+        yield before + after[:1] + letter + after[1:]
+        yield before
+
+
+def test_no_typo_is_answered_with_a_command_that_ends_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Read once: it takes 10 ms, and there are thousands of typos.
+    monkeypatch.setattr(cli, "help_table", lambda: TABLE)
+    every = {typo for word in (*COMMANDS, *words_of("aliases"), *words_of("synonyms")) for typo in typos(word)}
+    unknown = every - {*COMMANDS, *words_of("aliases"), *words_of("synonyms"), ""}
+    hints = {typo: cli._unknown(typo) for typo in unknown}
+    meant = {
+        typo: found[1]
+        for typo, hint in hints.items()
+        if (found := re.search(r"did you mean `mcpd (.+)`\?", hint))
+    }
+    assert len(meant) > len(unknown) / 2
+    assert not {typo: command for typo, command in meant.items() if command in ENDING}
+
+
+def test_what_ends_something_is_known_as_such() -> None:
+    ends = {name for name, (purpose, _) in purposes(TABLE).items() if ENDS.match(purpose)}
+    assert ends <= ENDING <= {*COMMANDS}
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------
+
+
+def test_json_has_its_other_name_wherever_it_is() -> None:
+    for command in COMMANDS:
+        names = {name for action in parser_of(command)._actions for name in action.option_strings}
+        assert ("--json" in names) is ("-o" in names), command
+
+
+def test_json_by_its_other_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mcpd.json").write_text('{"mcpServers": {}}')
+    check = cli.implementation("check")
+    assert check.main([str(tmp_path / "mcpd.json"), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+    with pytest.raises(SystemExit):
+        check.main(["-o", "yaml"])
+    assert "argument -o: invalid choice: 'yaml'" in capsys.readouterr().err
+
+
+# --- help ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_help_fits_the_terminal_but_for_lines_to_copy(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    texts = {command: parser_of(command).format_help() for command in " ".join(MODULES.values()).split()}
+    lines = [line for text in (overview(), *texts.values()) for line in text.splitlines()]
+    assert max(len(line) for line in lines) > 50
+    assert [line for line in lines if len(line) > columns and not TO_COPY.search(line)] == []
