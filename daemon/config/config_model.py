@@ -355,8 +355,8 @@ class Server:
     """all: models are offered what the server lists. changes: its first list, and later what somebody
     approves. none: what somebody approves. When absent: as `trust` of the configuration."""
     sandbox: SandboxMode | SandboxRules | None = None
-    """Sandbox of the child (docs/sandbox.md): home, strict, off, or an object in VS Code's words. When
-    absent: as `sandbox` of the configuration."""
+    """Sandbox of the child (docs/sandbox.md). home: it reads all but secrets. strict: no home directory, no
+    network. off: none. An object: VS Code's words. When absent: as `sandbox` of the configuration."""
     sandbox_enabled: bool | None = None
     """false: no sandbox, whatever `sandbox` says. true: a sandbox, by default with no host allowed."""
     origin: EntryOrigin | None = None
