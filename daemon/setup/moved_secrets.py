@@ -26,9 +26,9 @@ _OF_LOGINS = {"clientSecret": "CLIENT_SECRET", "privateKey": "PRIVATE_KEY"}
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
 
 _LIKE_REFERENCES = re.compile(
-    r"\$\{\{[^}]*\}\}|\$\{[^}]*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
+    r"\$\{\{(?:(?!\$\{)[^}])*\}\}|\$\{(?:(?!\$\{)[^}])*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
 )
-"""Texts that mcpd reads as references, also in other clients' spelling."""
+"""Texts that mcpd reads as references, also in other clients' spelling; one within another is its own."""
 
 _LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
 
