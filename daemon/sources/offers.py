@@ -6,7 +6,7 @@ Texts of an offer come from outside: a reference in them, such as ${file:~/.ssh/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -16,6 +16,9 @@ from daemon.errors import McpdError
 from daemon.setup.moved_secrets import in_our_words
 
 _INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
+_REFERENCES = re.compile(r"\$+\{[^}]*\}?|\{(?:env|file):[^{}]+\}|\A\$[A-Z]\w+\Z")
+_COLON = re.compile(r":(?![^{}]*\})")
+"""One that is not within a reference."""
 
 
 class SourceTrouble(McpdError):
@@ -33,6 +36,8 @@ class Input:
     secret: bool = False
     default: str | None = attrs.field(default=None, repr=False)
     choices: tuple[str, ...] = ()
+    multiple: bool = False
+    """The answer has several values with colons between them, each of which becomes an argument."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,16 +77,21 @@ def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
         if key in entry:
             both = {name: _filled(text, values) for name, text in entry[key].items()}
             entry[key] = {name: text for name, text in both.items() if text is not None}
-    entry["args"] = list(_arguments(entry.get("args", ()), values))
+    several = [f"${{input:{each.name}}}" for each in offer.inputs if each.multiple]
+    entry["args"] = list(_arguments(entry.get("args", ()), values, several))
     for key in ("command", "url", "cwd"):
         if key in entry:
             entry[key] = _filled(entry[key], values)
     return {key: value for key, value in entry.items() if value not in (None, [], {})}
 
 
-def _arguments(args: Iterable[str | list[str]], values: Mapping[str, str]) -> Iterable[str]:
+def _arguments(
+    args: Iterable[str | list[str]], values: Mapping[str, str], several: Collection[object]
+) -> Iterable[str]:
     for group in args:
         words = [_filled(word, values) for word in ([group] if isinstance(group, str) else group)]
+        if group in several and words[0]:
+            words = [*_COLON.split(words[0])]
         if None not in words:
             yield from (word for word in words if word is not None)
 
@@ -90,4 +100,8 @@ def _filled(text: str, values: Mapping[str, str]) -> str | None:
     """The text with its inputs; None if one of them has no value."""
     if any(name not in values for name in _INPUT.findall(text)):
         return None
-    return _INPUT.sub(lambda found: values[found[1]], text)
+    parts = [values[part] if at % 2 else part for at, part in enumerate(_INPUT.split(text))]
+    if _REFERENCES.findall("".join(parts)) == [each for part in parts for each in _REFERENCES.findall(part)]:
+        return "".join(parts)
+    # Together they would be a reference, such as `$` and `{TOKEN}`: an empty one stands between them.
+    return "${:-}".join(re.sub(r"\$\Z", "${:-$}", part) for part in parts if part)

@@ -1,0 +1,60 @@
+"""Texts from outside and answers become one text, in which no reference is that none of them has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.config.config_model import EntryOrigin
+from daemon.sources.offers import Input, ServerOffer, as_text, filled
+
+
+def offer(*inputs: Input, **entry: Any) -> ServerOffer:
+    return ServerOffer(name="s", entry=entry, origin=EntryOrigin(name="s", version="1"), inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "joined"),
+    [
+        ("$A${input:x}", "PI_KEY", "$A${:-}PI_KEY"),
+        ("$${input:x}", "a", "$${input:x}"),
+        ("{file:${input:x}}", "~/.ssh/id_rsa", "{file:${:-}~/.ssh/id_rsa${:-}}"),
+        ("{env:${input:x}", "KEY}", "{env:${:-}KEY}"),
+        ("a${input:x}{KEY}", "$", "a${:-}${:-$}${:-}{KEY}"),
+        ("a${input:x}b", "c", "acb"),
+        ("--at=${input:x}", "${file:/k}", "--at=$${file:/k}"),
+    ],
+)
+def test_a_reference_does_not_arise_where_texts_meet(text: str, default: str, joined: str) -> None:
+    made = filled(offer(Input(name="x", default=default), args=[text], env={"A": text}), {})
+    assert (made["args"], made["env"]) == ([joined], {"A": joined})
+
+
+def test_a_reference_that_the_user_gives_is_one() -> None:
+    made = filled(offer(Input(name="x"), headers={"Authorization": "Bearer ${input:x}"}), {"x": "${S__TOKEN}"})
+    assert made["headers"] == {"Authorization": "Bearer ${S__TOKEN}"}
+
+
+def test_an_input_of_several_values_becomes_several_arguments() -> None:
+    each = offer(Input(name="x", multiple=True), args=["a", "${input:x}", "--in=${input:x}"])
+    assert filled(each, {"x": "/b:/c"})["args"] == ["a", "/b", "/c", "--in=/b:/c"]
+    assert filled(each, {"x": "${HOME:-/h}/b:~/c:${run:pass a:b}"})["args"][1:4] == [
+        "${HOME:-/h}/b",
+        "~/c",
+        "${run:pass a:b}",
+    ]
+    assert filled(each, {})["args"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("${${KEY}", "$${$${KEY}"),
+        ("${a:-${KEY}}", "$${a:-$${KEY}}"),
+        ("${{${KEY}}}", "$${{$${KEY}}}"),
+        ("${{ KEY }}", "$${{ KEY }}"),
+    ],
+)
+def test_a_reference_within_another_is_text_as_well(text: str, escaped: str) -> None:
+    assert as_text(text) == escaped
