@@ -140,6 +140,11 @@ def secrets_dir(environ: Mapping[str, str]) -> Path:
     return xdg(environ, "XDG_CONFIG_HOME", ".config") / "mcpd" / "secrets"
 
 
+def bundles(environ: Mapping[str, str]) -> Path:
+    """The directory of unpacked bundles: each has one of its own in it."""
+    return xdg(environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "bundles"
+
+
 def config_file(environ: Mapping[str, str]) -> Path:
     """The default configuration file: `$MCPD_CONFIG`, the user's, or the system's."""
     if environ.get("MCPD_CONFIG"):

@@ -262,6 +262,10 @@ class _Places:
         return made
 
     def _files_named(self) -> Iterator[str]:
+        """Its bundle, if `origin` names a directory of bundles, and files among its arguments."""
+        bundle = os.path.realpath(self._server.origin.bundle or "/") if self._server.origin else "/"
+        if os.path.dirname(bundle).endswith("/mcpd/bundles"):  # noqa: PTH120
+            yield bundle
         for each in self._server.args:
             path = os.path.join(self._cwd, each)  # noqa: PTH118
             if not each or not os.path.isfile(path) or self._forged(path):  # noqa: PTH113

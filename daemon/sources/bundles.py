@@ -1,0 +1,125 @@
+"""Bundles (`.mcpb`, once `.dxt`): a server's files in a zip archive, and a manifest that tells how to run them.
+
+MANIFEST.md of modelcontextprotocol/mcpb describes it; versions 0.1 to 0.4 are alike in what mcpd reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from daemon.config.config_model import EntryOrigin
+from daemon.config.names import slug
+from daemon.host.paths import bundles, home
+from daemon.kit.wording import MIB
+from daemon.sources.archives import checked_archive, unpack, whole
+from daemon.sources.downloads import fetch
+from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
+
+MOST_BYTES, MOST_MANIFEST, SECONDS, REDIRECTS = 256 * MIB, MIB, 600.0, 3
+"""The seconds are for so many bytes over a slow line; a release at GitHub is behind one redirect."""
+
+_VERSIONS, _TAKEN = ("0.1", "0.2", "0.3", "0.4"), "0.1 to 0.4, for Linux"
+_PLACES = re.compile(r"\$\{(__dirname|HOME|DESKTOP|DOCUMENTS|DOWNLOADS|pathSeparator|/)\}")
+_SETTINGS = re.compile(r"(?<!\$)\$\$\{user_config\.([^}]+)\}")
+"""As `as_text` leaves them."""
+_NAME = re.compile(r"[a-z0-9_-]+-[0-9a-f]{12}")
+
+
+@whole("the bundle is refused, and nothing is unpacked")
+def taken(
+    source: Path | str, *, environ: Mapping[str, str], sha256: str | None = None, private: bool = False
+) -> ServerOffer:
+    """Read, check and unpack a bundle, a file or a URL, and offer the server in it. Raises SourceTrouble.
+
+    `sha256` is the one to expect. `private`: the user has named the URL's host.
+    """
+    if isinstance(source, str):
+        content = fetch(source, most=MOST_BYTES, private=private, seconds=SECONDS, redirects=REDIRECTS)
+    else:
+        with source.open("rb") as file:
+            content = file.read(MOST_BYTES)
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 and sha256.lower().removeprefix("sha256:") != digest:
+        raise SourceTrouble(f"its SHA-256 is {digest}, not {sha256}: it is not what was published")
+    archive = checked_archive(content)
+    with archive.open("manifest.json") as manifest:
+        offer = _offer(json.loads(manifest.read(MOST_MANIFEST)), digest, environ, {*archive.namelist()})
+    directory = Path(str(offer.origin.bundle))
+    if not directory.is_dir():
+        unpack(archive, directory)
+    return offer
+
+
+def remove(origin: Any, environ: Mapping[str, str], text: str) -> Path | None:
+    """Delete the directory of an entry's bundle, unless a configuration's text still names it."""
+    directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
+    is_ours = directory.parent == bundles(environ) and _NAME.fullmatch(directory.name)
+    if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():
+        return None
+    for _, _, _, descriptor in os.fwalk(directory):
+        os.fchmod(descriptor, 0o700)
+    rmtree(directory)
+    return directory
+
+
+@whole("its manifest.json does not fit")
+def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collection[str]) -> ServerOffer:
+    name, version, server = (manifest[each] for each in ("name", "version", "server"))
+    asked, needs = (manifest.get(each, {}) for each in ("user_config", "compatibility"))
+    kind = manifest.get("manifest_version", manifest.get("dxt_version"))
+    platforms = needs.get("platforms") or ["linux"]
+    if kind not in _VERSIONS or "linux" not in platforms:
+        raise SourceTrouble(f"it is of version {kind}, for {', '.join(platforms)}; mcpd takes {_TAKEN}")
+    directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:12]}", home(environ)
+    places = {"__dirname": str(directory), "HOME": str(own), "pathSeparator": "/", "/": "/"}
+    places |= {each.upper(): f"{own}/{each}" for each in ("Desktop", "Documents", "Downloads")}
+
+    def plain(text: object) -> str:
+        text = text if isinstance(text, str) else json.dumps(text)
+        text = f"${{__dirname}}/{text}" if "/" in text and text in files else text
+        return _PLACES.sub(lambda found: places[found[1]], text)
+
+    def words(text: object) -> str:
+        escaped = as_text(plain(text))
+        return _SETTINGS.sub(lambda found: f"${{input:{found[1]}}}" if found[1] in asked else found[0], escaped)
+
+    # With uv, mcpd decides how to run it.
+    uv = {"command": "uv", "args": ["run", "--directory", "${__dirname}", server["entry_point"]]}
+    launch: Any = server.get("mcp_config") or uv
+    launch = {**launch, **launch.get("platform_overrides", {}).get("linux", {})}
+    return ServerOffer(
+        name=slug(name) or "bundle",
+        entry={
+            "command": "python3" if launch["command"] == "python" else words(launch["command"]),
+            "args": [words(each) for each in launch.get("args", ())],
+            "env": {key: words(each) for key, each in launch.get("env", {}).items()},
+        },
+        origin=EntryOrigin(
+            name=name[:128], version=version[:32], hash=f"sha256:{digest}", bundle=str(directory)
+        ),
+        inputs=tuple(_input(key, each, plain) for key, each in asked.items()),
+        notes=tuple(f"it needs {each} {needs['runtimes'][each]}" for each in needs.get("runtimes", ())),
+    )
+
+
+def _input(key: str, setting: Mapping[str, Any], plain: Callable[[object], str]) -> Input:
+    value = setting.get("default")
+    defaults = [plain(each) for each in (value if isinstance(value, list) else [value]) if each is not None]
+    joined = ":".join(defaults)
+    return Input(
+        name=key,
+        description=": ".join(filter(None, map(setting.get, ("title", "description")))),
+        required=setting.get("required", False),
+        secret=setting.get("sensitive", False),
+        # A default that would be a reference, as a whole or in parts, is none.
+        default=joined if joined and as_text([joined, *defaults]) == [joined, *defaults] else None,
+        choices=("true", "false") if setting["type"] == "boolean" else (),
+        multiple=setting.get("multiple", False),
+    )
