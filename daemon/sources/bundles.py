@@ -118,7 +118,7 @@ def _input(key: str, setting: Mapping[str, Any], plain: Callable[[object], str])
         description=": ".join(filter(None, map(setting.get, ("title", "description")))),
         required=setting.get("required", False),
         secret=setting.get("sensitive", False),
-        # A default that would be a reference, as a whole or in parts, is none.
+        # A text that would be a reference, as a whole or in parts, is no default.
         default=joined if joined and as_text([joined, *defaults]) == [joined, *defaults] else None,
         choices=("true", "false") if setting["type"] == "boolean" else (),
         multiple=setting.get("multiple", False),
