@@ -104,6 +104,7 @@ _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
+_LATE = re.compile(r"(?:run|keyring):(?!-)")  # ${run:-text} is a variable with a default
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 ENV_FILE = "env"
@@ -181,7 +182,7 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False, late: bool 
         if workspaces and match["body"] in _WORKSPACES:
             return WORKSPACE
         try:
-            if (match["body"] or "").startswith(("run:", "keyring:")):
+            if _LATE.match(match["body"] or ""):
                 return _marked(match["body"], late=late)
             value, from_outside = _look_up(match, sources)
         except Unresolved as error:

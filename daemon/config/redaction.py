@@ -189,8 +189,10 @@ def _is_path(value: str) -> bool:
 
 def _is_item(text: str) -> bool:
     item = text.strip(_AROUND)
-    if named := _NAMED.fullmatch(item):
-        return _is_joined(named["name"]) and _is_item(named["value"])
+    while named := _NAMED.fullmatch(item):
+        if not _is_joined(named["name"]):
+            return False
+        item = named["value"].strip(_AROUND)
     if _URL.fullmatch(item):
         return True
     return any(each.fullmatch(item) for each in (_HOST, _TIME)) or _is_path(item) or _is_joined(item)
@@ -431,8 +433,8 @@ UNMISTAKABLE = 12
 MAX_TOKENS = 12
 """Hidden tokens of one server's logins: the latest four renewals, minutes at least."""
 
-RUNS = 4
-"""Latest runs of which looked up values stay hidden."""
+RUNS, MAX_OF_RUN = 4, 200
+"""Latest runs of a server whose secrets stay hidden, and secrets of one: each log line is searched for all."""
 
 
 class Redactors:
@@ -467,11 +469,10 @@ class Redactors:
         self._tokens[server] = [*earlier, *now][-max(MAX_TOKENS, RUNS * len(now)) :]
         self._renewed.replace(each for tokens in self._tokens.values() for each in tokens)
 
-    def hide_run(self, server: Server) -> None:
-        """Hide the secrets of a run, which are among its server's, and those of the latest runs before it."""
-        every, common = secrets_of(server)
-        self.of(server.name).learn(common, common)
-        self.hide_login(f"runs of {server.name}", every - common)
+    def hide_run(self, server: str, found: Iterable[str], doubtful: frozenset[str]) -> None:
+        """Hide the secrets of a run (`secrets_of`), the longest of very many, and of the runs before it."""
+        self.of(server).learn(sorted(doubtful, key=len)[-MAX_OF_RUN:], doubtful)
+        self.hide_login(f"runs of {server}", sorted(set(found) - doubtful, key=len)[-MAX_OF_RUN:])
 
     def learn(self, config: Config) -> None:
         """Add a configuration's secrets; earlier ones stay secret. Thread-safe."""

@@ -16,6 +16,7 @@ import trio
 
 from daemon.causes import Cause
 from daemon.config.config_model import LATE, Server, TransportType
+from daemon.config.redaction import secrets_of
 from daemon.errors import CannotStart, RunError
 from daemon.host import paths
 from daemon.processes.children import Children
@@ -87,8 +88,8 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
 class RunSecrets:
     """The values of the servers that run, in memory alone."""
 
-    def __init__(self, children: Children, hide: Callable[[Server], None] = lambda _server: None) -> None:
-        """Start without values; `hide` removes the credentials of a server from everything that is shown."""
+    def __init__(self, children: Children, hide: Callable[..., None] = lambda *_: None) -> None:
+        """Start without values; `hide` is `Redactors.hide_run`."""
         self._children, self._hide = children, hide
         self._newest: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
         """By server and references: a server's instances share them until a run of one ends."""
@@ -105,7 +106,7 @@ class RunSecrets:
         # No login is for such a url (`Server.has_token`).
         oauth = made.oauth if made.url == server.url else False
         made = attrs.evolve(made, oauth=oauth, credentials=made.credentials.union(values.values()))
-        self._hide(made)
+        self._hide(made.name, *await trio.to_thread.run_sync(secrets_of, made))
         return made
 
     async def renewed(self, server: Server) -> bool:
