@@ -54,12 +54,12 @@ class Guarded(BaseHTTPRequestHandler):
             self._say(200, json.dumps(result).encode())
 
     def _result(self, method: str) -> dict[str, Any]:
-        if method == "initialize":
-            named = {"name": "guarded", "version": "1"}
-            return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": named}
-        if method == "tools/list":
-            return {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]}
-        return {"content": [{"type": "text", "text": f"you show {self.server.token}"}]}
+        named = {"serverInfo": {"name": "guarded", "version": "1"}, "protocolVersion": "2025-11-25"}
+        return {
+            "initialize": {**named, "capabilities": {"tools": {}}},
+            "tools/list": {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": f"you show {self.server.token}"}]},
+        }[method]
 
     def do_GET(self) -> None:
         """There is no stream."""
@@ -152,13 +152,11 @@ def test_a_token_that_has_changed_is_looked_up_again_and_no_call_is_repeated(
             refused = client.run("s", "whoami")
             assert "The call was not run" in json.dumps(refused)
             assert server.calls() == 0
-            ready = eventually(lambda: _worked(client), daemon.said)
-            assert ready == f"you show {SECOND}"
+            assert eventually(lambda: _worked(client), daemon.said) == f"you show {SECOND}"
             assert (server.calls(), vault.runs()) == (1, 2)
             assert daemon.ready()["s"]["restarts"] == 1
-            assert {FIRST, SECOND}.isdisjoint(json.dumps(daemon.status()).split('"'))
-            assert FIRST not in daemon.said()
-            assert SECOND not in daemon.said()
+            shown = daemon.said() + json.dumps(daemon.status())
+            assert [token for token in (FIRST, SECOND) if token in shown] == []
 
 
 def _in_state(daemon: Daemon, state: str) -> dict[str, Any]:

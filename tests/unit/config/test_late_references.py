@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from daemon.catalog.definitions import fingerprint
-from daemon.config.config_model import as_written
 from daemon.config.lock_file import identity_of
 from daemon.config.parse import load_with_notes, plan
 from daemon.config.redaction import MAX_OF_RUN, RUNS, Redactors, secrets, secrets_of
@@ -17,34 +17,15 @@ from tests.unit.config.reading import config_of, faults_in, server_of
 
 OP = "${run:op read 'op://Dev vault/item/k9Q2z3aBx7Lw1fR4'}"
 ELSEWHERE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
-AUTH = {"type": "client-credentials", "issuer": "https://i.example", "clientId": "c", "clientSecret": OP}
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"command": "x", "args": ["--token", OP]},
-        {"command": "x", "env": {"A": OP, "B": f"Bearer {OP}"}},
-        {"url": "https://h.example/mcp", "headers": {"Authorization": f"Bearer {OP}"}},
-        {"url": f"https://h.example/mcp?key={OP}"},
-        {"url": f"wss://h.example/{OP}"},
-        {"url": "https://h.example/mcp", "auth": AUTH},
-    ],
-)
-def test_a_reference_that_is_looked_up_late_stays_until_then_as_its_author_wrote_it(
-    entry: dict[str, Any],
-) -> None:
+@cases("entry")
+def test_a_late_reference_stays_as_its_author_wrote_it(entry: dict[str, Any]) -> None:
     server = server_of(entry)
-    assert server.late == (OP[2:-1],)
-    said = json.dumps(
-        [server.args, server.env, server.headers, server.url, server.auth and server.auth.client_secret]
-    )
-    assert OP not in said
-    shown = server.written
-    assert shown.late == ()
-    texts = (*shown.args, *shown.env.values(), *shown.headers.values(), shown.url or "")
-    assert OP in "".join((*texts, (shown.auth and shown.auth.client_secret) or ""))
-    assert server.rewritten(as_written) == shown
+    assert server.late == ("run:op read 'op://Dev vault/item/k9Q2z3aBx7Lw1fR4'",)
+    texts = [repr(attrs.asdict(each)) for each in (server, server.written)]
+    assert [OP in repr(text) or OP in text for text in texts] == [False, True]
+    assert server.written.late == ()
 
 
 def test_each_reference_of_an_entry_is_looked_up_once() -> None:
@@ -53,9 +34,7 @@ def test_each_reference_of_an_entry_is_looked_up_once() -> None:
 
 
 @cases("place", "config")
-def test_a_reference_elsewhere_is_a_fault_that_says_where_it_may_stand(
-    place: str, config: dict[str, Any]
-) -> None:
+def test_a_reference_elsewhere_is_a_fault(place: str, config: dict[str, Any]) -> None:
     assert (place, ELSEWHERE) in faults_in(config)
 
 
@@ -66,15 +45,10 @@ def test_a_malformed_reference_is_a_fault(reference: str, says: str) -> None:
     assert says in message
 
 
-@pytest.mark.parametrize(
-    "url", ["${run:x}", "https://${run:x}/mcp", "https://u:${run:x}@h.example/", "https://h.example:${run:x}/"]
-)
-def test_the_host_of_a_url_is_no_secret(url: str) -> None:
-    [(place, message)] = faults_in({"mcpServers": {"s": {"type": "http", "url": url}}})
-    assert place == "$.mcpServers.s.url"
-    assert "after the host" in message
-    unix = {"type": "unix", "url": "/run/${run:x}"}
-    assert "after the host" in faults_in({"mcpServers": {"s": unix}})[0][1]
+@cases("entry")
+def test_the_host_of_a_url_is_no_secret(entry: dict[str, Any]) -> None:
+    [(place, message)] = faults_in({"mcpServers": {"s": entry}})
+    assert (place, "after the host" in message) == ("$.mcpServers.s.url", True)
 
 
 @pytest.mark.parametrize("text", ["$${run:x}", "${run:-x}", "${keyring:-x}", "${:-$}{run:x}"])
