@@ -59,7 +59,7 @@ class Guarded(BaseHTTPRequestHandler):
             "initialize": {**named, "capabilities": {"tools": {}}},
             "tools/list": {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": f"you show {self.server.token}"}]},
-        }[method]
+        }.get(method, {})
 
     def do_GET(self) -> None:
         """There is no stream."""

@@ -61,9 +61,7 @@ async def test_a_command_that_is_not_there_is_told_with_the_path_that_was_search
 
 
 async def test_the_last_line_of_stderr_is_shown_without_what_looks_like_a_secret() -> None:
-    told = await refused(
-        "sh", "-c", f"echo {SECRET}; echo a >&2; echo 'no: {SECRET} token=ghp_{'a1B2' * 9}' >&2; exit 1"
-    )
+    told = await refused("sh", "-c", f"echo {SECRET}; echo 'no: {SECRET} ghp_{'a1B2' * 9}' >&2; exit 1")
     assert told.endswith("failed with exit status 1: no: [redacted] [redacted]")
 
 
