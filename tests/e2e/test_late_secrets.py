@@ -55,11 +55,12 @@ class Guarded(BaseHTTPRequestHandler):
 
     def _result(self, method: str) -> dict[str, Any]:
         named = {"serverInfo": {"name": "guarded", "version": "1"}, "protocolVersion": "2025-11-25"}
-        return {
+        answers: dict[str, dict[str, Any]] = {
             "initialize": {**named, "capabilities": {"tools": {}}},
             "tools/list": {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": f"you show {self.server.token}"}]},
-        }.get(method, {})
+        }
+        return answers.get(method, {})
 
     def do_GET(self) -> None:
         """There is no stream."""
