@@ -72,7 +72,7 @@ class CallError(McpdError):
 
 
 class InternalError(CallError):
-    """A bug in mcpd, caught at the session so that it costs one call, not the connection."""
+    """A bug in mcpd."""
 
 
 class UnknownCategory(CallError):
@@ -117,7 +117,7 @@ class ToolHeld(CallError):
 
 
 class AuditUnavailable(CallError):
-    """The audit cannot be written, and the configuration says that nothing may happen unrecorded."""
+    """The audit cannot be written, and its `fail` is `closed`."""
 
     code = "AuditUnavailable"
 
@@ -129,7 +129,7 @@ class AuditUnavailable(CallError):
 
 
 class ScriptFailed(CallError):
-    """A script has ended with an error, or at a limit; `error.printed` has what it had printed."""
+    """A script has ended with an error, or at a limit; `error.printed` has its output."""
 
     code = "ScriptFailed"
 
@@ -141,7 +141,7 @@ class ScriptsUnavailable(CallError):
 
 
 class CannotApprove(CallError):
-    """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
+    """The lock cannot be read or written, or the approvals in the store are unknown."""
 
     code = "CannotApprove"
 
@@ -196,7 +196,7 @@ class ToolChanged(CallError):
 
 
 class InvalidArguments(CallError):
-    """The arguments of a meta-tool, or wrapped ones, do not match their schema."""
+    """The arguments do not match their schema."""
 
     code = "InvalidArguments"
 
@@ -214,13 +214,13 @@ class ScriptToRun(CallError):
 
 
 class NoWorkspace(CallError):
-    """The server needs the client's directory, and the client named no usable one."""
+    """The server needs the client's directory, and there is none."""
 
     code = "NoWorkspace"
 
 
 class NoSession(CallError):
-    """The server has an instance per session, and the client has no session."""
+    """The server has instances per session, and the client has none."""
 
     code = "NoSession"
 
@@ -267,7 +267,7 @@ class RequestTooLarge(CallError):
 
 
 class InputRefused(CallError):
-    """The client did not give the input that the server needs for this call."""
+    """The client did not give the input that the server needs."""
 
     code = "InputRefused"
 

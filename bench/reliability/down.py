@@ -252,7 +252,7 @@ def hangs(daemon: Watched, line: Line, names: Sequence[str], bar: float) -> list
 
 def r5(gone: list[float], hung: list[float], factor: float) -> Finding:
     """How soon it is known that a server is down."""
-    scaled = "" if factor == 1 else f", at {factor:g} of the ping times, multiplied"
+    scaled = "" if factor == 1 else f", scaled from {factor:g} of the ping times"
     return Finding(
         name="R5",
         measured=f"exit: p99 {milliseconds(percentile(gone, 0.99))}, longest {milliseconds(max(gone))}"

@@ -152,7 +152,7 @@ def deaf_client(scale: Scale) -> Iterator[Finding]:
     alone, beside = percentile(quiet, 0.99), percentile(bad, 0.99)
     yield Finding(
         name="R23",
-        measured=f"memory {mebibytes(most - before)} at most, {cut} of {ROUNDS} such clients cut off; p99 of"
+        measured=f"memory {mebibytes(most - before)} at most, {cut} of {ROUNDS} clients cut off; p99 of"
         f" the other {milliseconds(beside)}, in quiet times {milliseconds(alone)}: {beside / alone:.2f} times",
         kept=most - before <= 16 * MIB and beside <= 2 * alone,
     )

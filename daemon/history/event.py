@@ -25,9 +25,8 @@ class EventKind(StrEnum):
     STARTED = "started"
     """A run has begun."""
     READY = "ready"
-    """It serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` since the
-    first fault that ended it, at `awaySince` (seconds since the epoch); `awayOverRestart`: in an earlier
-    daemon's life."""
+    """It serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` of an
+    outage since `awaySince` (seconds since the epoch); `awayOverRestart`: in an earlier daemon's life."""
     DEGRADED = "degraded"
     """It serves, but not as it should: `text` and `cause` say why."""
     ENDED = "ended"
@@ -35,10 +34,9 @@ class EventKind(StrEnum):
     until the next run; `stderr`: its last lines; `happened`: their meaning; `asked`: ended for a restart;
     `awaySince`: the start of the outage. Condensed for people: `times`, since `firstAt`."""
     RESTARTED = "restarted"
-    """Restarted on purpose. `by`: `operator`, `configuration`, `login`. (Too much memory ends it instead, with
-    the cause `memory-ceiling`.)"""
+    """Restarted on purpose. `by`: `operator`, `configuration`, `login`."""
     STATE = "state"
-    """A state without a run that ended. `state` (`daemon.states`)."""
+    """A state without the end of a run. `state` (`daemon.states`)."""
 
     # What servers offer.
     LISTS_CHANGED = "lists-changed"
@@ -46,7 +44,7 @@ class EventKind(StrEnum):
     `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
     (`operators.news`). `epoch`, `before`: the version of the server's offer."""
     EPOCH = "epoch"
-    """The version of the offer has risen for another reason. `epoch`, `before`."""
+    """The version has risen for another reason. `epoch`, `before`."""
 
     HELD = "held"
     """Definitions wait for approval. `definitions`: by operators' words (`catalog.kinds.switch_of`),
@@ -59,7 +57,7 @@ class EventKind(StrEnum):
     """A person allowed calls of a tool. `tool`, `by`; `lasts`: `once`, `session`, or seconds; `traceId` of the
     call."""
     DECLINED = "declined"
-    """A client's user did not allow or approve something. `tool`, `by`, `why`, `traceId`."""
+    """A user did not allow or approve something. `tool`, `by`, `why`, `traceId`."""
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"
@@ -90,12 +88,12 @@ class EventKind(StrEnum):
     SESSION_ENDED = "session-ended"
     """A client has left. `calls`, `seconds`."""
     DAEMON_STARTED = "daemon-started"
-    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the last one did not stop in order, and
-    its last event was at `lastAt` (seconds since the epoch)."""
+    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the last one did not stop in order,
+    after `lastAt` (seconds since the epoch)."""
     DAEMON_STOPPED = "daemon-stopped"
     """The daemon stops, after `seconds`."""
     LOST = "events-lost"
-    """Events came faster than the store took them, and are missing there. `count`."""
+    """Events came faster than the store took them. `count`."""
 
 
 _BAD = frozenset(
