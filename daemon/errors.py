@@ -196,7 +196,7 @@ class ToolChanged(CallError):
 
 
 class InvalidArguments(CallError):
-    """The arguments do not match their schema."""
+    """The arguments of a meta-tool, or wrapped ones, do not match their schema."""
 
     code = "InvalidArguments"
 
@@ -214,7 +214,7 @@ class ScriptToRun(CallError):
 
 
 class NoWorkspace(CallError):
-    """The server needs the client's directory, and there is none."""
+    """The client has no usable directory, which the server needs."""
 
     code = "NoWorkspace"
 
