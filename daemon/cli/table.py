@@ -32,7 +32,7 @@ MODULES = {
 """Module of each command, which holds a `CommandLine` of that name in capitals, or itself has `main` and
 `make_parser` (`connect` and `run`, which must start fast)."""
 
-ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
+ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable", "unset"}
 """Commands that end or remove something: never suggested for a typo."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, members
-from daemon.cli.asking.elicitation import Declined, Interrupted, missing
+from daemon.cli.asking.elicitation import Declined, Interrupted, lacking_in, missing
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, ask_with
 from daemon.cli.tools import read_tool, tool_name
@@ -136,17 +136,21 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
-    person = CallCompanion.of(options, server).person()
-    if person is None or options.arguments == ["-"]:
-        return given
+    """The arguments with those that were missing. Raises UsageError: some still are, and nothing was sent."""
+    wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
-        wish = {"server": server, "tool": tool, "profile": options.profile}
-        schema = ask_with(options, "tool", wish)["definition"]["inputSchema"]
-        return {**given, **missing(schema, given, person)}
+        schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])
     except RemoteFault:
         return given  # An instance, or a server without a list: the call reports the fault.
+    person = None if options.arguments == ["-"] else CallCompanion.of(options, server).person()
+    try:
+        given = given if person is None else {**given, **missing(schema, given, person)}
     except (Declined, Interrupted):
         raise KeyboardInterrupt from None
+    if lacking := lacking_in(schema, given):
+        how = f"write {lacking[0]}=VALUE; `mcpd tools {server}/{tool}` shows its arguments"
+        raise UsageError(visible(f"{server}/{tool} needs {', '.join(lacking)}: {how}"))
+    return given
 
 
 CALL = CommandLine(

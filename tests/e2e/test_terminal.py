@@ -95,6 +95,19 @@ def test_a_form_need_not_be_filled_in(daemon: Daemon, key: str, action: str) -> 
     assert f'"action": "{action}"' in shown
 
 
+def test_missing_arguments_are_asked_for(daemon: Daemon) -> None:
+    with Typing(daemon, "call", "everything/get-sum", "a=2") as person:
+        person.until("a number: ")
+        person.write("much")
+        assert "Wanted is a number." in person.until("a number: ")
+        person.write("3")
+        status, shown = person.end()
+    assert (status, "The sum of 2 and 3 is 5." in shown) == (0, True)
+    with Typing(daemon, "call", "everything/get-sum", "--no-input") as person:
+        status, shown = person.end()
+    assert (status, "everything/get-sum needs a, b: write a=VALUE;" in shown) == (2, True)
+
+
 @pytest.mark.parametrize("words", [(), ("--no-input",)])
 def test_without_a_person_a_form_is_declined(daemon: Daemon, words: tuple[str, ...]) -> None:
     if words:

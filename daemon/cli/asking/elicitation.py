@@ -117,15 +117,21 @@ def answer(server: str, params: Message, person: Terminal, browse: Callable[[str
     return {"action": "accept", "content": content}
 
 
+def lacking_in(schema: Message, given: Message) -> list[str]:
+    """The required arguments that are not given."""
+    required = schema.get("required")
+    names = required if isinstance(required, list) else ()
+    return [each for each in names if isinstance(each, str) and each not in given]
+
+
 def missing(schema: Message, given: Message, person: Terminal) -> Message:
     """Ask for missing required arguments, as far as forms can. Raises Declined or Interrupted."""
     properties, asked = schema.get("properties"), dict[str, Any]()
     members = properties if isinstance(properties, dict) else {}
-    for name in schema.get("required") or ():
+    for name in lacking_in(schema, given):
         with suppress(Unaskable):
-            if name not in given:
-                form = {"properties": {name: members.get(name)}, "required": [name]}
-                asked[name] = _ask(fields_of(form)[0], person)
+            form = {"properties": {name: members.get(name)}, "required": [name]}
+            asked[name] = _ask(fields_of(form)[0], person)
     return asked
 
 

@@ -51,7 +51,7 @@ def test_a_result_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureF
     assert main(["time/now", "tz=UTC"]) == 0
     assert capsys.readouterr() == ("12:00\n\x1b[31m\n", "")
     asked = {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}, "progress": True}
-    assert asked_for(daemon.asked) == [("call", asked)]
+    assert asked_for(daemon.asked) == [("tool", {"server": "time", "tool": "now"}), ("call", asked)]
 
 
 def test_a_terminal_gets_it_escaped(
@@ -89,6 +89,39 @@ def test_another_spelling_of_a_tool_is_looked_up_and_reported(
     assert asked_for(daemon.asked)[0] == ("tool", {"tool": name})
     assert (daemon.asked[1][1]["server"], daemon.asked[1][1]["tool"]) == ("git", "git_log")
     assert capsys.readouterr().err == f"mcpd: {name} is git/git_log\n"
+
+
+NEEDS: dict[str, Any] = {
+    "definition": {"inputSchema": {"properties": {"tz": {"type": "string"}}, "required": ["tz", "at\x1b"]}}
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "lacking"), [((), "tz, at\\x1b"), (("tz=UTC",), "at\\x1b"), (("-",), "at\\x1b")]
+)
+def test_missing_arguments_are_named_before_anything_is_sent(
+    control: Controls,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    lacking: str,
+) -> None:
+    daemon = control({"tool": NEEDS, "call": OK})
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"tz": "UTC"}'))
+    with pytest.raises(SystemExit) as ended:
+        main(["time/now", *words])
+    assert ended.value.code == 2
+    assert f"time/now needs {lacking}: write {lacking.partition(',')[0]}=VALUE;" in capsys.readouterr().err
+    assert [method for method, _ in daemon.asked] == ["tool"]
+
+
+@pytest.mark.parametrize("required", [None, True, 3, [[]], [7], {"tz": True}])
+def test_a_schema_that_says_nothing_readable_of_what_it_needs_stops_no_call(
+    control: Controls, required: Any
+) -> None:
+    daemon = control({"tool": {"definition": {"inputSchema": {"required": required}}}, "call": OK})
+    assert main(["time/now"]) == 0
+    assert [method for method, _ in daemon.asked] == ["tool", "call"]
 
 
 # --- progress of a server ------------------------------------------------------------------------------------
