@@ -80,13 +80,11 @@ def test_help_shows_every_command_with_an_example(
     ("word", "hint"),
     [
         ("statsu", "did you mean `mcpd status`?"),
-        ("setup", "did you mean `mcpd up`?"),
-        ("top", "did you mean `mcpd status --watch`?"),
-        ("stat", "did you mean `mcpd status`?"),
-        ("open", "did you mean `mcpd ui`?"),
-        ("clients", "did you mean `mcpd sessions`?"),
-        ("stopp", "did you mean `mcpd stop`?"),
-        # Nothing that ends something is proposed for a word that is hardly like it.
+        ("setup", "`mcpd up`, perhaps: set everything up"),
+        ("open", "`mcpd ui`, perhaps: open"),
+        ("down", "`mcpd stop`, perhaps: stop the daemon"),
+        # Nothing that ends something is proposed.
+        ("stopp", "`mcpd help` lists the commands by their purpose"),
         ("stor", "did you mean `mcpd start`?"),
         ("zzz", "`mcpd help` lists the commands by their purpose"),
         ("--socket", "options follow one, as in `mcpd status --socket`"),
