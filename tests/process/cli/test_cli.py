@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import EX_IOERR, main
 from daemon.cli.table import MODULES, help_table, purposes
+from tests.unit.cases import cases
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
@@ -76,20 +77,7 @@ def test_help_shows_every_command_with_an_example(
         assert example.startswith(f"mcpd {command}")
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("statsu", "did you mean `mcpd status`?"),
-        ("setup", "`mcpd up`, perhaps: set everything up"),
-        ("open", "`mcpd ui`, perhaps: open"),
-        ("down", "`mcpd stop`, perhaps: stop the daemon"),
-        # Nothing that ends something is proposed.
-        ("stopp", "`mcpd help` lists the commands by their purpose"),
-        ("stor", "did you mean `mcpd start`?"),
-        ("zzz", "`mcpd help` lists the commands by their purpose"),
-        ("--socket", "options follow one, as in `mcpd status --socket`"),
-    ],
-)
+@cases("word", "hint")
 def test_an_unknown_command_is_answered_with_the_closest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, hint: str
 ) -> None:

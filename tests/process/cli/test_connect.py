@@ -15,29 +15,14 @@ from daemon import __version__
 from daemon.bridge.conversation import PING
 from daemon.catalog import loaded
 from tests.process.bridge.bridged import bridged, receive_all, receive_line
+from tests.unit.cases import cases
 from tests.unit.cli.daemons import environment, listen, mcpd
 from tests.waiting import PATIENCE
 
 LONGEST = "ä" * loaded.MAX_KEY
 
 
-@pytest.mark.parametrize(
-    ("words", "environ", "told"),
-    [
-        ("", {}, {}),
-        ("--lazy", {}, {"lazy": True}),
-        ("--no-lazy --profile ä", {}, {"profile": "ä", "lazy": False}),
-        ("--surface=load --session k", {}, {"surface": "load", "session": "k"}),
-        ("--server git --server=time --profile p", {}, {"servers": ["git", "time"], "profile": "p"}),
-        ("", {"MCPD_SESSION": "a key ä 世界"}, {"session": "a key ä 世界"}),
-        ("", {"MCPD_SESSION": ""}, {}),
-        (f"--session {LONGEST}", {"MCPD_SESSION": "env"}, {"session": LONGEST}),
-        ("--workspace .", {"MCPD_WORKSPACE": "/else"}, {"workspace": "{here}/."}),
-        ("--workspace ~/src", {}, {"workspace": "/home/me/src"}),
-        ("", {"MCPD_WORKSPACE": "/srv/a b/ä"}, {"workspace": "/srv/a b/ä"}),
-        ("", {"MCPD_WORKSPACE": "src/../lib"}, {"workspace": "{here}/src/../lib"}),
-    ],
-)
+@cases("words", "environ", "told")
 def test_what_was_chosen_is_told_to_the_daemon_before_anything_else(
     sockets: Path, words: str, environ: dict[str, str], told: dict[str, Any]
 ) -> None:

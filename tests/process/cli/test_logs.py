@@ -13,6 +13,7 @@ import pytest
 
 from daemon.cli import EX_PIPE
 from daemon.cli.following import EVENTS, LOGS, WAIT_SECONDS, moment
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE
@@ -32,20 +33,7 @@ PAGES = {"web#3": page("one"), "web#7": page("two", "three")}
 ODD = "\x1b[2J\x7fé\u202e"
 
 
-@pytest.mark.parametrize(
-    ("words", "answer", "out", "err"),
-    [
-        ("git", page("starting", "\tready"), "starting\n        ready\n", ""),
-        ("git", page("\x1b[2Jboo\x7f\u202e\r", "a\nb"), "\\x1b[2Jboo\\x7f\\u202e\na\\x0ab\n", ""),
-        ("git", page(), "", "has not written anything"),
-        ("git", page(type="http"), "", "no stderr here: see its log where"),
-        ("git", page(startedAt=1e9), "", "written nothing on its stderr since mcpd started at 2001"),
-        ("web", {"server": "web", "instances": PAGES}, "web#3: one\nweb#7: two\nweb#7: three\n", ""),
-        ("web", {"server": "web", "instances": {}}, "", "mcpd: web: no instance of it runs.\n"),
-        ("", COUNTS, "git          1 line\na-long-name  0 lines\n", ""),
-        ("", {"servers": {}}, "No server", ""),
-    ],
-)
+@cases("words", "answer", "out", "err")
 def test_what_the_daemon_answers_is_shown_to_people(
     control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, out: str, err: str
 ) -> None:
@@ -57,15 +45,7 @@ def test_what_the_daemon_answers_is_shown_to_people(
     assert daemon.asked == [("logs", {"server": words, "events": True} if words else {})]
 
 
-@pytest.mark.parametrize(
-    ("words", "answer", "shown"),
-    [
-        ("git", page(ODD, "b"), page(ODD, "b")["lines"]),
-        ("web", {"server": "web", "type": "stdio", "instances": {"web#3": page("one")}},
-         [{"instance": "web#3", "n": 1, "text": "one"}]),
-        ("", COUNTS, [COUNTS]),
-    ],
-)  # fmt: skip
+@cases("words", "answer", "shown")
 def test_json_is_a_line_for_each_line_that_moves_no_cursor(
     control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, shown: list[Any]
 ) -> None:

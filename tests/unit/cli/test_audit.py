@@ -12,6 +12,7 @@ from msgspec.structs import asdict, astuple
 from daemon.audit.record import ChainHead, Decision
 from daemon.cli import audit, implementation
 from tests.unit.audit.chaining import CHAIN, began, head_of, lines_of, record, some, written
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
 
 Captured = pytest.CaptureFixture[str]
@@ -65,19 +66,7 @@ def test_records_are_shown_oldest_first_with_actor_reason_and_outcome(tmp_path: 
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "tools"),
-    [
-        ("git", ["git_log", "git_reset", "git_push"]),
-        ("git/git_reset", ["git_reset"]),
-        ("--decision agreed --decision refused", ["git_reset", "git_push"]),
-        ("--session 4", ["git_log"]),
-        ("--since 2026-11-27T12:04+00:00", ["git_push", "now"]),
-        ("git --until 2026-11-27T12:03+00:00", ["git_log"]),
-        ("--limit 2", ["git_push", "now"]),
-        ("git --limit 1", ["git_push"]),
-    ],
-)
+@cases("line", "tools")
 def test_options_choose_records(tmp_path: Path, run: Run, line: str, tools: list[str]) -> None:
     written(tmp_path / "audit", {FILE: lines_of(RECORDS)})
     shown = [json.loads(each) for each in run(f"{line} --json")[1].splitlines()]
