@@ -32,6 +32,7 @@ from daemon.console.access import (
 from daemon.console.live import LiveView, Snapshot, Views
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
+from daemon.console.pages.server_pages import in_trouble
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError
 from daemon.operators.news import waiting
@@ -319,12 +320,22 @@ async def drawn(
 
 def _in_header(context: OperatorContext) -> Holders:
     """The number of what waits for approval; those of available and disabled servers as in `mcpd status`."""
-    servers = context.catalog.servers.values()
-    off = sum(entry.disabled for entry in servers)
-    available = sum(entry.of_use for entry in servers)
+    servers = context.catalog.servers
+    off = sum(entry.disabled for entry in servers.values())
+    available = sum(entry.of_use for entry in servers.values())
+    troubled = [(name, str(servers[name].status.state)) for name in in_trouble(servers)]
     waits = len(waiting(context.catalog))
     return {
-        "masthead": [part("servers-available", "masthead", available=available, total=len(servers), off=off)],
+        "masthead": [
+            part(
+                "servers-available",
+                "masthead",
+                available=available,
+                total=len(servers),
+                off=off,
+                troubled=troubled,
+            )
+        ],
         "badge": [part("approvals-badge", count=waits)] if waits else [],
     }
 

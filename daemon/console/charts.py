@@ -26,6 +26,9 @@ from daemon.states import SERVING, ServerState
 WIDTH, HEIGHT = 1000, 200
 """Units of a drawing, which the browser stretches."""
 
+SPARK_HEIGHT = 20
+"""Units of a line in a cell."""
+
 STYLES = 6
 """Series that the stylesheet tells apart; a chart of more is not readable."""
 
@@ -95,6 +98,26 @@ def ceiling(most: float) -> float:
 def y(value: float, most: float) -> float:
     """Height of a value, from `HEIGHT` at 0 to 0 at `most`."""
     return HEIGHT - min(max(value / most, 0.0), 1.0) * HEIGHT
+
+
+def spark(values: Sequence[float | None]) -> Markup:
+    """A line of values without axes, for a cell that says the newest in words; empty without two of them."""
+    known_ones = [value for value in values if value is not None]
+    if len(known_ones) < 2:  # noqa: PLR2004 - a line has two ends
+        return Markup("")
+    most = max(*known_ones, 1e-9)
+    places = [
+        (at, round(SPARK_HEIGHT - value / most * SPARK_HEIGHT, 1))
+        for at, value in enumerate(values)
+        if value is not None
+    ]
+    line = "L".join(f"{at} {height}" for at, height in places)
+    ground = f"L{places[-1][0]} {SPARK_HEIGHT}L{places[0][0]} {SPARK_HEIGHT}Z"
+    width = max(len(values) - 1, 1)
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="fill" d="M{2}{3}"/><path d="M{2}"/></svg>'
+    ).format(width, SPARK_HEIGHT, line, ground)
 
 
 def number(value: float | None, unit: str = "") -> str:

@@ -9,7 +9,14 @@ from daemon.console.pages.savings import SAVINGS_PAGE
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.console.pages.settings_pages import SETTINGS_ACTIONS, SETTINGS_PAGE
-from daemon.console.pages.tool_pages import DESCRIBE_TOOL, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
+from daemon.console.pages.tool_pages import (
+    CALL_TOOL,
+    DESCRIBE_TOOL,
+    FIND_PAGE,
+    SWITCH_TOOL,
+    TOOL_PAGE,
+    TOOLS_PAGE,
+)
 
 PAGES: tuple[ConsolePage, ...] = (
     SERVERS,
@@ -24,12 +31,14 @@ PAGES: tuple[ConsolePage, ...] = (
     AUDIT_PAGE,
     SAVINGS_PAGE,
     SETTINGS_PAGE,
+    FIND_PAGE,
 )
 """In the order of the navigation; the first is shown at `/ui`."""
 
 ACTIONS: tuple[ConsoleAction, ...] = (
     *SERVER_ACTIONS,
     SWITCH_TOOL,
+    CALL_TOOL,
     DESCRIBE_TOOL,
     APPROVE,
     *SESSION_ACTIONS,

@@ -18,6 +18,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
+from daemon.console.charts import spark
 from daemon.console.page import Fragment, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
@@ -209,6 +210,7 @@ FILTERS: dict[str, Any] = {
     "heading": heading,
     "headings": lambda columns: [heading(column) for column in columns.values()],
     "foreign": foreign,
+    "visible": visible,
     "marked": marked,
     "by_button": by_button,
     "since": since,
@@ -219,6 +221,7 @@ FILTERS: dict[str, Any] = {
     "ms": milliseconds,
     "size": size,
     "span": span,
+    "spark": spark,
     "count": lambda number: f"{number:,}",
     "grouped": lambda words: f"{int(words):,}" if words.isdecimal() else words,
     "plural": counted,

@@ -4,6 +4,7 @@ Each page of the navigation once, in light; the servers also in the dark and on 
 are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded tools and made calls.
 """
 
+import itertools
 import sqlite3
 import sys
 import time
@@ -37,6 +38,9 @@ def _tool(name: str, text: str) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": ["repository"]}
     return {"name": name, "description": text, "inputSchema": schema}
 
+
+MINUTES_AT_WORK = 6
+"""Lines of calls and memory have a point for each minute."""
 
 MANY = {f"{verb}_{what}": f"Will {verb} the {what}s of a project, by their id or by words."
         for verb in ("list", "get", "create", "update", "delete", "search", "export", "archive")
@@ -79,8 +83,13 @@ def at_work(here: Here) -> None:
         client.greet(clientInfo=_CLIENT)
         client.listed()
         client.load("git_log", "read_note")
-        for name in ("git_log", "read_note", "git_log"):
-            client.call(name, {})
+        until = time.monotonic() + MINUTES_AT_WORK * 60
+        for busy in itertools.cycle((3, 8, 5, 13, 2, 9)):
+            for name in ("git_log", "read_note", *["git_log"] * busy):
+                client.call(name, {})
+            if time.monotonic() > until:
+                break
+            time.sleep(busy)
         a_day_of_savings(here)
         photograph(here)
 

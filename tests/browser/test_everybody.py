@@ -46,7 +46,11 @@ SERVERS: dict[str, Any] = {
 }
 OF_ONE = (
     "/servers/git",
+    *(f"/servers/git?tab={tab}" for tab in ("tools", "logs", "history", "settings")),
     "/servers/broken",
+    "/servers/crashing?tab=logs",
+    "/servers?view=table",
+    "/find?q=k",
     "/servers/crashing",
     "/servers?only=trouble",
     "/tools?server=git",

@@ -53,6 +53,9 @@ dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
 PATHS = (
     "/servers",
     "/servers/git",
+    *(f"/servers/git?tab={tab}" for tab in ("tools", "logs", "history", "settings")),
+    "/servers/refusing?tab=history",
+    "/find?q=img",
     "/servers/refusing",
     "/tools?server=git",
     f"/tools?q={quote(ATTACK)}",

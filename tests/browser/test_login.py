@@ -65,6 +65,7 @@ def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guard
     # The console says it by itself: nobody reloads it.
     expect(page.locator("#server-overview .chip")).to_have_text("ready", timeout=WAIT * 1000)
     expect(page.locator("#server-login")).not_to_contain_text("under way", timeout=WAIT * 1000)
+    page.get_by_role("link", name="History").click()
     expect(page.locator("#server-history")).to_contain_text("login succeeded", timeout=WAIT * 1000)
     page.goto(f"{guarded.address}/events?server=wiki")
     expect_words(page, "login succeeded")
@@ -84,10 +85,11 @@ def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: 
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open the page of the login").click()
     opened.value.get_by_role("link", name="Cancel").click()
-    expect(page.locator("#server-history")).to_contain_text("login failed", timeout=WAIT * 1000)
     expect(page.locator("#server-login").get_by_role("button", name="Log in", exact=True)).to_be_visible(
         timeout=WAIT * 1000
     )
+    page.get_by_role("link", name="History").click()
+    expect(page.locator("#server-history")).to_contain_text("login failed", timeout=WAIT * 1000)
     assert state_of(guarded)["state"] == "needs_auth"
 
 

@@ -15,6 +15,9 @@ KEY = "ann-of-the-project"
 HELD = {**scripted(tools=["find_note"]), "trust": "none"}
 OF_ONE = [
     "/servers/git",
+    "/servers/git?tab=tools",
+    "/servers/missing?tab=settings",
+    "/servers?view=table",
     "/servers/missing",
     "/tools?server=git",
     "/tools/git/git_log",

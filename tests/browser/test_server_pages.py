@@ -86,8 +86,9 @@ def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
 
 def test_without_a_script_it_is_read_and_used(own: Here) -> None:
     page = own.signed_in(java_script_enabled=False)
-    page.goto(f"{own.address}/servers/notes")
+    page.goto(f"{own.address}/servers/notes?tab=tools")
     expect_words(page, "What it offers")
+    expect_words(page, "set_tools")
     page.get_by_role("button", name="Refresh the list of tools of notes").click()
     expect_words(page, "notes has listed 2 tools")
 
@@ -106,6 +107,49 @@ def test_who_may_only_read_has_no_buttons(own: Here) -> None:
     page = own.signed_in("--read-only")
     page.goto(f"{own.address}/servers/notes")
     expect(page.locator("main button")).to_have_count(0)
+
+
+def test_what_is_not_well_is_named_on_every_page(own: Here) -> None:
+    page = own.signed_in()
+    page.goto(f"{own.address}/savings")
+    expect(page.locator("#servers-available")).to_contain_text("2 of 3 servers available")
+    page.locator("#servers-available").get_by_role("link", name="broken failed").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("broken")
+
+
+def test_a_place_is_reached_by_a_few_letters_and_the_keyboard(own: Here) -> None:
+    page = settled(own.signed_in())
+    page.keyboard.press("Control+k")
+    page.keyboard.type("git_l")
+    expect(page.locator("#found a")).to_have_text(["git_log tool of git"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("git_log")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("ev")
+    expect(page.locator("#found a")).to_have_text(["Events"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Events")
+
+
+def test_a_place_is_reached_without_a_script(own: Here) -> None:
+    page = own.signed_in(java_script_enabled=False)
+    page.get_by_role("searchbox", name="Go to").fill("git")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found a").first).to_contain_text("git")
+    page.goto(f"{own.address}/find?q=nothing-has-this-name")
+    expect_words(page, "No server and no tool has this in its name.")
+
+
+def test_the_settings_of_a_server_show_no_value_of_a_variable(browser: Browser) -> None:
+    entry = {**scripted(tools=["x"]), "env": {"PLACE_TOKEN": "of-nobody-else-4711"}}
+    entry["args"] = [*entry["args"], "--token=of-nobody-else-4712"]
+    with console(browser, {"mcpServers": {"git": entry, "notes": scripted(tools=["y"])}}) as here:
+        page = here.signed_in()
+        page.goto(f"{here.address}/servers/git?tab=settings")
+        expect(page.locator("#server-settings")).to_contain_text("PLACE_TOKEN")
+        expect(page.locator("#server-settings pre")).to_contain_text("scripted_server")
+        assert "of-nobody-else" not in page.content()
 
 
 def _tab_to(page: Page, words: str) -> None:

@@ -1,5 +1,6 @@
 """The pages of tools and sessions in Chromium: hostile names stay text, and each control does what it says."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -32,7 +33,7 @@ def own(browser: Browser) -> Iterator[Here]:
 
 def test_what_a_tool_says_of_itself_stays_text(own: Here) -> None:
     page = own.signed_in()
-    for path in ("/tools?category=s", f"/tools/s/{ENCODED}", "/servers/s"):
+    for path in ("/tools?category=s", f"/tools/s/{ENCODED}", "/servers/s?tab=tools", "/find?q=taken"):
         page.goto(own.address + path)
         settled(page)
         assert "taken" not in page.title() or NAME in page.title()
@@ -94,3 +95,49 @@ def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
         page.get_by_label("Profile").select_option("review")
         page.get_by_role("button", name="Move it to this profile").click()
         expect_words(page, "The session has profile review now.")
+
+
+def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> None:
+    members = {
+        "text": {"type": "string", "description": "A word."},
+        "count": {"type": "integer"},
+        "flag": {"type": "boolean"},
+        "kind": {"enum": ["one", "two"]},
+        "more": {"type": "array", "items": {"type": "string"}},
+        "unused": {"type": "string"},
+    }
+    schema = {"type": "object", "properties": members, "required": ["text"]}
+    hints = {"readOnlyHint": True}
+    safe = {"name": "echo", "inputSchema": schema, "annotations": hints}
+    with console(
+        browser, {"mcpServers": {"git": scripted(tools=[safe, "act"]), "notes": scripted(tools=["y"])}}
+    ) as here:
+        page = settled(here.signed_in())
+        page.goto(f"{here.address}/tools/git/echo")
+        page.get_by_label("text").fill("5")
+        page.get_by_label("count").fill("7")
+        page.get_by_label("flag").select_option("true")
+        page.get_by_label("kind").select_option("two")
+        page.get_by_label("more").fill('["a"]')
+        page.get_by_role("button", name="Call echo").click()
+        expect_words(page, "git/echo has answered")
+        told = page.locator("#messages .message").inner_text()
+        assert json.loads(told.partition(":")[2]) == {
+            "text": "5", "count": 7, "flag": True, "kind": "two", "more": ["a"],
+        }  # fmt: skip
+        page.get_by_label("text").fill("x")
+        page.get_by_label("more").fill("[")
+        page.get_by_role("button", name="Call echo").click()
+        expect_words(page, "more is not JSON")
+        # Its server does not say that it only reads: it is asked first.
+        page.goto(f"{here.address}/tools/git/act")
+        page.get_by_role("button", name="Call act").click()
+        expect(page.get_by_role("dialog")).to_contain_text("It may destroy something.")
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        expect(page.locator("#messages .message")).to_have_count(0)
+
+
+def test_who_may_only_look_calls_nothing(own: Here) -> None:
+    page = own.signed_in("--read-only")
+    page.goto(f"{own.address}/tools/s/read")
+    expect(page.get_by_role("button", name="Call read")).to_have_count(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from daemon.console.page import (
     steady,
     with_query,
 )
+from daemon.console.pages.tool_pages import tool_rows
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.base import OneServer, OperatorContext, ServerOrAll
@@ -42,6 +44,8 @@ from daemon.states import WELL, WORST_FIRST, ServerState
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+    from daemon.catalog.entry import ServerEntry
 
 
 MINUTES = 5
@@ -98,6 +102,9 @@ STEP = 60
 """Seconds of each value. Charts end with a whole minute too, or they would change every second."""
 
 
+MINUTES_OF_SPARKS = 60
+
+
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
 
 
@@ -111,6 +118,7 @@ async def _of_all(viewer: Viewer) -> Holders:
             element_id("server", name),
             "servers_row",
             server=server_facts(context, name, memory),
+            minutes=_last_hour(context, name),
             may_change=viewer.may_change,
         )
         for name in names
@@ -120,6 +128,24 @@ async def _of_all(viewer: Viewer) -> Holders:
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
+
+
+def _last_hour(context: OperatorContext, name: str) -> dict[str, list[float | None]]:
+    """The calls, latencies and memory of a server, by the minute; they change once a minute."""
+    known_ones = {each.at: each for each in context.counters.series.server(name)[-MINUTES_OF_SPARKS:]}
+    newest = max(known_ones, default=0)
+    minutes = [known_ones.get(newest - STEP * ago) for ago in reversed(range(MINUTES_OF_SPARKS))]
+    return {
+        "calls": [each and each.calls for each in minutes],
+        "latency": [each and each.p95_ms for each in minutes],
+        "memory": [each and each.rss_bytes for each in minutes],
+    }
+
+
+def in_trouble(servers: Mapping[str, ServerEntry]) -> list[str]:
+    """The servers that are neither well nor off, worst first."""
+    found = [name for name, entry in servers.items() if entry.status.state not in WELL and not entry.disabled]
+    return sorted(found, key=lambda name: _RANK[servers[name].status.state])
 
 
 def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
@@ -301,29 +327,72 @@ _IDLE_SECONDS = 10
 """Resolution of an instance's last use, which would change the page all the time."""
 
 
+TABS = {"": "Overview", "tools": "Tools", "logs": "Logs", "history": "History", "settings": "Settings"}
+"""The parts of a server's page, by `tab` of its query."""
+
+
 async def _of_server(viewer: Viewer) -> Holders:
     context, name = viewer.context, viewer.path["server"]
     if name not in context.catalog.servers:
         raise context.unknown(name)
     seen = server_facts(context, name, await memory_now(context))
-    events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
-    history = for_people(events, EVENTS)
     facts: dict[str, Any] = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
+    tab = viewer.query.get("tab", "")
+    tabs = [{"title": TABS[each], "tab": each, "current": each == tab} for each in TABS]
+    of_tab = _OF_TABS.get(tab, _overview)
+    return {
+        "server-top": [part("server-tabs", server=name, tabs=tabs), part("server-overview", **facts)],
+        "server": await of_tab(viewer, name, seen, facts),
+        "tools": list(tool_rows(viewer, name)) if tab == "tools" else [],
+    }
+
+
+async def _overview(viewer: Viewer, name: str, seen: Any, facts: dict[str, Any]) -> list[Fragment]:
+    context = viewer.context
     has_login = context.config.mcp_servers[name].login is not None
     calls = [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]]
-    return {
-        "server": [
-            part("server-overview", **facts),
-            part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
-            part("server-charts", charts=await server_charts(context, name)),
-            part("server-history", events=history[::-1], zone=time.strftime("%Z")),
-            part("server-numbers", **facts),
-            part("server-calls", calls=calls, errors=failures(context, name)),
-            part("server-instances", instances=seen["instances"], **facts),
-            part("server-stderr", sources=await _stderr(context, name)),
-            part("server-lists", remarks=list(oddities(seen)), **facts),
-        ]
-    }
+    return [
+        part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
+        part("server-charts", charts=await server_charts(context, name)),
+        part("server-numbers", **facts),
+        part("server-calls", calls=calls, errors=failures(context, name)),
+        part("server-instances", instances=seen["instances"], **facts),
+    ]
+
+
+async def _offer(_viewer: Viewer, _name: str, seen: Any, facts: dict[str, Any]) -> list[Fragment]:
+    return [part("server-lists", remarks=list(oddities(seen)), **facts)]
+
+
+async def _logs(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]) -> list[Fragment]:
+    return [part("server-stderr", sources=await _stderr(viewer.context, name))]
+
+
+async def _history(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]) -> list[Fragment]:
+    events = await recent(viewer.context, server=name, limit=EVENTS * LOOKED_AT)
+    history = for_people(events, EVENTS)
+    return [part("server-history", events=history[::-1], zone=time.strftime("%Z"))]
+
+
+async def _settings(viewer: Viewer, name: str, _seen: Any, facts: dict[str, Any]) -> list[Fragment]:
+    server, redact = viewer.context.config.mcp_servers[name].written, viewer.context.redact.of(name)
+    words = [each for each in (server.command, *server.args) if each]
+    return [
+        part(
+            "server-settings",
+            runs=redact(shlex.join(words)) if words else "",
+            url=redact(server.url or ""),
+            names={"env": sorted(server.env), "headers": sorted(server.headers)},
+            config=viewer.context.facts.config,
+            trust=str(server.trust or viewer.context.config.trust),
+            start=str(server.start),
+            cwd=redact(server.cwd or ""),
+            **facts,
+        )
+    ]
+
+
+_OF_TABS = {"tools": _offer, "logs": _logs, "history": _history, "settings": _settings}
 
 
 SERVER = ConsolePage(

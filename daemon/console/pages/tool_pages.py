@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import trio
+from msgspec import Raw
 
 from daemon.catalog.categories import Member
 from daemon.catalog.loaded import LoadedTool, is_anonymous, judge_in
@@ -21,6 +23,8 @@ from daemon.console.page import (
     element_id,
     page_number,
     part,
+    server_page,
+    tool_page,
     with_query,
 )
 from daemon.console.pages.activity_pages import changes
@@ -29,6 +33,7 @@ from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.history.event_words import of_held
 from daemon.kit.wording import counted
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
+from daemon.operators.own_requests import OperatorCallParams, call
 from daemon.operators.schema_words import arguments_of
 from daemon.operators.session_commands import MAX_LISTED
 from daemon.operators.switch import SwitchParams, switch
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
+    from daemon.safety.redact import Redactor
 
 
 PER_PAGE = 200
@@ -65,8 +71,17 @@ async def _of_list(viewer: Viewer) -> Holders:
     return {
         "categories": [] if words or category or server else [_categories(context), await changes(context)],
         "tools-notes": [part("notes", "tools_notes", notes=notes, before=before, after=after)],
-        "tools": [part(element_id("tool", row["server"], row["tool"]), "tools_row", **row) for row in rows],
+        "tools": [_as_part(row) for row in rows],
     }
+
+
+def _as_part(row: dict[str, Any]) -> Fragment:
+    return part(element_id("tool", row["server"], row["tool"]), "tools_row", **row)
+
+
+def tool_rows(viewer: Viewer, server: str) -> Iterator[Fragment]:
+    """The first tools of a server as rows, for its own page."""
+    return map(_as_part, _listed(viewer, "", server, 1)[0])
 
 
 LOADED_SECONDS = 30.0
@@ -245,6 +260,27 @@ MAX_ARGUMENTS = 200
 MAX_SESSIONS = 100
 
 
+def _state_of(
+    context: OperatorContext, key: ToolKey, known: Tool, told: Mapping[str, Any], facts: Mapping[str, Any]
+) -> Fragment:
+    entry, off, change = context.catalog.servers[key[0]], why_off(context.catalog, key), told["changed"] or {}
+    return part(
+        "tool-state",
+        state="off" if off else "on" if entry.usable else "unavailable",
+        why=off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
+        server_off=entry.disabled,
+        categories=told["categories"],
+        hash=known.schema_hash,
+        since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
+        change=change.get("what", ""),
+        epoch=entry.epoch,
+        annotations=_annotations(known),
+        says=known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
+        hidden=entry.tool_list.hidden.get(key[1], ""),
+        **facts,
+    )
+
+
 async def _of_tool(viewer: Viewer) -> Holders:
     context = viewer.context
     key = viewer.path["server"], viewer.path["tool"]
@@ -253,7 +289,6 @@ async def _of_tool(viewer: Viewer) -> Holders:
     told: Any = await tool(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]
-    off, change = why_off(context.catalog, key), told["changed"] or {}
     facts: dict[str, Any] = {
         "name": "/".join(key),
         "server": key[0],
@@ -263,21 +298,8 @@ async def _of_tool(viewer: Viewer) -> Holders:
     definition = msgspec.json.decode(known.raw)
     return {
         "tool": [
-            part(
-                "tool-state",
-                state="off" if off else "on" if entry.usable else "unavailable",
-                why=off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
-                server_off=entry.disabled,
-                categories=told["categories"],
-                hash=known.schema_hash,
-                since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
-                change=change.get("what", ""),
-                epoch=entry.epoch,
-                annotations=_annotations(known),
-                says=known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
-                hidden=entry.tool_list.hidden.get(key[1], ""),
-                **facts,
-            ),
+            _state_of(context, key, known, told, facts),
+            part("tool-call", fields=_fields(definition), destructive=_may_destroy(known), **facts),
             part(
                 "tool-texts",
                 own=known.description,
@@ -305,6 +327,92 @@ TOOL_PAGE = ConsolePage(
     calls_every=LOADED_SECONDS,
     in_navigation=False,
 )
+
+
+MAX_RESULT = 20_000
+"""Characters of a result that are shown."""
+
+_WRITTEN = {"string": "text", "number": "number", "integer": "number", "boolean": "choice"}
+
+
+def _members(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[object]]:
+    """The properties of a tool's schema and its required names; a schema may say anything."""
+    schema = definition.get("inputSchema")
+    of: dict[str, Any] = schema if isinstance(schema, dict) else {}
+    properties, required = of.get("properties"), of.get("required")
+    return properties if isinstance(properties, dict) else {}, required if isinstance(required, list) else []
+
+
+def _choices(member: Mapping[str, Any]) -> list[Any]:
+    choices = member.get("enum")
+    return choices[:MAX_ARGUMENTS] if isinstance(choices, list) else []
+
+
+def _fields(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of a tool as fields of a form: a choice, a number, a text, or JSON."""
+    properties, required = _members(definition)
+    if len(properties) > MAX_ARGUMENTS:
+        return []
+    made = []
+    for name, member in properties.items():
+        of: dict[str, Any] = member if isinstance(member, dict) else {}
+        choices = [True, False] if of.get("type") == "boolean" else _choices(of)
+        texts = [each if isinstance(each, str) else document(each) for each in choices]
+        written = "choice" if texts else _WRITTEN.get(str(of.get("type")), "json")
+        about = one_line(str(of.get("description", "")))[:WIDTH]
+        made.append(
+            {"name": name, "as": written, "choices": texts, "required": name in required, "about": about}
+        )
+    return made
+
+
+def _may_destroy(tool: Tool) -> bool:
+    said = annotations_of(tool)
+    return bool(said.destructive) and not said.read_only
+
+
+def _meant(member: object, value: str) -> object:
+    """The value that a field of a form stands for. Raises msgspec.DecodeError: it is not JSON."""
+    of: dict[str, Any] = member if isinstance(member, dict) else {}
+    if of.get("type") == "string" or value in _choices(of):
+        return value
+    return msgspec.json.decode(value.encode())
+
+
+async def _call(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    """Call a tool as `mcpd call` does: under the rules of the profile `default`."""
+    server, name = viewer.path["server"], viewer.path["tool"]
+    known = viewer.context.entry_of(server).all_tools.get(name)
+    schema = {} if known is None else _members(msgspec.json.decode(known.raw))[0]
+    arguments = {}
+    for key, value in fields.items():
+        argument = key.removeprefix("arg.")
+        if not value or argument == key:
+            continue
+        try:
+            arguments[argument] = _meant(schema.get(argument), value)
+        except msgspec.DecodeError:
+            raise InvalidArguments(
+                f"{argument} is not JSON: write a text in quotes, [...] or {{...}}"
+            ) from None
+    raw = Raw(msgspec.json.encode(arguments))
+    params = OperatorCallParams(server=server, tool=name, arguments=raw, profile=DEFAULT_PROFILE)
+    result = await call(viewer.context, params)
+    shown = await trio.to_thread.run_sync(_shown, bytes(result), viewer.context.redact.of(server))
+    return f"{server}/{name} has {shown}"
+
+
+def _shown(result: bytes, redact: Redactor) -> str:
+    """A result in words: its texts, or all of it as JSON. A result may be large: call this in a thread."""
+    told: Any = msgspec.json.decode(result)
+    content = told.get("content")
+    parts = content if isinstance(content, list) else [None]
+    texts = [each["text"] for each in parts if isinstance(each, dict) and isinstance(each.get("text"), str)]
+    words = "\n".join(texts) if len(texts) == len(parts) else document(told)
+    return f"{'failed' if told.get('isError') else 'answered'}:\n{redact(words, MAX_RESULT)}"
+
+
+CALL_TOOL = ConsoleAction(path="/tools/{server}/{tool}/call", act=_call)
 
 
 async def _describe(viewer: Viewer, fields: Mapping[str, str]) -> str:
@@ -366,3 +474,31 @@ def _holder(
         "at": round(held.at),
         "away": away,
     }
+
+
+FOUND_TO_GO = 20
+"""Places that a few letters find."""
+
+
+async def _places(viewer: Viewer) -> Holders:
+    """Servers and tools whose names contain the words of a query, servers first."""
+    words, catalog = viewer.query.get("q", "").lower().split(), viewer.context.catalog
+    found = [
+        {"title": name, "what": f"server, {entry.status.state}", "address": server_page(name)}
+        for name, entry in catalog.servers.items()
+        if words and all(word in name.lower() for word in words)
+    ]
+    for server, entry in catalog.servers.items():
+        if len(found) >= FOUND_TO_GO or not words:
+            break
+        found += [
+            {"title": name, "what": f"tool of {server}", "address": tool_page(server, name)}
+            for name in entry.tools or ()
+            if all(word in f"{server}/{name}".lower() for word in words)
+        ]
+    return {"found": [part(f"place-{at}", "place", **each) for at, each in enumerate(found[:FOUND_TO_GO])]}
+
+
+FIND_PAGE = ConsolePage(
+    path="/find", title="Go to", template="find.html", fragments=_places, calls_every=None, in_navigation=False
+)

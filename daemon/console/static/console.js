@@ -37,17 +37,14 @@
     return element;
   };
 
-  // The dialog holds a copy of the form: the page may replace the original meanwhile.
+  // The dialog has a form of its own with what was filled in: the page may replace the original meanwhile.
   const ask = (form, button) => {
     const dialog = document.createElement("dialog");
     const question = made("p", form.dataset.confirm, { id: "question" });
-    const copy = form.cloneNode(true);
-    copy.removeAttribute("data-confirm");
-    copy.className = "controls";
-    for (const each of copy.querySelectorAll("button")) each.remove();
+    const copy = made("form", "", { method: "post", action: form.getAttribute("action"), class: "controls" });
+    for (const [name, value] of new FormData(form, button)) copy.append(made("input", "", { type: "hidden", name, value }));
     const cancel = made("button", "Cancel", { type: "button" });
     const go = made("button", button ? button.textContent : "Go on", { type: "submit", class: "destructive" });
-    if (button && button.name) { go.name = button.name; go.value = button.value; }
     cancel.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => { dialog.remove(); if (button && button.isConnected) button.focus(); });
     copy.append(cancel, go);
@@ -104,6 +101,52 @@
       try { if (selection && selection[0] !== null) focused.setSelectionRange(...selection); } catch { /* has none */ }
     }
   };
+
+  // --- going to a place by a few letters ---------------------------------------------------------------
+
+  const find = document.querySelector("[data-find]");
+  let asked = 0;
+
+  const close = () => { const list = document.querySelector(".find > #found"); if (list) list.remove(); };
+
+  const look = async () => {
+    const mine = ++asked, words = find.value.trim();
+    if (!words) { close(); return; }
+    const answer = await fetch(`/ui/find?q=${encodeURIComponent(words)}`);
+    const list = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("found");
+    if (mine !== asked || !list) return;
+    for (const each of list.querySelectorAll("[id]")) each.removeAttribute("id");
+    close();
+    for (const page of document.querySelectorAll("header nav a")) {
+      if (!page.textContent.trim().toLowerCase().startsWith(words.toLowerCase())) continue;
+      const item = document.createElement("li"), link = made("a", page.textContent.trim(), { href: page.href });
+      item.append(link);
+      list.prepend(item);
+    }
+    if (list.children.length) find.form.append(list);
+  };
+
+  if (find) {
+    find.addEventListener("input", look);
+    find.form.addEventListener("keydown", (event) => {
+      const links = [find, ...find.form.querySelectorAll("#found a")];
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step) {
+        event.preventDefault();
+        links[(links.indexOf(document.activeElement) + step + links.length) % links.length].focus();
+      } else if (event.key === "Escape") {
+        close();
+        find.focus();
+      } else if (event.key === "Enter" && document.activeElement === find && links[1]) {
+        event.preventDefault();
+        links[1].click();
+      }
+    });
+    find.form.addEventListener("focusout", (event) => { if (!find.form.contains(event.relatedTarget)) close(); });
+    document.addEventListener("keydown", (event) => {
+      if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); find.focus(); find.select(); }
+    });
+  }
 
   // --- staying up to date ----------------------------------------------------------------------------------
 

@@ -146,3 +146,12 @@ def test_gaps_stay_gaps() -> None:
     (path,) = paths(charts.lines(chart_of_lines(1.0, 1.0, None, 1.0, math.nan, 1.0, 1.0)), "line")
     assert path.count("M") == 3
     assert path.count("H") == 5
+
+
+def test_a_line_in_a_cell_leaves_out_what_is_not_known_and_ends_at_its_newest_value() -> None:
+    assert charts.spark([None, 3.0, None]) == ""
+    line = str(charts.spark([None, 0.0, 5.0, 10.0]))
+    assert 'viewBox="0 0 3 20"' in line
+    assert 'd="M1 20.0L2 10.0L3 0.0"' in line
+    assert 'd="M1 20.0L2 10.0L3 0.0L3 20L1 20Z"' in line
+    assert "M0 20.0L1 20.0" in str(charts.spark([0.0, 0.0]))

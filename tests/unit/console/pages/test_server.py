@@ -5,7 +5,7 @@ import pytest
 from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.causes import Cause, Remedy
-from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, server_facts, shown
+from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, TABS, server_facts, shown
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind
 from daemon.operators.base import Refused
@@ -24,9 +24,10 @@ async def test_nothing_that_a_server_writes_becomes_markup() -> None:
     stage.stage.lists("alpha", {"name": "one", "description": HOSTILE, "inputSchema": {"type": "object"}})
     context = stage.context()
     context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=HOSTILE))
-    page = await drawn(SERVER, viewer_of(context, server="alpha"))
-    assert page.text.count("<script>alert(1)</script>") >= 2
-    assert page.is_harmless()
+    for tab in TABS:
+        page = await drawn(SERVER, viewer_of(context, query=f"tab={tab}", server="alpha"))
+        assert page.text.count("<script>alert(1)</script>") == (tab != "settings"), tab
+        assert page.is_harmless()
 
 
 async def test_the_last_errors_of_its_calls_are_shown() -> None:
@@ -43,7 +44,8 @@ async def test_each_instance_has_its_lines_and_a_button_of_its_own() -> None:
         each.stderr.add(f"I am {each.name}")
     context = stage.context()
     page = await drawn(SERVER, viewer_of(context, server="alpha"))
-    assert "I am alpha#1" in page.text
+    logs = await drawn(SERVER, viewer_of(context, query="tab=logs", server="alpha"))
+    assert "I am alpha#1" in logs.text
     assert "/ui/sessions/%231" in page.links
     named = [each["value"] for tag, each in page.tags if tag == "input" and each["name"] == "instance"]
     assert named == ["alpha#1", "alpha@~/src"]

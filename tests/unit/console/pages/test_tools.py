@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.console.page import ConsolePage
+from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
 from daemon.console.pages.session_pages import SESSION_PAGE
 from daemon.console.pages.tool_pages import DESCRIBE_TOOL, PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
@@ -193,3 +195,40 @@ async def test_a_form_that_names_nothing_is_refused_and_one_that_changes_nothing
         await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "text": " "})
     told = await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "reset": "1"})
     assert told == "alpha/echo has its server's own description already."
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        [],
+        {"properties": 5, "required": 5},
+        {"properties": {"x": 5, "y": {"type": ["string"], "enum": 7, "description": 3}}, "required": {"x": 1}},
+        {"properties": {"x": {"enum": [HOSTILE, {"a": HOSTILE}]}}},
+    ],
+)
+async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object"}})
+    context = stage.context()
+    known = context.catalog.servers["alpha"].all_tools["one"]
+    definition = {**msgspec.json.decode(known.raw), "inputSchema": schema}
+    fields = tool_pages._fields(definition)
+    page = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="one"))
+    assert page.is_harmless()
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    assert [each["name"] for each in fields] == (list(properties) if isinstance(properties, dict) else [])
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "meant"),
+    [
+        ({"type": "string"}, "5", "5"),
+        ({"enum": ["two", 2]}, "two", "two"),
+        ({"enum": ["two", 2]}, "2", 2),
+        ({"type": "integer"}, "7", 7),
+        (None, "[1]", [1]),
+    ],
+)
+def test_a_field_means_what_its_schema_says(member: object, value: str, meant: object) -> None:
+    assert tool_pages._meant(member, value) == meant
