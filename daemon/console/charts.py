@@ -102,10 +102,10 @@ def y(value: float, most: float) -> float:
 
 def spark(values: Sequence[float | None]) -> Markup:
     """A line of values without axes, for a cell that says the newest in words; empty without two of them."""
-    known_ones = [value for value in values if value is not None]
-    if len(known_ones) < 2:  # noqa: PLR2004 - a line has two ends
+    given = [value for value in values if value is not None]
+    if len(given) < 2:  # noqa: PLR2004 - a line has two ends
         return Markup("")
-    most = max(*known_ones, 1e-9)
+    most = max(*given, 1e-9)
     places = [
         (at, round(SPARK_HEIGHT - value / most * SPARK_HEIGHT, 1))
         for at, value in enumerate(values)

@@ -132,9 +132,10 @@ SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html",
 
 def _last_hour(context: OperatorContext, name: str) -> dict[str, list[float | None]]:
     """The calls, latencies and memory of a server, by the minute; they change once a minute."""
-    known_ones = {each.at: each for each in context.counters.series.server(name)[-MINUTES_OF_SPARKS:]}
-    newest = max(known_ones, default=0)
-    minutes = [known_ones.get(newest - STEP * ago) for ago in reversed(range(MINUTES_OF_SPARKS))]
+    seen = {each.at: each for each in context.counters.series.server(name)[-MINUTES_OF_SPARKS:]}
+    newest = max(seen, default=0)
+    oldest = max(min(seen, default=0), newest - (MINUTES_OF_SPARKS - 1) * STEP)
+    minutes = [seen.get(at) for at in range(oldest, newest + 1, STEP)]
     return {
         "calls": [each and each.calls for each in minutes],
         "latency": [each and each.p95_ms for each in minutes],
