@@ -1,28 +1,37 @@
-"""`mcpd set` and `unset`: keys of the configuration, which nobody has to write as JSON."""
+"""`mcpd set`, `unset`, `edit` and `pin`: changes of the configuration that are checked before they are made."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from msgspec import UNSET
 
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError
+from daemon.cli.command import UsageError, has_terminal
 from daemon.cli.control import CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.servers import reloaded as in_words
 from daemon.cli.taking_effect import finish, reloaded
+from daemon.cli.terminal import typed
+from daemon.config.config_files import FOLDER
 from daemon.config.config_model import Config
-from daemon.config.jsonc import ROOT, decode, is_within
+from daemon.config.expand import ENV_FILE, read_env
+from daemon.config.jsonc import ROOT, decode, is_within, placed
 from daemon.config.parse import load_changed
 from daemon.config.redaction import secrets_of
 from daemon.config.structure import read
 from daemon.config.translation import SERVERS
 from daemon.documents.edited import Trail, spelt, value_at
+from daemon.documents.files import Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.host.paths import config_file
@@ -37,9 +46,9 @@ from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from daemon.documents.edited import EditedText
+    from daemon.setup.drafts import Draft
 
 WHOLE = "."
 """In place of a server's name: keys of the whole configuration."""
@@ -120,14 +129,11 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     named = references([each.value for each in wished])
     kept = {each: value for each, value in variables.kept.items() if each in named}
     draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
-    if options.dry_run:
-        print(visible(draft.diff(), lines=True), end="")
-        return 0
-    draft.write()
-    note(f"{path} is written" + f"; {present.env.path}, for you only, keeps {', '.join(kept)}" * bool(kept))
     for line in spare(present, own - kept.keys()):
         note(line)
-    if options.no_reload:
+    if kept:
+        note(f"{present.env.path}, for you only, keeps {', '.join(kept)}")
+    if not _is_written(options, draft):
         return 0
     if not place:
         return tell_reload(options, path)
@@ -136,6 +142,73 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
         is_down = ask_with(options, "status", {})["servers"][name]["state"] in WAITING
         options.keep = options.keep or (is_down and not options.or_undo)
     return finish(options, name, path, draft.undo, "the change stays")
+
+
+def edit(options: argparse.Namespace) -> int:
+    """Let a person edit files, of which none is put in place with a fault."""
+    if not has_terminal():
+        raise CommandFailed("an editor needs a terminal: `mcpd set SERVER KEY=VALUE` needs none")
+    path = (options.config or config_file(os.environ)).absolute()
+    for file in options.files or [path]:
+        _edit(file.absolute(), path)
+    return 0 if options.no_reload else tell_reload(options, path)
+
+
+def _edit(file: Path, path: Path) -> None:
+    """Edit a copy of a file until its text has no fault, and put the text in place."""
+    found = look(file)
+    before = text = found.text() or ""
+    is_sound = False
+    with NamedTemporaryFile("w", dir=file.parent, prefix=".", suffix=f".{file.name}", delete=False) as made:
+        made.write(before)
+    copy = Path(made.name)
+    try:
+        while not is_sound:
+            text = _after_editor(copy)
+            try:
+                is_sound = text == before or _is_sound(file, path, text)
+            except (ConfigError, ValueError) as error:
+                note(str(error), lines=True)
+                if typed("(e)dit again, or e(x)it without saving? ") == "x":
+                    text, is_sound = before, True
+        write_all([Edit(found=found, text=text, private=True)] if text != before else [])
+        copy.unlink()
+    finally:
+        if copy.exists() and copy.read_bytes() != before.encode():
+            note(f"your text is kept in {copy}")
+        else:
+            copy.unlink(missing_ok=True)
+    note(f"{file} is {'unchanged' if text == before else 'written'}")
+
+
+def _after_editor(file: Path) -> str:
+    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    words = words or [next(filter(shutil.which, ("sensible-editor", "nano")), "vi")]
+    try:
+        subprocess.run([*words, str(file)], check=True)
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as error:
+        raise CommandFailed(f"no text from the editor ({error}): $VISUAL or $EDITOR names another") from None
+
+
+def _is_sound(file: Path, path: Path, text: str) -> bool:
+    """Raise the faults of a file's new text; a server may wait for a variable."""
+    if file.name == ENV_FILE:
+        return read_env(text) is not None
+    config = load_changed(path if file.parent.name == FOLDER else file, {file: text}, os.environ, SURFACES)
+    faults = [each for server in config.mcp_servers.values() for each in server.faults if not each.variable]
+    if faults:
+        raise ConfigError(str(file), placed(faults, text))
+    return True
+
+
+def _is_written(options: argparse.Namespace, draft: Draft) -> bool:
+    """Write a change, or show the difference; returns whether its effect is wanted, too."""
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
+        return False
+    draft.write()
+    return not options.no_reload
 
 
 def tell_reload(options: argparse.Namespace, path: Path) -> int:

@@ -163,6 +163,12 @@ def _editing(name: str, run: str, *arguments: AddArgument) -> CommandLine:
 _PLACE = argument("server", metavar="SERVER|.")
 SET = _editing("set", "set_keys", _PLACE, argument("keys", metavar="KEY=VALUE", nargs="+"))
 UNSET = _editing("unset", "unset_keys", _PLACE, argument("keys", metavar="KEY", nargs="+"))
+EDIT = CommandLine(
+    "edit",
+    arguments=(argument("files", metavar="FILE", type=Path, nargs="*"), NO_RELOAD, CONFIG),
+    run=later("daemon.cli.editing", "edit"),
+    **CHANGING,
+)
 PIN = _editing("pin", "pin", SERVER)
 
 LOGIN = CommandLine(

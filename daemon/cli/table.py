@@ -11,7 +11,7 @@ EX_CONFIG = 78
 
 MODULES = {
     "daemon.cli.local_commands": (
-        "up import install uninstall add set unset pin remove login service start stop check doctor"
+        "up import install uninstall add set unset edit pin remove login service start stop check doctor"
     ),
     "daemon.cli.lock": "lock",
     "daemon.cli.skill": "skill",

@@ -127,6 +127,8 @@ class ProfileFiles:
         """Decode the text of a profile's file. Raises ConfigError."""
         profile, odd = decode(text, source=str(path))
         self.profiles[path.stem], self.texts[path.stem] = profile, text
+        # A text may come in place of a faulty one.
+        self.faults = [each for each in self.faults if not each.path.startswith(_place(path.stem))]
         self.faults += [
             attrs.evolve(fault, path=f"{_place(path.stem)} {fault.path}") for fault in placed(odd, text)
         ]
