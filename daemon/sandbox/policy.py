@@ -233,7 +233,10 @@ class _Places:
                 raise self._missing(each, "denyWrite")
 
     def add_program(self, found: str) -> None:
-        """Show a program, and files among its arguments, where the mode hides them."""
+        """Show a program, files among its arguments and its bundle, where the mode hides them."""
+        bundle = os.path.realpath(self._server.origin.bundle or "/") if self._server.origin else "/"
+        if os.path.dirname(bundle).endswith("/mcpd/bundles"):  # noqa: PTH120
+            self._put(bundle, Access.READ)
         for each in (*_installed(found, self._home, self._forged), *self._files_named()):
             if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
@@ -262,10 +265,6 @@ class _Places:
         return made
 
     def _files_named(self) -> Iterator[str]:
-        """Its bundle, if `origin` names a directory of bundles, and files among its arguments."""
-        bundle = os.path.realpath(self._server.origin.bundle or "/") if self._server.origin else "/"
-        if os.path.dirname(bundle).endswith("/mcpd/bundles"):  # noqa: PTH120
-            yield bundle
         for each in self._server.args:
             path = os.path.join(self._cwd, each)  # noqa: PTH118
             if not each or not os.path.isfile(path) or self._forged(path):  # noqa: PTH113

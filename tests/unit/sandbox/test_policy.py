@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.config.config_model import WORKSPACE, Instance, Server
+from daemon.config.config_model import WORKSPACE, EntryOrigin, Instance, Server
 from daemon.config.sandbox_keys import (
     SandboxFilesystem,
     SandboxMode,
@@ -370,3 +370,26 @@ def test_a_program_next_to_the_home_directory_is_shown(home: Path, mode: str) ->
     (installed / "bin" / "node").chmod(0o755)
     made = policy_of(home, command=str(installed / "bin" / "node"), mode=mode)
     assert made.places[str(installed)] is Access.READ
+
+
+BUNDLE = ".local/share/mcpd/bundles/one-0123456789ab"
+
+
+@pytest.mark.parametrize("mode", ["home", "strict"])
+def test_a_server_of_a_bundle_reads_its_own_and_no_other(home: Path, mode: str) -> None:
+    for name in (BUNDLE, f"{BUNDLE[:-1]}c"):
+        (home / name).mkdir(parents=True)
+    origin = EntryOrigin(name="one", version="1", bundle=str(home / BUNDLE))
+    policy = policy_of(home, mode=mode, origin=origin)
+    assert policy.places[str(home / BUNDLE)] is Access.READ
+    assert {path for path in shown(policy) if "bundles" in path} == {BUNDLE}
+    assert shown(policy)[BUNDLE] == "read"
+    assert "bundles" not in str(shown(policy_of(home, mode=mode)))
+
+
+@pytest.mark.parametrize("bundle", [".ssh", ".ssh/mcpd/bundles", ".local/share/mcpd", BUNDLE])
+def test_an_origin_uncovers_nothing_but_a_bundle(home: Path, bundle: str) -> None:
+    (home / BUNDLE).parent.mkdir(parents=True)
+    (home / BUNDLE).symlink_to(home / ".ssh")
+    policy = policy_of(home, origin=EntryOrigin(name="one", version="1", bundle=str(home / bundle)))
+    assert {path for path in shown(policy) if path.startswith((".ssh", ".local/share/mcpd/bundles"))} == set()
