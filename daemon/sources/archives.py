@@ -16,11 +16,9 @@ from daemon.kit.wording import MIB
 from daemon.safety.escape import visible
 from daemon.sources.offers import SourceTrouble
 
-MOST_UNPACKED, MOST_RATIO = 1024 * MIB, 200
-"""The ratio is of the whole: programs are compressed to a fifth, and deflate reaches 1,032 to one."""
-
-MOST_FILES, MOST_PARTS = 50_000, 64
-"""Files and directories, of which a large `node_modules` has 20,000; directories on the way to a file."""
+MOST_UNPACKED, MOST_RATIO, MOST_FILES, MOST_PARTS = 1024 * MIB, 200, 50_000, 64
+"""The ratio is of the whole: programs are compressed to a fifth, and deflate reaches 1,032 to one. Files and
+directories, of which a large `node_modules` has 20,000; directories on the way to a file."""
 
 _INDEX_ENTRY, _LOCAL_HEADER, _ENCRYPTED, _STORED, _DEFLATED = b"PK\1\2", 30, 0x2041, 0, 8
 

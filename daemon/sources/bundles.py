@@ -79,21 +79,22 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
         raise SourceTrouble(f"it is of version {kind}, for {', '.join(platforms)}; mcpd takes {_TAKEN}")
     directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:12]}", home(environ)
     places = {"__dirname": str(directory), "HOME": str(own), "pathSeparator": "/", "/": "/"}
-    places |= {each.upper(): f"{own}/{each}" for each in ("Desktop", "Documents", "Downloads")}
 
     def plain(text: object) -> str:
         text = text if isinstance(text, str) else json.dumps(text)
         text = f"${{__dirname}}/{text}" if "/" in text and text in files else text
-        return _PLACES.sub(lambda found: places[found[1]], text)
+        return _PLACES.sub(lambda found: places.get(found[1], f"{own}/{found[1].title()}"), text)
 
     def words(text: object) -> str:
         escaped = as_text(plain(text))
         return _SETTINGS.sub(lambda found: f"${{input:{found[1]}}}" if found[1] in asked else found[0], escaped)
 
-    # With uv, mcpd decides how to run it.
-    uv = {"command": "uv", "args": ["run", "--directory", "${__dirname}", server["entry_point"]]}
-    launch: Any = server.get("mcp_config") or uv
+    launch = server.get("mcp_config", {})
     launch = {**launch, **launch.get("platform_overrides", {}).get("linux", {})}
+    if server["type"] == "uv":  # Its environment would be in the bundle, where nothing can be written.
+        args = ["run", "--directory", "${__dirname}", server["entry_point"]]
+        launch = {"command": "uv", "args": args, **launch}
+        launch["env"] = {"UV_ISOLATED": "1", **launch.get("env", {})}
     return ServerOffer(
         name=slug(name) or "bundle",
         entry={
@@ -101,9 +102,7 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
             "args": [words(each) for each in launch.get("args", ())],
             "env": {key: words(each) for key, each in launch.get("env", {}).items()},
         },
-        origin=EntryOrigin(
-            name=name[:128], version=version[:32], hash=f"sha256:{digest}", bundle=str(directory)
-        ),
+        origin=EntryOrigin(name=name[:128], version=version, hash=f"sha256:{digest}", bundle=str(directory)),
         inputs=tuple(_input(key, each, plain) for key, each in asked.items()),
         notes=tuple(f"it needs {each} {needs['runtimes'][each]}" for each in needs.get("runtimes", ())),
     )

@@ -6,7 +6,7 @@ Texts of an offer come from outside: a reference in them, such as ${file:~/.ssh/
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -85,9 +85,7 @@ def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value not in (None, [], {})}
 
 
-def _arguments(
-    args: Iterable[str | list[str]], values: Mapping[str, str], several: Collection[object]
-) -> Iterable[str]:
+def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence[str]) -> Iterable[str]:
     for group in args:
         words = [_filled(word, values) for word in ([group] if isinstance(group, str) else group)]
         if group in several and words[0]:

@@ -120,6 +120,16 @@ def test_python_is_the_one_that_a_linux_has(take: Taking) -> None:
     assert filled(offer, {})["env"] == {"PYTHONPATH": f"{bundle_of(offer)}/server/lib"}
 
 
+def test_uv_runs_what_it_finds_and_writes_nothing_there(take: Taking) -> None:
+    offer = take({**manifest(), "server": {"type": "uv", "entry_point": "src/server.py"}})
+    at = bundle_of(offer)
+    args = ["run", "--directory", str(at), "src/server.py"]
+    assert filled(offer, {}) == {"command": "uv", "args": args, "env": {"UV_ISOLATED": "1"}}
+    config = {"command": "uv", "args": ["run", "${__dirname}/x.py"], "env": {"A": "1"}}
+    entry = filled(take(manifest(type="uv", mcp_config=config)), {})
+    assert (entry["args"][0], entry["env"]) == ("run", {"UV_ISOLATED": "1", "A": "1"})
+
+
 ASKED = {
     "key": {
         "type": "string",
@@ -181,7 +191,8 @@ def test_a_setting_that_is_not_asked_for_is_text(take: Taking) -> None:
         ),
         ({"server": None}, "its manifest.json does not fit"),
         ({"name": ["x"]}, "its manifest.json does not fit"),
-        ({"version": {}}, "its manifest.json does not fit"),
+        ({"server": {**manifest()["server"], "mcp_config": None}}, "its manifest.json does not fit"),
+        ({"server": {"type": "node", "entry_point": "x"}}, "'command'"),
         ({"user_config": {"a": 1}}, "its manifest.json does not fit"),
         ({"user_config": []}, "its manifest.json does not fit"),
         ({"server": {"type": "node", "entry_point": "x", "mcp_config": {"args": []}}}, "'command'"),
