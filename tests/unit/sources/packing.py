@@ -48,6 +48,13 @@ class Entry:
     local: str | None = None
     at: int | None = None
 
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Entry:
+        """The entry of a case, whose bytes are written as text."""
+        return cls(
+            **{key: row[key].encode("latin1") if key in {"content", "stream"} else row[key] for key in row}
+        )
+
 
 def bundled(*entries: Entry, before: bytes = b"") -> bytes:
     """A zip archive, byte by byte; `before` is counted by the offsets."""

@@ -13,24 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.config.config_model import Server
 from daemon.config.parse import parse
 from daemon.sources import bundles
 from daemon.sources.offers import ServerOffer, SourceTrouble, filled, missing
+from tests.unit.cases import cases
 from tests.unit.sources.packing import manifest, packed
 
 KEY = "sk-of-the-machine-and-of-no-bundle"
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    return {"HOME": str(tmp_path / "home"), "XDG_DATA_HOME": str(tmp_path / "data")}
-
-
-@pytest.fixture
-def home(environ: Mapping[str, str]) -> Path:
-    made = Path(environ["HOME"])
-    made.mkdir()
-    return made
 
 
 @attrs.frozen
@@ -39,16 +29,25 @@ class Taking:
 
     directory: Path
     environ: dict[str, str]
+    home: Path
 
-    def __call__(self, written: Mapping[str, Any], *names: str) -> ServerOffer:
-        path = self.directory / "some.mcpb"
-        path.write_bytes(packed({"manifest.json": json.dumps(written), **dict.fromkeys(names, "")}))
-        return bundles.taken(path, environ=self.environ)
+    def __call__(self, written: Any, *names: str, **how: Any) -> ServerOffer:
+        text = written if isinstance(written, str) else json.dumps(written)
+        return self.file(packed({"manifest.json": text, **dict.fromkeys(names, "")}), **how)
+
+    def file(self, content: bytes, **how: Any) -> ServerOffer:
+        (self.directory / "some.mcpb").write_bytes(content)
+        return bundles.taken(self.directory / "some.mcpb", environ=self.environ, **how)
+
+    def remove(self, bundle: object, text: str = "{}") -> Path | None:
+        return bundles.remove({"bundle": str(bundle)}, self.environ, text)
 
 
 @pytest.fixture
-def take(tmp_path: Path, environ: dict[str, str], home: Path) -> Taking:
-    return Taking(tmp_path, environ)
+def take(tmp_path: Path) -> Taking:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Taking(tmp_path, {"HOME": str(home), "XDG_DATA_HOME": str(tmp_path / "data")}, home)
 
 
 def bundle_of(offer: ServerOffer) -> Path:
@@ -56,185 +55,86 @@ def bundle_of(offer: ServerOffer) -> Path:
     return Path(offer.origin.bundle)
 
 
-@pytest.mark.parametrize(
-    "version", [{"manifest_version": f"0.{each}"} for each in (1, 2, 3, 4)] + [{"dxt_version": "0.1"}]
-)
-def test_a_server_is_offered_with_its_files_and_its_hash(version: dict[str, str], take: Taking) -> None:
-    written = {key: value for key, value in manifest().items() if key != "manifest_version"}
-    offer = take({**written, **version}, "server/index.js")
-    content = (take.directory / "some.mcpb").read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
+def parsed(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Server:
+    """The server that mcpd would start."""
+    text = json.dumps({"mcpServers": {"s": entry}})
+    return parse(text, source="/c/mcpd.json", environ=environ).mcp_servers["s"]
+
+
+@pytest.mark.parametrize("key", ["manifest_version", "dxt_version"])
+@pytest.mark.parametrize("version", ["0.1", "0.2", "0.3", "0.4"])
+def test_a_server_is_offered_with_its_files_and_its_hash(key: str, version: str, take: Taking) -> None:
+    written = {name: value for name, value in manifest().items() if name != "manifest_version"}
+    offer = take({**written, key: version}, "server/index.js")
+    digest = hashlib.sha256((take.directory / "some.mcpb").read_bytes()).hexdigest()
     directory = take.directory / "data" / "mcpd" / "bundles" / f"some-server-{digest[:12]}"
-    assert offer.name == "some-server"
-    assert attrs.asdict(offer.origin) == {
-        "registry": None,
-        "name": "Some Server",
-        "version": "1.2.3",
-        "hash": f"sha256:{digest}",
-        "bundle": str(directory),
-    }
+    origin = {"name": "Some Server", "version": "1.2.3", "hash": f"sha256:{digest}", "bundle": str(directory)}
+    assert (offer.name, attrs.asdict(offer.origin)) == ("some-server", {"registry": None, **origin})
     assert filled(offer, {}) == {"command": "node", "args": [f"{directory}/server/index.js"]}
     assert (directory / "server" / "index.js").is_file()
 
 
-def test_an_override_for_linux_counts_and_others_do_not(take: Taking) -> None:
-    config = {
-        "command": "node",
-        "args": ["all"],
-        "env": {"A": "1"},
-        "platform_overrides": {
-            "linux": {"command": "${__dirname}/run", "env": {"B": "2"}},
-            "darwin": {"args": ["mac"]},
-        },
-    }
-    offer = take(manifest(mcp_config=config))
-    assert filled(offer, {}) == {"command": f"{bundle_of(offer)}/run", "args": ["all"], "env": {"B": "2"}}
-
-
-def test_places_are_put_in(take: Taking, home: Path) -> None:
-    args = ["${HOME}${/}a", "${DESKTOP}", "${DOCUMENTS}", "--to=${DOWNLOADS}${pathSeparator}b", "${OTHER}"]
-    offer = take(manifest(mcp_config={"command": "node", "args": args}))
-    assert parsed(filled(offer, {}), {}) == [
-        f"{home}/a",
-        f"{home}/Desktop",
-        f"{home}/Documents",
-        f"--to={home}/Downloads/b",
-        "${OTHER}",
-    ]
-
-
-def test_a_path_within_the_bundle_leads_there_and_a_word_stays(take: Taking) -> None:
-    config = {"command": "server/run", "args": ["server/main.py", "server", "no/such"]}
-    offer = take(manifest(type="binary", mcp_config=config), "server/run", "server/main.py", "server/server")
-    at = bundle_of(offer)
-    assert filled(offer, {}) == {
-        "command": f"{at}/server/run",
-        "args": [f"{at}/server/main.py", "server", "no/such"],
-    }
-
-
-def test_python_is_the_one_that_a_linux_has(take: Taking) -> None:
-    config = {"command": "python", "args": ["-m", "main"], "env": {"PYTHONPATH": "${__dirname}/server/lib"}}
-    offer = take(manifest(type="python", mcp_config=config))
-    assert filled(offer, {})["command"] == "python3"
-    assert filled(offer, {})["env"] == {"PYTHONPATH": f"{bundle_of(offer)}/server/lib"}
-
-
-def test_uv_runs_what_it_finds_and_writes_nothing_there(take: Taking) -> None:
-    offer = take({**manifest(), "server": {"type": "uv", "entry_point": "src/server.py"}})
-    at = bundle_of(offer)
-    args = ["run", "--directory", str(at), "src/server.py"]
-    assert filled(offer, {}) == {"command": "uv", "args": args, "env": {"UV_ISOLATED": "1"}}
-    config = {"command": "uv", "args": ["run", "${__dirname}/x.py"], "env": {"A": "1"}}
-    entry = filled(take(manifest(type="uv", mcp_config=config)), {})
-    assert (entry["args"][0], entry["env"]) == ("run", {"UV_ISOLATED": "1", "A": "1"})
+@cases("server", "asked", "answers", "entry")
+def test_an_entry_is_made_of_a_manifest_and_of_answers(
+    server: dict[str, Any], asked: dict[str, Any], answers: dict[str, str], entry: dict[str, Any], take: Taking
+) -> None:
+    offer = take({**manifest(user_config=asked), "server": server}, "server/run", "server/main.py")
+    places = {"@at": str(bundle_of(offer)), "@home": str(take.home)}
+    text = json.dumps(entry)
+    for name, place in places.items():
+        text = text.replace(name, place)
+    made = filled(offer, answers)
+    assert made == json.loads(text)
+    assert not parsed({**made, "command": "x"}, {"HOME": "/h"}).faults
 
 
 ASKED = {
-    "key": {
-        "type": "string",
-        "title": "Key",
-        "description": "From the site",
-        "sensitive": True,
-        "required": True,
-    },
-    "where": {
-        "type": "directory",
-        "title": "Where",
-        "multiple": True,
-        "default": ["${HOME}/a", "${DOCUMENTS}"],
-    },
+    "key": {"type": "string", "title": "Key", "description": "Of it", "sensitive": True, "required": True},
+    "at": {"type": "directory", "title": "At", "multiple": True, "default": ["${HOME}/a", "${DOCUMENTS}"]},
     "debug": {"type": "boolean", "title": "Debug", "default": False},
     "most": {"type": "number", "title": "Most", "default": 10},
-    "file": {"type": "file", "title": "File"},
+    "file": {"type": "file", "title": "File", "default": "${HOME}"},
 }
 
 
-def test_what_a_bundle_asks_for_becomes_inputs(take: Taking, home: Path) -> None:
-    offer = take(manifest(user_config=ASKED))
-    key, where, debug, most, file = offer.inputs
-    assert (key.name, key.description, key.required, key.secret) == ("key", "Key: From the site", True, True)
-    assert (where.default, where.multiple, where.required) == (f"{home}/a:{home}/Documents", True, False)
+def test_what_a_bundle_asks_for_becomes_inputs(take: Taking) -> None:
+    needs = {"runtimes": {"node": ">=16"}, "platforms": ["linux", "darwin"]}
+    offer = take(manifest(user_config=ASKED, compatibility=needs))
+    key, at, debug, most, file = offer.inputs
+    assert (key.name, key.description, key.required, key.secret) == ("key", "Key: Of it", True, True)
+    assert (at.default, at.multiple, at.required) == (f"{take.home}/a:{take.home}/Documents", True, False)
     assert (debug.default, debug.choices, most.default) == ("false", ("true", "false"), "10")
-    assert (file.default, file.secret) == (None, False)
+    assert (file.default, file.secret, file.multiple) == (str(take.home), False, False)
     assert missing(offer, {}) == [key]
+    assert offer.notes == ("it needs node >=16",)
 
 
-def test_answers_stand_where_the_manifest_says(take: Taking, home: Path) -> None:
-    config = {
-        "command": "node",
-        "args": ["${user_config.where}", "--most=${user_config.most}", "--file=${user_config.file}"],
-        "env": {"KEY": "${user_config.key}", "D": "${user_config.debug}", "FILE": "${user_config.file}"},
-    }
-    offer = take(manifest(user_config=ASKED, mcp_config=config))
-    entry = filled(offer, {"key": "${SOME__KEY}", "most": "3"})
-    assert entry["args"] == [f"{home}/a", f"{home}/Documents", "--most=3"]
-    assert entry["env"] == {"KEY": "${SOME__KEY}", "D": "false"}
-    several = filled(offer, {"key": "k", "where": "/x:${HOME:-/y}/z", "file": "/f"})
-    assert several["args"] == ["/x", "${HOME:-/y}/z", "--most=10", "--file=/f"]
-    assert several["env"]["FILE"] == "/f"
-
-
-def test_a_setting_that_is_not_asked_for_is_text(take: Taking) -> None:
-    offer = take(manifest(mcp_config={"command": "node", "args": ["${user_config.no}"]}))
-    assert parsed(filled(offer, {}), {}) == ["${user_config.no}"]
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"manifest_version": "0.5"}, "it is of version 0.5"),
-        ({"manifest_version": None}, "it is of version None"),
-        (
-            {"compatibility": {"platforms": ["darwin", "win32"]}},
-            "for darwin, win32; mcpd takes 0.1 to 0.4, for Linux",
-        ),
-        ({"server": None}, "its manifest.json does not fit"),
-        ({"name": ["x"]}, "its manifest.json does not fit"),
-        ({"server": {**manifest()["server"], "mcp_config": None}}, "its manifest.json does not fit"),
-        ({"server": {"type": "node", "entry_point": "x"}}, "'command'"),
-        ({"user_config": {"a": 1}}, "its manifest.json does not fit"),
-        ({"user_config": []}, "its manifest.json does not fit"),
-        ({"server": {"type": "node", "entry_point": "x", "mcp_config": {"args": []}}}, "'command'"),
-    ],
-)
-def test_a_manifest_that_does_not_fit_is_refused(change: dict[str, Any], told: str, take: Taking) -> None:
+@cases("change", "told")
+def test_a_manifest_that_does_not_fit_is_refused(change: Any, told: str, take: Taking) -> None:
     with pytest.raises(SourceTrouble, match=told):
-        take({**manifest(), **change})
+        take({**manifest(), **change} if isinstance(change, dict) else change)
     assert not (take.directory / "data").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '"x"', "null", "[" * 100_000, "\x00"])
-def test_what_is_no_manifest_is_refused(text: str, tmp_path: Path, environ: Mapping[str, str]) -> None:
-    path = tmp_path / "some.mcpb"
-    path.write_bytes(packed({"manifest.json": text}))
-    with pytest.raises(SourceTrouble, match="the bundle is refused, and nothing is unpacked"):
-        bundles.taken(path, environ=environ)
-
-
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip", packed({"other": ""})])
-def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path, environ: Mapping[str, str]) -> None:
-    (tmp_path / "some.mcpb").write_bytes(content)
+def test_what_is_no_bundle_is_refused(content: bytes, take: Taking) -> None:
     with pytest.raises(SourceTrouble, match="the bundle is refused, and nothing is unpacked"):
-        bundles.taken(tmp_path / "some.mcpb", environ=environ)
+        take.file(content)
     with pytest.raises(SourceTrouble, match="No such file"):
-        bundles.taken(tmp_path / "none.mcpb", environ=environ)
+        bundles.taken(take.directory / "none.mcpb", environ=take.environ)
 
 
-def test_another_hash_is_refused_and_the_right_one_is_not(
-    tmp_path: Path, environ: dict[str, str], home: Path
-) -> None:
-    path = tmp_path / "some.mcpb"
-    path.write_bytes(packed({"manifest.json": json.dumps(manifest())}))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+def test_another_hash_is_refused_and_the_right_one_is_not(take: Taking) -> None:
+    content = packed({"manifest.json": json.dumps(manifest())})
+    digest = hashlib.sha256(content).hexdigest()
     with pytest.raises(SourceTrouble, match=f"its SHA-256 is {digest}, not {'0' * 64}"):
-        bundles.taken(path, environ=environ, sha256="0" * 64)
-    assert not (tmp_path / "data").exists()
+        take.file(content, sha256="0" * 64)
+    assert not (take.directory / "data").exists()
     for spelling in (digest, digest.upper(), f"sha256:{digest}"):
-        assert bundles.taken(path, environ=environ, sha256=spelling).origin.hash == f"sha256:{digest}"
+        assert take.file(content, sha256=spelling).origin.hash == f"sha256:{digest}"
 
 
-def test_a_url_is_fetched(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_is_fetched(take: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def fetch(url: str, **how: Any) -> bytes:
@@ -242,100 +142,55 @@ def test_a_url_is_fetched(tmp_path: Path, environ: dict[str, str], monkeypatch: 
         return packed({"manifest.json": json.dumps(manifest())})
 
     monkeypatch.setattr(bundles, "fetch", fetch)
-    bundles.taken("https://example.com/some.mcpb", environ=environ, private=True)
-    bundles.taken("https://example.com/some.mcpb", environ=environ)
-    assert asked == [("https://example.com/some.mcpb", True), ("https://example.com/some.mcpb", False)]
+    url = "https://example.com/some.mcpb"
+    bundles.taken(url, environ=take.environ, private=True)
+    bundles.taken(url, environ=take.environ)
+    assert asked == [(url, True), (url, False)]
 
 
-def origin_of(offer: ServerOffer) -> dict[str, Any]:
-    return attrs.asdict(offer.origin)
-
-
-def test_a_bundle_is_removed_with_all_that_is_in_it(take: Taking) -> None:
+def test_a_bundle_is_removed_unless_another_entry_uses_it(take: Taking) -> None:
     offer = take(manifest(), "server/index.js", "server/lib/a.js")
     directory = bundle_of(offer)
-    assert bundles.remove(origin_of(offer), take.environ, "{}") == directory
+    assert bundle_of(take(manifest(), "server/index.js", "server/lib/a.js")) == directory
+    text = json.dumps({"mcpServers": {"other": filled(offer, {})}})
+    assert bundles.remove(attrs.asdict(offer.origin), take.environ, text) is None
+    assert (directory / "server" / "index.js").is_file()
+    assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") == directory
     assert [*directory.parent.iterdir()] == []
-    assert bundles.remove(origin_of(offer), take.environ, "{}") is None
+    assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") is None
 
 
-def test_a_bundle_that_another_entry_uses_stays(take: Taking) -> None:
-    offer = take(manifest(), "server/index.js")
-    again = take(manifest(), "server/index.js")
-    assert bundle_of(again) == bundle_of(offer)
-    text = json.dumps({"mcpServers": {"other": filled(again, {})}})
-    assert bundles.remove(origin_of(offer), take.environ, text) is None
-    assert (bundle_of(offer) / "server" / "index.js").is_file()
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        *("", ".", "/", "..", "{root}", "{root}/..", "{root}/.", "{root}/one", "{root}/../kept-0123456789ab"),
-        *(
-            "{root}/{name}/..",
-            "{root}/{name}/server",
-            "{home}",
-            "{root}/linked-0123456789ab",
-            "kept-0123456789ab",
-        ),
-    ],
-)
-def test_nothing_but_a_bundle_is_removed(elsewhere: str, take: Taking, home: Path) -> None:
+@cases("written")
+def test_nothing_but_a_bundle_is_removed(written: str, take: Taking) -> None:
     directory = bundle_of(take(manifest(), "server/index.js"))
     root = directory.parent
-    (root.parent / "kept-0123456789ab").mkdir()
-    (root / "one").mkdir()
-    (root / "linked-0123456789ab").symlink_to(home)
-    (home / "file").touch()
+    for place in (root.parent / "kept-0123456789ab", root / "one"):
+        place.mkdir()
+    (root / "linked-0123456789ab").symlink_to(take.home)
+    (take.home / "file").touch()
     before = sorted(take.directory.rglob("*"))
-    written = elsewhere.format(root=root, home=home, name=directory.name)
-    assert bundles.remove({"bundle": written}, take.environ, "{}") is None
+    assert take.remove(written.format(root=root, home=take.home, name=directory.name)) is None
     assert sorted(take.directory.rglob("*")) == before
 
 
 @pytest.mark.parametrize("origin", [None, {}, {"bundle": None}, {"bundle": 3}, "x", ["x"]])
-def test_an_entry_without_a_bundle_has_nothing_to_remove(origin: Any, environ: Mapping[str, str]) -> None:
-    assert bundles.remove(origin, environ, "{}") is None
+def test_an_entry_without_a_bundle_has_nothing_to_remove(origin: Any) -> None:
+    assert bundles.remove(origin, {"HOME": "/h"}, "{}") is None
 
 
-def test_a_link_within_a_bundle_is_removed_and_not_followed(take: Taking, home: Path) -> None:
+def test_a_link_within_a_bundle_is_removed_and_not_followed(take: Taking) -> None:
     directory = bundle_of(take(manifest(), "server/index.js"))
-    (home / "file").touch()
+    (take.home / "file").touch()
     directory.chmod(0o755)
-    (directory / "link").symlink_to(home)
-    directory.chmod(0o555)
-    assert bundles.remove({"bundle": str(directory)}, take.environ, "{}") == directory
-    assert (home / "file").exists()
-
-
-def parsed(entry: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """The arguments that mcpd would give to the server."""
-    read = parse(json.dumps({"mcpServers": {"s": entry}}), source="mcpd.json", environ=environ)
-    return [*read.mcp_servers["s"].args]
+    (directory / "link").symlink_to(take.home)
+    assert take.remove(directory) == directory
+    assert (take.home / "file").exists()
 
 
 # Pieces of which references are made, in mcpd's spelling and in others'.
 PIECES = st.sampled_from(
     [
-        *(
-            "$",
-            "{",
-            "}",
-            "${",
-            "$$",
-            ":",
-            "-",
-            "file:",
-            "env:",
-            "input:a",
-            "KEY",
-            "$KEY",
-            "a",
-            "~/",
-            "/k",
-            "run:",
-        ),
+        *("$", "{", "}", "${", "$$", ":", "-", "file:", "env:", "input:a", "KEY", "$KEY", "a", "~/", "/k"),
         *("run:", "${user_config.a}", "${user_config.b}", "${user_config.c}", "${HOME}", "${__dirname}"),
     ]
 )
@@ -347,16 +202,13 @@ TEXTS = st.lists(PIECES, max_size=6).map("".join)
 def test_no_text_of_a_bundle_becomes_a_reference(
     args: list[str], first: str, second: str, several: list[str]
 ) -> None:
-    asked = {
-        "a": {"type": "string", "default": first},
-        "b": {"type": "string", "default": second},
-        "c": {"type": "directory", "multiple": True, "default": several},
+    asked: dict[str, Any] = {
+        name: {"type": "string", "default": text} for name, text in {"a": first, "b": second}.items()
     }
+    asked["c"] = {"type": "directory", "multiple": True, "default": several}
     written = manifest(user_config=asked, mcp_config={"command": "node", "args": args})
-    environ = {"HOME": "/h", "XDG_DATA_HOME": "/d"}
-    entry = filled(bundles._offer(written, "0" * 64, environ, set()), {})
+    entry = filled(bundles._offer(written, "0" * 64, {"HOME": "/h", "XDG_DATA_HOME": "/d"}, set()), {})
     entry["env"] = {f"X{at}": word for at, word in enumerate(entry.get("args", ()))}
-    text, known = json.dumps({"mcpServers": {"s": entry}}), {"KEY": KEY, "HOME": "/h"}
-    server = parse(text, source="/c/mcpd.json", environ=known).mcp_servers["s"]
+    server = parsed(entry, {"KEY": KEY, "HOME": "/h"})
     assert not server.substituted
     assert KEY not in json.dumps([*server.args, *server.env.values()])
