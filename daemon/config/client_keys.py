@@ -14,7 +14,7 @@ import msgspec
 
 T = TypeVar("T")
 
-_BRACED = re.compile(r"(?<!\$)\{(env|file):([^{}]+)\}")
+_BRACED = re.compile(r"(?<!\$)\{(env|file):((?<=file:)[^{}]+|[^{}:]+(?::-[^{}]*)?)\}")
 _WHOLE = re.compile(r"\$([A-Z][A-Z0-9_]{2,})")
 
 
@@ -103,11 +103,11 @@ def shaped(folded: str, value: object) -> Made:
             made = "enabled", not value
         case "requestinit" | "requestoptions", {"headers": dict() as inner}:
             made = "headers", inner
-        case "envhttpheaders", dict() if _are_texts(value.values()):
+        case "envhttpheaders", dict() if _are_names(value.values()):
             made = "headers", {name: f"${{{variable}}}" for name, variable in value.items()}
-        case "bearertokenenvvar", str():
+        case "bearertokenenvvar", str() if _are_names([value]):
             made = "headers", {"Authorization": f"Bearer ${{{value}}}"}
-        case "envvars" | "envkeys", list() if _are_texts(value):
+        case "envvars" | "envkeys", list() if _are_names(value):
             made = "env", {name: f"${{{name}}}" for name in value}
         case "auth", "oauth":  # FastMCP, which takes any other text for a token
             made = "oauth", {}
@@ -120,8 +120,9 @@ def shaped(folded: str, value: object) -> Made:
     return made
 
 
-def _are_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(each, str) for each in values)
+def _are_names(values: Iterable[object]) -> bool:
+    """Whether values name variables: with a colon, a reference would be of another kind."""
+    return all(isinstance(each, str) and ":" not in each for each in values)
 
 
 def command_line(value: object) -> list[str] | None:

@@ -19,6 +19,11 @@ def test_a_value_of_another_type_is_left(key: str, value: object) -> None:
     assert shaped(key, value) is None or key in {"auth", "scopes"}
 
 
+@pytest.mark.parametrize("value", ["run:id", ["run:id"], {"A": "run:id"}])
+def test_a_key_that_names_a_variable_names_no_command(value: object) -> None:
+    assert not [key for key in SHAPED if "${run:" in str(shaped(key, value))]
+
+
 @cases("command", "words")
 def test_a_command_line_is_told_from_a_path_with_spaces(command: object, words: list[str] | None) -> None:
     assert command_line(command) == words

@@ -11,7 +11,16 @@ from daemon.setup.clients.importing import find, plan
 from daemon.setup.clients.programs import PROGRAMS, ClientPlace
 from tests.unit.setup.machines import machine
 
-SAYS = ("${run:touch /tmp/x}", "${run:-touch /tmp/x}", "${keyring:gh}", "x ${run:id} $${run:id} ${:-$}{run:id}")
+SAYS = (
+    *(
+        "${run:touch /tmp/x}",
+        "${run:-touch /tmp/x}",
+        "${keyring:gh}",
+        "{env:run:touch /tmp/x}",
+        "$${{env:run:id}",
+    ),
+    *("${input:{env:run:id}}", "x ${run:id} $${run:id} ${:-$}{run:id}"),
+)
 
 
 def entry_for(client: str) -> dict[str, Any]:
@@ -46,7 +55,7 @@ def test_no_client_can_have_mcpd_run_a_command_or_read_the_keyring(client: str, 
         own.path.write_text(written(own, client))
         made = plan(find(here, PROGRAMS.values()), written={}, kept={}, environ=here.environ, source=own.path)
         [server] = made.servers
-        environ = {**here.environ, **made.variables}
+        environ = {**here.environ, **made.variables, "ENV_RUN_ID": "x"}
         config = parse(json.dumps({"mcpServers": {"s": server.entry}}), source="mcpd.json", environ=environ)
         read = config.mcp_servers["s"]
         assert read.late == (), place.path
