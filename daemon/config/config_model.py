@@ -145,7 +145,7 @@ class Annotations:
     destructive: bool | None = None
     """true: tools that may destroy something, unless declared otherwise or read-only."""
     idempotent: bool | None = None
-    """true: tools declared to change nothing more when called again with the same arguments."""
+    """true: tools declared to change nothing more when called again."""
     open_world: bool | None = None
     """true: tools that may reach beyond their server, unless declared otherwise."""
 
@@ -235,9 +235,9 @@ class OAuth:
     client_secret: str | None = attrs.field(default=None, repr=False)
     """The client's secret, if it has one. Write a reference: ${VAR}."""
     scopes: tuple[Scope, ...] = ()
-    """Scopes to request instead of those that the server names."""
+    """Scopes to request instead of the server's."""
     redirect_port: Port | None = None
-    """Port on 127.0.0.1 for the browser's redirect, if one had to be registered. null: any free port."""
+    """Port on 127.0.0.1 for the browser's redirect, if registered. null: any free one."""
     metadata_url: HttpsUrl | None = None
     """https:// URL of a client id metadata document, if the authorization server accepts one."""
     device: bool = False
@@ -501,7 +501,7 @@ class Profile:
     resources: bool = True
     """false: hide all resources and resource templates."""
     read_resource: bool = False
-    """true: add a meta-tool that reads resources, for clients that cannot."""
+    """true: add a meta-tool that reads resources."""
     permissions: PermissionRules = ()
     """Rules that allow, ask about or deny calls. The first that matches decides."""
     schemas: SchemaForm = SchemaForm.ORIGINAL
@@ -564,7 +564,7 @@ class State:
     url: StateUrlText | None = attrs.field(default=None, repr=False)
     """sqlite:////absolute/path or postgresql://... null: SQLite in the state directory."""
     session_idle: Seconds = 30 * 24 * 3600
-    """Unused time after which mcpd forgets a session with a key."""
+    """Unused time after which a session with a key is forgotten."""
     logins: LoginPlace = LoginPlace.FILES
     """Storage of logins to servers. files: in the state directory, readable by the daemon's user alone.
     secret-service: the desktop's keyring (extra of that name)."""
