@@ -37,6 +37,8 @@ class LocalRegistry:
     leads_to: str = ""
     """The target of the redirects of `redirects`."""
     port: int = 0
+    answers: Callable[["_Handler"], None] | None = None
+    """An answer in place of the registry's."""
     asked: list[str] = attrs.field(factory=list)
     closing: threading.Event = attrs.field(factory=threading.Event)
 
@@ -74,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.registry.asked.append(self.path)
         # Who asks may have left.
         with suppress(OSError):
-            (HOSTILE[self.registry.hostile] if self.registry.hostile else answer)(self)
+            (self.registry.answers or HOSTILE.get(self.registry.hostile, answer))(self)
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -150,7 +152,7 @@ def endless(handler: _Handler) -> None:
 
 def gzip_bomb(handler: _Handler) -> None:
     """A hundred megabytes in a hundred kilobytes."""
-    handler.send(gzip.compress(b" " * 100_000_000, 9), content_encoding="gzip")
+    handler.send(gzip.compress(b" " * 1_000_000, 9) * 100, content_encoding="gzip")
 
 
 def cut_short(handler: _Handler) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, drawn, following_profile
+from daemon.cli.command import CommandLine, UsageError, argument, drawn, flag, following_profile
 from daemon.cli.control import EX_FAULT, EX_UNKNOWN, RemoteFault, ask_with, note
 from daemon.cli.options import count
 from daemon.config.labels import split_off
+from daemon.host.paths import config_file
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
 
@@ -170,6 +172,8 @@ def _search(options: argparse.Namespace) -> int:
         raise UsageError("write words, as in: mcpd search read a file")
     phrasings = [query, *(" ".join(words) for words in options.also)]
     queries = [text for text in phrasings if text.strip()]
+    if options.registry:
+        return _search_registries(options, " ".join(queries).split())
     among = {"category": options.category, "profile": options.profile}
     params = {"queries": queries, "limit": options.limit, **among}
     answer = ask_with(options, "search", params)
@@ -180,6 +184,20 @@ def _search(options: argparse.Namespace) -> int:
     else:
         note(_nothing(queries, answer["suggestions"]))
     return 0 if answer["tools"] else EX_FAULT
+
+
+def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
+    from daemon.sources.registries import opened  # noqa: PLC0415 - an HTTP client
+
+    registries = opened(config_file(os.environ), os.environ, offline=options.offline)
+    found = registries.search(words, options.limit)
+    for line in registries.notes if found else [*registries.notes, f"no server fits {' '.join(words)!r}"]:
+        note(line)
+    if options.json:
+        print(document({"servers": found}))
+    for each in () if options.json else found:
+        print(visible(f"{each['name']} {each['version']}: {each['description']}"))
+    return 0 if found else EX_FAULT
 
 
 def _nothing(queries: list[str], suggestions: list[str]) -> str:
@@ -194,6 +212,8 @@ SEARCH = CommandLine(
         argument("--or", dest="also", metavar="WORDS", nargs="+", action="append", default=[]),
         argument("--category", metavar="C"),
         argument("--limit", metavar="N", type=count, default=SHOWN),
+        flag("--registry"),
+        flag("--offline"),
         following_profile,
     ),
     run=_search,

@@ -89,12 +89,13 @@ def packages_of(server: Server, environ: Mapping[str, str]) -> dict[str, LockedP
     environ, found = {**environ, **server.env}, dict[str, LockedPackage]()
     for words in started((server.written.command or "", *server.written.args)):
         for each in packages_in(words):
-            known = _hashes(each, environ) if each.version and not is_elsewhere(each, words) else ()
+            known = hashes(each, environ) if each.version and not is_elsewhere(each, words) else ()
             found[each.name] = LockedPackage(pinned=bool(each.version), version=each.version, hashes=known)
     return found
 
 
-def _hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
+def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The hashes of a package's version, as its registry's client here gives them; a digest is one."""
     name, version, path = package.name, package.version, environ.get("PATH")
     words, given = [shutil.which("npm", path=path) or "npm", "view", f"{name}@{version}", "dist.integrity"], ""
     if package.source == "pypi":
@@ -141,7 +142,7 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     if (found := _PACKAGE.fullmatch(target)) is not None:
         package = found["package"]
         runner = ("npx", "-y") if found["index"] == "npm" else ("uvx",)
-        name = words[0] if len(words) > 1 else _name_of(package)
+        name = words[0] if len(words) > 1 else short_name(package)
         return WantedServer(name=_name(name), entry=_of_command((*runner, package)))
     if len(words) == 1 and _URL.fullmatch(target):
         raise WordsError(f"give it a name, too: `mcpd add {_name_at(target)} {target}`")
@@ -198,7 +199,7 @@ def _name(name: str) -> str:
     return name
 
 
-def _name_of(package: str) -> str:
+def short_name(package: str) -> str:
     """`time` for `mcp-server-time`, `playwright` for `@playwright/mcp`."""
     scope, _, name = _VERSION.sub("", package).rpartition("/")
     short = _FILLING.sub("", _FILLING.sub("", name))

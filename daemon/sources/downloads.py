@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from functools import cache
+from contextlib import aclosing
 
 import httpx2
 import trio
@@ -30,9 +28,7 @@ CONNECT_SECONDS = 10.0
 MAX_ADDRESSES = 4
 """Addresses tried of a host: the first of each family, and one in reserve."""
 
-
-class NotServed(SourceTrouble):
-    """The host answers, and has nothing at the address (HTTP 404 or 410)."""
+_AGENT = "{name}/{version}".format(**IDENTITY)
 
 
 def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
@@ -56,14 +52,22 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
 
 
 async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool) -> bytes:
-    place = _place(url)
-    if not url.host or url.scheme not in {"http", "https"}:
-        raise SourceTrouble(f"'{url.scheme}:' is no address to fetch from: https://HOST is")
-    if url.scheme == "http" and not private:
-        raise SourceTrouble(f"{place} is not encrypted: nothing is fetched from there")
-    if url.userinfo:
-        raise SourceTrouble(f"the address at {place} has a password in it: nothing is fetched with that")
-    async with _answered(url, await _addresses(url.raw_host.decode("ascii"), private=private)) as response:
+    place, host = _place(url), url.raw_host.decode("ascii")
+    if url.scheme not in ({"https", "http"} if private else {"https"}) or not host or url.userinfo:
+        raise SourceTrouble(f"{place} is no address to fetch from: that is https://HOST without a password")
+    headers = {"host": url.netloc.decode("ascii"), "accept-encoding": "identity", "user-agent": _AGENT}
+    extensions = {"sni_hostname": host, "timeout": {"connect": CONNECT_SECONDS}}
+    failure: Exception = SourceTrouble(f"{place} has no address")
+    async with httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False) as transport:
+        for address in await _addresses(host, private=private):
+            request = httpx2.Request("GET", url.copy_with(host=address), headers=headers, extensions=extensions)
+            try:
+                response = await transport.handle_async_request(request)
+                break
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        else:
+            raise failure
         if not response.has_redirect_location:
             return await _body(response, place, most)
         target = url.join(response.headers["location"])
@@ -84,45 +88,17 @@ async def _addresses(host: str, *, private: bool) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise SourceTrouble(f"{host} cannot be found: {reason(error)}") from None
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-    for each in addresses:
-        if not private and HostRules().missing(host, each):
-            raise SourceTrouble(f"{host} leads to {each}, which is no public address: nothing is fetched there")
+    if not private and any(HostRules().missing(host, each) for each in addresses):
+        raise SourceTrouble(
+            f"{host} leads to {', '.join(addresses[:4])}: nothing is fetched from private addresses"
+        )
     return addresses[:MAX_ADDRESSES]
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    return ssl.create_default_context()
-
-
-@asynccontextmanager
-async def _answered(url: httpx2.URL, addresses: list[str]) -> AsyncIterator[httpx2.Response]:
-    """The head of the answer at the first address that can be reached."""
-    extensions = {"sni_hostname": url.raw_host.decode("ascii"), "timeout": {"connect": CONNECT_SECONDS}}
-    headers = {"accept-encoding": "identity", "user-agent": "{name}/{version}".format(**IDENTITY)}
-    headers["host"] = url.netloc.decode("ascii")
-    async with httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
-        for left, address in enumerate(addresses, 1 - len(addresses)):
-            there = url.copy_with(host=address)
-            request = httpx2.Request("GET", there, headers=headers, extensions=extensions)
-            try:
-                response = await transport.handle_async_request(request)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                if not left:
-                    raise
-                continue
-            try:
-                yield response
-            finally:
-                await response.aclose()
-            return
 
 
 async def _body(response: httpx2.Response, place: str, most: int) -> bytes:
     status, made = response.status_code, bytearray()
     if status != httpx2.codes.OK:
-        trouble = NotServed if status in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE} else SourceTrouble
-        raise trouble(f"{place} answered HTTP {status}")
+        raise SourceTrouble(f"{place} answered HTTP {status}")
     if response.headers.get("content-encoding", "identity") != "identity":
         raise SourceTrouble(f"{place} compresses its answer against mcpd's request")
     async with aclosing(response.aiter_raw()) as chunks:

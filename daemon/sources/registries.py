@@ -1,0 +1,280 @@
+"""Asks MCP registries (API v0.1) for servers, and turns a server.json (schema 2025-12-11) into an offer.
+
+A registry may lie, drip or never end: pages, bytes and seconds are bounded, every member is checked
+(`published.toml`). Words of a document reach the package, never the program that fetches and starts it: there,
+an option would choose another registry, another package, or what a container may touch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
+
+import attrs
+import jsonschema_rs
+
+from daemon.config.command_lines import packages_in
+from daemon.config.config_model import Config, EntryOrigin
+from daemon.config.hosts import ANY, HostRules
+from daemon.config.parse import load
+from daemon.host.paths import xdg
+from daemon.host.private_files import locked, replace
+from daemon.kit.wording import MIB
+from daemon.setup.adding import hashes, short_name
+from daemon.setup.moved_secrets import is_read_by_programs
+from daemon.sources.bundles import taken
+from daemon.sources.downloads import SECONDS, fetch
+from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
+
+OFFICIAL = "https://registry.modelcontextprotocol.io"
+
+PAGE, MAX_PAGES, MOST_PAGE, MAX_WORDS = 100, 20, 8 * MIB, 3
+"""Servers of a page, the most that the official registry gives; pages read for a word;
+bytes of a page; words that a registry is asked for."""
+
+MOST_KEPT, MOST_CACHE, LOCK_SECONDS, LAST_SECONDS = 500, 8 * MIB, 2.0, 0.1
+"""Documents kept of a registry, the newest; characters of their file; seconds to wait for another writer, and
+for a page for which the time for all leaves none."""
+
+MOST_PROSE, MOST_WRONG, MOST_NOTES, MOST_HASHES = 300, 150, 5, 4
+"""Characters of a description and of what is wrong, reasons in one error, hashes of a release."""
+
+Document: TypeAlias = dict[str, Any]
+
+_TABLE: Document = tomllib.loads((files("daemon.sources") / "published.toml").read_text(encoding="utf-8"))
+_VALIDATORS = {
+    kind: jsonschema_rs.validator_for({"$ref": f"#/$defs/{kind}", "$defs": _TABLE["schemas"]}, offline=True)
+    for kind in _TABLE["schemas"]
+}
+_PUBLIC = HostRules(allowed=(ANY,), denied=_TABLE["words"]["local"])
+
+
+def _checked(kind: str, value: Any) -> Any:
+    """An answer, or a part of one, which has the form of its kind. Raises SourceTrouble."""
+    try:
+        if isinstance(value, bytes):
+            # Some registries write null for what there is not.
+            value = json.loads(value, object_hook=lambda of: {k: v for k, v in of.items() if v is not None})
+        _VALIDATORS[kind].validate(value)
+    except (ValueError, RecursionError) as error:
+        at, why = ".".join(map(str, getattr(error, "instance_path", ()))), str(getattr(error, "message", error))
+        raise SourceTrouble(f"its {kind} cannot be used: {at and f'{at}: '}{why[:MOST_WRONG]}") from None
+    return value
+
+
+def opened(config: Path, environ: Mapping[str, str], *, offline: bool = False) -> Registries:
+    """The registries of a configuration, which need not be there yet. Raises ConfigError."""
+    urls = (load(config, environ) if config.exists() else Config()).registries
+    cache = xdg(environ, "XDG_CACHE_HOME", ".cache") / "mcpd" / "registry"
+    return Registries(urls, cache, offline=offline)
+
+
+@attrs.define
+class Registries:
+    """Registries in the order in which they are asked; the methods block."""
+
+    urls: tuple[str, ...]
+    cache: Path
+    offline: bool = attrs.field(default=False, kw_only=True)
+    """Ask nobody: only what was seen before is known."""
+    notes: list[str] = attrs.field(factory=list, init=False)
+    """Registries and documents that could not be read, and why, a line each."""
+
+    def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
+        """The first registry that has a server, and its server.json in the newest version or in this one.
+
+        Raises SourceTrouble: there is none, or the registries cannot be asked.
+        """
+        _checked("server", {"name": name, "version": version or "latest"})
+        path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
+        for url in self.urls:
+            for server in self._servers(url, path):
+                if server["name"] == name and version in {None, server["version"]}:
+                    return url, server
+        why = "; ".join(self.notes) or "`mcpd search --registry WORDS` finds names"
+        seen = "was seen before" if self.offline else "is published"
+        raise SourceTrouble(f"no server {name}{f' {version}' if version else ''} {seen}: {why}")
+
+    def search(self, words: Sequence[str], most: int) -> list[Document]:
+        """Servers that have all words in the name or the description."""
+        found = dict[str, Document]()
+        # A registry looks for one text, in names.
+        asked = [{"search": word, "version": "latest", "limit": PAGE} for word in words[:MAX_WORDS]]
+        for url in self.urls:
+            for each in self._servers(url, *(f"servers?{urlencode(query)}" for query in asked)):
+                row = {"name": each["name"], "version": each["version"], "registry": url}
+                text = f"{row['name']} {each.get('description', '')}".lower()
+                if len(found) < most and all(word.lower() in text for word in words):
+                    found.setdefault(row["name"], {**row, "description": _prose(each)})
+        return [*found.values()]
+
+    def _servers(self, url: str, *paths: str) -> Iterator[Document]:
+        """The servers behind paths of a registry, page after page; notes tell of those that cannot be read."""
+        try:
+            for page in [self._kept(url)] if self.offline else _pages(url, paths):
+                sound = list[Document]()
+                for each in page:
+                    try:
+                        sound.append(_checked("server", each))
+                    except SourceTrouble as trouble:
+                        self.notes += [f"{url}: {trouble}"][: MOST_NOTES - len(self.notes)]
+                self._keep(url, sound)
+                yield from sound
+        except SourceTrouble as trouble:
+            self.notes.append(f"{url}: {str(trouble).removeprefix(url).strip()}")
+
+    def _file(self, url: str) -> Path:
+        return self.cache / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+
+    def _kept(self, url: str) -> list[Document]:
+        """The documents kept of a registry, the newest first; none if the file cannot be read."""
+        with suppress(OSError, SourceTrouble):
+            return list(_checked("kept", self._file(url).read_bytes())["servers"])
+        return []
+
+    def _keep(self, url: str, documents: list[Document]) -> None:
+        path, names = self._file(url), {(each["name"], each["version"]) for each in documents}
+        # Without a place for it, nothing is kept.
+        with suppress(OSError, ValueError, RecursionError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with locked(path, LOCK_SECONDS):
+                others = [each for each in self._kept(url) if (each["name"], each["version"]) not in names]
+                kept = [*documents, *others][:MOST_KEPT]
+                while len(text := json.dumps({"servers": kept})) > MOST_CACHE:
+                    kept = kept[: len(kept) // 2]
+                replace(path, text.encode())
+
+
+def _pages(url: str, paths: Iterable[str]) -> Iterator[list[Document]]:
+    """The documents of each page behind each path, up to the last or too many. Raises SourceTrouble."""
+    until = time.monotonic() + SECONDS
+    for path in paths:
+        cursor, seen = "", {""}
+        for _ in range(MAX_PAGES):
+            place = f"{url.rstrip('/')}/v0.1/{path}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
+            seconds = max(LAST_SECONDS, until - time.monotonic())
+            answer = _checked("answer", fetch(place, most=MOST_PAGE, private=url != OFFICIAL, seconds=seconds))
+            yield [each.get("server", {}) for each in answer.get("servers", [answer])]
+            if (cursor := answer.get("metadata", {}).get("nextCursor", "")) in seen:
+                break
+            seen.add(cursor)
+
+
+def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline: bool = False) -> ServerOffer:
+    """The offer of the first package that runs here, else of a remote server. Raises SourceTrouble.
+
+    Unless `offline`, the hashes of a package are looked up where it is published.
+    """
+    (name, version), reasons = [_checked("server", server)[each] for each in ("name", "version")], list[str]()
+    remotes = sorted(server.get("remotes", ()), key=lambda each: each.get("type") == "sse")
+    for way in (*server.get("packages", ()), *remotes):
+        making = _Making(environ)
+        try:
+            if way.get("registryType") == "mcpb" and not offline:
+                offer = taken(_checked("mcpb", way)["identifier"], environ=environ, sha256=way["fileSha256"])
+                origin = attrs.evolve(offer.origin, registry=url, name=name, version=version)
+                return attrs.evolve(offer, origin=origin, notes=(*reasons[:MOST_NOTES], *offer.notes))
+            entry = making.run(way) if "registryType" in way else making.connect(way)
+        except SourceTrouble as trouble:
+            reasons.append(str(trouble))
+            continue
+        words = [word for word in (entry.get("command", ""), *entry.get("args", ())) if isinstance(word, str)]
+        fetched = [] if offline else [each for each in packages_in(words) if each.version]
+        known = " ".join([found for each in fetched for found in hashes(each, environ)][:MOST_HASHES])
+        return ServerOffer(
+            name=short_name(re.sub(r".*\.(?=.*/)", "", name)),
+            entry={"description": _prose(server), **entry},
+            origin=EntryOrigin(registry=url, name=name, version=version, hash=known or None),
+            inputs=tuple(making.inputs.values()),
+            notes=(*reasons[:MOST_NOTES], *making.notes),
+        )
+    why = "; ".join(reasons[:MOST_NOTES]) or "it names neither a package nor a remote address"
+    raise SourceTrouble(f"{name} {version} cannot be used here: {why}")
+
+
+def _prose(of: Document) -> str:
+    return shorten(of.get("description", ""), MOST_PROSE, placeholder=" …")
+
+
+@attrs.define
+class _Making:
+    """An entry in the making."""
+
+    environ: Mapping[str, str]
+    inputs: dict[str, Input] = attrs.field(factory=dict)
+    notes: list[str] = attrs.field(factory=list)
+
+    def run(self, package: Document) -> Document:
+        """The entry that runs a package. Raises SourceTrouble."""
+        kind = package["registryType"]
+        if kind not in _TABLE["runners"]:
+            raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}, or not offline")
+        named, runners = _checked(kind, package)["identifier"], _TABLE["runners"][kind]
+        if kind != "oci" or not re.search(r"[:@]", named):
+            named += _TABLE["marks"][kind] + package["version"]
+        wanted = [each for each in (package.get("runtimeHint"), *runners) if each in runners]
+        here = [each for each in wanted if shutil.which(each, path=self.environ.get("PATH"))]
+        if not here:
+            raise SourceTrouble(f"its package {named} needs {' or '.join(runners)}: install that")
+        runner, env, args = here[0], dict[str, str](), [*runners[here[0]]]
+        for name, each in self._variables(package, runner):
+            if is_read_by_programs(name) or not re.fullmatch(_TABLE["words"]["variable"], name):
+                self.notes.append(f"left out, as {runner} might obey it: the variable {name[:80]!r}")
+            else:
+                env[name] = self._text(name, each)
+                args += ["-e", name] if kind == "oci" else []
+        args.append(named)
+        for number, each in enumerate(package.get("packageArguments", ()), 1):
+            option = each.get("name", "")
+            said = self._text(each.get("valueHint") or option.lstrip("-") or f"argument-{number}", each)
+            args.append([word for word in (as_text(option), said) if word])
+        return {"command": runner, "args": args, "env": env}
+
+    def _variables(self, package: Document, runner: str) -> Iterator[tuple[str, Document]]:
+        """The variables of a package, and those that an option of a container engine sets."""
+        yield from ((each["name"], each) for each in package.get("environmentVariables", ()))
+        for each in package.get("runtimeArguments", ()):
+            option, said = each.get("name", ""), each.get("value", "")
+            if package["registryType"] == "oci" and option in {"-e", "--env"}:
+                name, mark, value = said.partition("=")
+                yield name, {**each, "value": value} if mark else {"isRequired": True}
+            elif (said := f"{option} {said}".strip()) not in _TABLE["words"]["implied"]:
+                self.notes.append(f"left out, as {runner} would obey it: the argument {said[:80]!r}")
+
+    def connect(self, remote: Document) -> Document:
+        """The entry that connects to a remote server. Raises SourceTrouble."""
+        url, variables = _checked("remote", remote)["url"], remote.get("variables", {})
+        known = {name: each.get("value") or each.get("default") or "x" for name, each in variables.items()}
+        usual = re.sub(r"\{(\w[\w.-]*)\}", lambda found: known.get(found[1], "x"), url)
+        host = re.match(r"https://([\w.-]+)(?::\d+)?(?:[/?]|\Z)", usual, re.ASCII)
+        if host is None or _PUBLIC.verdict(host[1]).refusal:
+            raise SourceTrouble(f"{usual[:80]!r} is no https URL of a public host")
+        address = self._text("url", {"value": url, "variables": variables})
+        headers = {each["name"]: self._text(each["name"], each) for each in remote.get("headers", ())}
+        return {"type": "sse" if remote["type"] == "sse" else "http", "url": address, "headers": headers}
+
+    def _text(self, name: str, value: Document) -> str:
+        """The text of a value with inputs in place of its variables, or of the value itself."""
+        if "value" in value:
+            text: str = as_text(value["value"])
+            for variable, each in value.get("variables", {}).items():
+                text = text.replace(f"{{{variable}}}", self._text(variable, each))
+            return text
+        name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
+        how = {"required": value.get("isRequired", False), "secret": value.get("isSecret", False)}
+        # An answer may be a reference, which a choice from outside may not.
+        choices = tuple(each for each in value.get("choices", ()) if "$" not in each)
+        made = Input(name=name, description=_prose(value), default=value.get("default"), choices=choices, **how)
+        self.inputs.setdefault(name, made)
+        return f"${{input:{name}}}"

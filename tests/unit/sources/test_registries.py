@@ -1,0 +1,187 @@
+"""A published server becomes an entry that runs that server, whatever its document says."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config.parse import parse
+from daemon.sources.offers import Input, ServerOffer, SourceTrouble, filled, missing
+from daemon.sources.registries import offer_of
+from tests.registries import documents_in
+from tests.unit.cases import cases
+
+URL = "https://registry.example.com"
+PUBLISHED = documents_in(Path(__file__).parents[2] / "servers_published")
+RUNNERS = ("npx", "bunx", "uvx", "pipx", "docker", "podman")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment with all runners."""
+    for name in RUNNERS:
+        (tmp_path / name).touch(mode=0o755)
+    return {"PATH": str(tmp_path)}
+
+
+def of(environ: dict[str, str], *packages: Any, remotes: Any = (), **more: Any) -> ServerOffer:
+    document = {"name": "io.github.owner/mcp-server-example", "version": "1.0.0", "description": "Does things"}
+    return offer_of(
+        {**document, "packages": [*packages], "remotes": [*remotes], **more}, URL, environ, offline=True
+    )
+
+
+def command(offer: ServerOffer, **answers: str) -> list[str]:
+    entry = filled(offer, answers)
+    return [entry["command"], *entry["args"]]
+
+
+@cases("package", "words")
+def test_a_package_becomes_a_pinned_command(
+    package: dict[str, Any], words: list[str], environ: dict[str, str]
+) -> None:
+    offer = of(environ, package)
+    assert command(offer) == words
+    assert not offer.notes
+
+
+@cases("package", "why")
+def test_a_package_that_could_be_another_is_refused(
+    package: dict[str, Any], why: str, environ: dict[str, str]
+) -> None:
+    with pytest.raises(SourceTrouble) as raised:
+        of(environ, package)
+    assert why in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+@cases("package", "told")
+def test_what_a_runner_would_obey_is_left_out_and_told(
+    package: dict[str, Any], told: str, environ: dict[str, str]
+) -> None:
+    offer = of(environ, package)
+    entry = filled(offer, {})
+    assert "evil" not in str(entry)
+    assert not {"env", "headers"} & entry.keys()
+    assert entry["args"][:-1] in (["-y"], [], ["run", "-i", "--rm"])
+    (note,) = offer.notes
+    assert note.startswith("left out, as ")
+    assert note.endswith(told)
+
+
+@cases("remote", "entry")
+def test_a_remote_becomes_an_address_with_headers(remote: dict[str, Any], entry: dict[str, Any]) -> None:
+    assert filled(of({}, remotes=[remote]), {}) == {"description": "Does things", **entry}
+
+
+@cases("remote")
+def test_a_remote_that_is_not_public_is_refused(remote: dict[str, Any]) -> None:
+    with pytest.raises(SourceTrouble, match="cannot be used"):
+        of({}, remotes=[remote])
+
+
+@cases("text", "default")
+def test_nothing_of_a_document_becomes_a_reference(
+    text: str, default: str | None, environ: dict[str, str]
+) -> None:
+    """Each place of the entry is read as the document's text, with the default put in."""
+    value = {"name": "TEXT", "value": text}
+    if default is not None:
+        value |= {"variables": {"x": {"default": default, "choices": [default]}}}  # type: ignore[dict-item]
+    package = {"registryType": "npm", "identifier": "a", "version": "1.2.3", "environmentVariables": [value]}
+    offer = of(environ, {**package, "packageArguments": [{**value, "name": ""}]})
+    entry = filled(offer, {})
+    known = {"HOME": "/home/user", "x": "a variable", "ABC": "a variable", "PATH": "a path"}
+    server = parse(json.dumps({"mcpServers": {"a": entry}}), source="test", environ=known).mcp_servers["a"]
+    # A mark of ours that a $ of the document stands before is text.
+    wanted = text.replace("{x}", "${input:x}" if "${x}" in text else default or "")
+    wanted = text if default is None else wanted
+    assert (server.env["TEXT"], server.args[-1]) == (wanted, wanted)
+    assert all("$" not in choice for each in offer.inputs for choice in each.choices)
+
+
+@cases("package", "inputs", "answers", "entry")
+def test_a_package_asks_for_what_it_needs(
+    package: dict[str, Any],
+    inputs: list[dict[str, Any]],
+    answers: dict[str, str],
+    entry: dict[str, Any],
+    environ: dict[str, str],
+) -> None:
+    offer = of(environ, package)
+    assert [*offer.inputs] == [Input(**{**each, "choices": tuple(each.get("choices", ()))}) for each in inputs]
+    made = filled(offer, answers)
+    assert {key: made.get(key) for key in entry} == entry
+
+
+def test_the_first_package_that_runs_here_is_taken_and_the_others_are_told(environ: dict[str, str]) -> None:
+    npm = {"registryType": "npm", "identifier": "a", "version": "1.2.3"}
+    pypi = {"registryType": "pypi", "identifier": "a", "version": "1.2.3"}
+    remote = {"type": "sse", "url": "https://mcp.example.com/sse"}
+    newer = {"type": "streamable-http", "url": "https://mcp.example.com/mcp"}
+    (Path(environ["PATH"]) / "npx").unlink()
+    (Path(environ["PATH"]) / "bunx").unlink()
+    offer = of(environ, {"registryType": "nuget"}, npm, pypi, remotes=[remote, newer])
+    assert command(offer)[0] == "uvx"
+    assert "nuget" in offer.notes[0]
+    assert offer.notes[1] == "its package a@1.2.3 needs npx or bunx: install that"
+    assert of(environ, npm, remotes=[remote, newer]).entry["url"] == newer["url"]
+    with pytest.raises(SourceTrouble, match="needs npx or bunx"):
+        of(environ, npm)
+    with pytest.raises(SourceTrouble, match="it names neither a package nor a remote address"):
+        of(environ)
+
+
+@pytest.mark.parametrize("document", PUBLISHED, ids=lambda document: document["name"])
+def test_a_well_known_server_is_offered(document: dict[str, Any], environ: dict[str, str]) -> None:
+    offer = offer_of(document, URL, environ, offline=True)
+    origin = offer.origin
+    assert (origin.registry, origin.name, origin.version) == (URL, document["name"], document["version"])
+    entry = filled(offer, {each.name: "value" for each in missing(offer, {})})
+    read = parse(json.dumps({"mcpServers": {offer.name: entry}}), source="test", environ={}).mcp_servers[
+        offer.name
+    ]
+    assert document["packages"][0]["identifier"] in " ".join(read.args)
+    assert document["version"] in " ".join(read.args)
+
+
+def test_servers_get_short_names(environ: dict[str, str]) -> None:
+    package = {"registryType": "npm", "identifier": "a", "version": "1.2.3"}
+    names = {
+        name: of(environ, package, name=name).name
+        for name in (*(each["name"] for each in PUBLISHED), "com.stripe/mcp")
+    }
+    assert names["io.github.modelcontextprotocol/mcp-server-time"] == "time"
+    assert names["com.stripe/mcp"] == "stripe"
+    assert names["io.github.github/github-mcp-server"] == "github"
+
+
+def places(value: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, each in steps:
+        yield (*trail, step)
+        yield from places(each, (*trail, step))
+
+
+@cases("wrong")
+@pytest.mark.parametrize("document", PUBLISHED, ids=lambda document: document["name"])
+def test_a_lie_in_any_field_is_refused_or_harmless(
+    document: dict[str, Any], wrong: Any, environ: dict[str, str]
+) -> None:
+    everywhere = deepcopy(document)
+    everywhere["remotes"] = [*everywhere.get("remotes", ()), *PUBLISHED[0]["remotes"]]
+    for trail in places(everywhere):
+        spoilt = deepcopy(everywhere)
+        at = spoilt
+        for step in trail[:-1]:
+            at = at[step]
+        at[trail[-1]] = wrong
+        with suppress(SourceTrouble):
+            offer = offer_of(spoilt, URL, environ, offline=True)
+            entry = filled(offer, {each.name: "value" for each in missing(offer, {})})
+            assert entry.get("command", "npx") in RUNNERS
+            assert all(isinstance(word, str) for word in entry.get("args", ()))
