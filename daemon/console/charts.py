@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import attrs
@@ -102,22 +103,18 @@ def y(value: float, most: float) -> float:
 
 def spark(values: Sequence[float | None]) -> Markup:
     """A line of values without axes, for a cell that says the newest in words; empty without two of them."""
-    given = [value for value in values if value is not None]
+    given = [(at, value) for at, value in enumerate(values) if value is not None]
     if len(given) < 2:  # noqa: PLR2004 - a line has two ends
         return Markup("")
-    most = max(*given, 1e-9)
-    places = [
-        (at, round(SPARK_HEIGHT - value / most * SPARK_HEIGHT, 1))
-        for at, value in enumerate(values)
-        if value is not None
-    ]
-    line = "L".join(f"{at} {height}" for at, height in places)
-    ground = f"L{places[-1][0]} {SPARK_HEIGHT}L{places[0][0]} {SPARK_HEIGHT}Z"
-    width = max(len(values) - 1, 1)
+    most = max(value for _, value in given) or 1.0
+    places = [(at, SPARK_HEIGHT - round(value / most * SPARK_HEIGHT)) for at, value in given]
+    # Relative to the place before: a page may have a hundred of these lines.
+    steps = " ".join(f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in pairwise(places))
+    line = f"M{places[0][0]} {places[0][1]}l{steps}"
     return Markup(
-        '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" aria-hidden="true">'
-        '<path class="fill" d="M{2}{3}"/><path d="M{2}"/></svg>'
-    ).format(width, SPARK_HEIGHT, line, ground)
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">'
+        '<path d="{}"/></svg>'
+    ).format(len(values) - 1, SPARK_HEIGHT, line)
 
 
 def number(value: float | None, unit: str = "") -> str:

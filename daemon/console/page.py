@@ -42,6 +42,10 @@ def element_id(kind: str, *names: str) -> str:
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
+MOST_CARDS = 24
+"""Servers that are shown as cards: more are a table, unless the query wishes otherwise."""
+
+
 LONGEST_NUMBER = 6
 """Digits of a page's number: no list is longer, and Python refuses numbers of thousands of digits."""
 

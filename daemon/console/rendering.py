@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
 from daemon.console.charts import spark
-from daemon.console.page import Fragment, server_page, session_page, tool_page, with_query
+from daemon.console.page import MOST_CARDS, Fragment, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.operators import report_columns
@@ -98,6 +98,7 @@ class Rendering:
             "here": HERE,
             "static": {name: each.path for name, each in static.items()},
             "tables": TABLES,
+            "most_cards": MOST_CARDS,
         }
 
     def fragment(self, fragment: Fragment) -> str:

@@ -16,6 +16,7 @@ from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
 from daemon.console.page import (
+    MOST_CARDS,
     ConsoleAction,
     ConsolePage,
     Fragment,
@@ -112,13 +113,14 @@ async def _of_all(viewer: Viewer) -> Holders:
     context = viewer.context
     names = shown(context, viewer.query)
     memory = await memory_now(context)
+    as_cards = (viewer.query.get("view") or ("table" if len(names) > MOST_CARDS else "cards")) == "cards"
     # A reload may have removed some meanwhile.
     rows = [
         part(
             element_id("server", name),
             "servers_row",
             server=server_facts(context, name, memory),
-            minutes=_last_hour(context, name),
+            minutes=_last_hour(context, name) if as_cards else {},
             may_change=viewer.may_change,
         )
         for name in names
@@ -182,7 +184,6 @@ def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> 
         all={"address": with_query("/servers", **kept), "current": not query.get("only")},
         count=count,
         total=sum(states.values()),
-        minutes=MINUTES,
     )
 
 
