@@ -128,7 +128,7 @@ def test_the_process_is_this_one() -> None:
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-LABEL = re.compile(r"^\| `([a-z]+)` \| (.*) \|$", re.MULTILINE)
+LABEL = re.compile(r"^- `([a-z]+)`: (.*)$", re.MULTILINE)
 
 BASE_UNITS = ("_seconds", "_bytes")
 
