@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.command import agreed
+from daemon.cli.command import agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, note, say
 from daemon.cli.install import clients_of, shown, this_machine
 from daemon.cli.taking_effect import reloaded, said_once
@@ -21,7 +21,7 @@ from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
-from daemon.setup.drafts import Draft, read_present
+from daemon.setup.drafts import KEYRING, Draft, read_present
 from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
     parts += _section("mcpd has these already:", there)
     parts += _section("mcpd itself stands in:", list(dict.fromkeys(own)))
     to_know = [line for server in planned.added for line in _to_know(server)]
+    if has_terminal() and any(not name.startswith(KEYRING) for name in planned.variables):
+        to_know.append("their secrets go to the file 'env'; with --keyring to your keyring (`mcpd secret`)")
     parts += _section("To know:", [*to_know, *_waiting(planned.added)])
     left = [f"{each.origin.name} ({_origins([each.origin])}) {each.why}" for each in planned.left]
     parts += _section("Cannot be taken:", left)
@@ -175,10 +177,9 @@ def import_servers(options: argparse.Namespace) -> int:
     programs = clients_of(options.clients)
     if options.migrate_env:
         return _migrate(options)
-    machine, path = this_machine(options.unsandboxed), config_file(os.environ)
+    machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     findings, present = find(machine, programs), read_present(path)
-    written, kept = present.servers, present.variables
-    planned = plan(findings, written=written, kept=kept, environ=os.environ, source=path.absolute())
+    planned = plan(findings, present, os.environ, keyring=options.keyring)
     draft = drafted(present, planned, os.environ) if options.write or options.dry_run else None
     if not options.json:
         print(table(planned, findings, Screen.of(sys.stdout, os.environ), str(machine.home)))
@@ -230,8 +231,9 @@ def these(planned: ImportPlan) -> str:
 def _written(planned: ImportPlan, draft: Draft) -> str:
     present = draft.present
     said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
-    if kept := len(planned.variables):
-        said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
+    env = f"{shown(present.env.path)}, which only you can read"
+    for kept, where in ((len(draft.kept), "the keyring"), (len(planned.variables) - len(draft.kept), env)):
+        said += f", {counted(kept, 'secret')} to {where}" if kept else ""
     return "\n".join(["", said, *said_once(draft)])
 
 

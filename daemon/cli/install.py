@@ -25,7 +25,7 @@ from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
-from daemon.setup.drafts import read_present
+from daemon.setup.drafts import known_values, read_present
 
 if TYPE_CHECKING:
     from daemon.sandbox import probing
@@ -247,7 +247,7 @@ def _known() -> ConfiguredServers:
     if present.config.content is not None:
         # With a faulty configuration no daemon starts, so clients must keep their servers.
         load(path, os.environ)
-    return ConfiguredServers(servers=present.servers, variables={**present.variables, **os.environ})
+    return ConfiguredServers(servers=present.servers, variables=known_values(present, os.environ))
 
 
 # --- uninstalling -----------------------------------------------------------------------------------------

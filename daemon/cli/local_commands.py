@@ -58,6 +58,7 @@ UP = CommandLine(
     "up",
     arguments=(
         flag("--yes"),
+        flag("--keyring"),
         flag("--one-to-one"),
         flag("--no-service"),
         argument("--clients", dest="client", metavar="CLIENT", nargs="+", default=[]),
@@ -76,6 +77,7 @@ IMPORT = CommandLine(
         argument("--from", dest="clients", metavar="CLIENT", nargs="+", action="extend", default=[]),
         flag("--write"),
         _UNSANDBOXED,
+        flag("--keyring"),
         flag("--migrate-env"),
         DIFF,
         flag("--yes"),

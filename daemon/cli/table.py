@@ -22,6 +22,7 @@ MODULES = {
     "daemon.cli.audit": "audit",
     "daemon.cli.about": "version schema metrics ui token",
     "daemon.cli.completing": "completions",
+    "daemon.cli.secret": "secret",
     "daemon.cli.sandbox": "sandbox allow-host",
     "daemon.cli.servers": "enable disable approve restart refresh reload logout",
     "daemon.cli.sessions": "sessions allow unload",

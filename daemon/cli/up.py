@@ -27,7 +27,7 @@ from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find, plan
 from daemon.setup.clients.installing import Installation, own_command
-from daemon.setup.drafts import Draft, Present, read_present
+from daemon.setup.drafts import Draft, Present, known_values, read_present
 from daemon.setup.running import service
 from daemon.setup.running.systemctl import installed
 from daemon.states import COMING, WELL
@@ -104,13 +104,13 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
         if each not in found.servers:
             left.setdefault(str(each.origin.place.path), []).append(each.origin.name)
     present = read_present(path)
-    planned = plan(found, written=present.servers, kept=present.variables, environ=os.environ, source=path)
+    planned = plan(found, present, os.environ, keyring=options.keyring)
     command = own_command(sys.argv[0])
     socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
     wanted = Installation(command=command, args=("connect", *socket), one_to_one=options.one_to_one)
     known = ConfiguredServers(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
-        variables={**present.variables, **planned.variables, **os.environ},
+        variables={**planned.variables, **known_values(present, os.environ)},
     )
     installing = Installing(machine, wanted, known)
     changing = [program for program in programs if installing.is_pending(program)]

@@ -105,7 +105,7 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
 _LATE = re.compile(r"(?:run|keyring):(?!-)")  # ${run:-text} is a variable with a default
-_SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 ENV_FILE = "env"
 """The variable file next to the configuration, mostly secrets."""
@@ -209,7 +209,7 @@ def _marked(body: str, *, late: bool) -> str:
     """The mark of a reference that is looked up when the server starts."""
     kind, _, rest = body.partition(":")
     with suppress(ValueError):
-        if late and "${" not in rest and (_SECRET.fullmatch(rest) if kind == "keyring" else shlex.split(rest)):
+        if late and "${" not in rest and (SECRET.fullmatch(rest) if kind == "keyring" else shlex.split(rest)):
             return f"\0{body}\0"
     raise Unresolved(_LATE_FORMS if late else _NOT_LATE)
 

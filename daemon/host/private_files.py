@@ -82,26 +82,28 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
     raise OSError(number, f"{path} is no regular file: remove it")
 
 
-def content(path: Path, most: int) -> bytes | None:
+def content(path: Path, most: int, shut: int = 0o077, *others: int) -> bytes | None:
     """The first bytes of a private file; None without one. Raises `OSError` as `refuse_open` does."""
     try:
         with open(path, "rb", opener=safely) as file:
-            refuse_open(os.fstat(file.fileno()), path, stat.S_ISREG)
+            refuse_open(os.fstat(file.fileno()), path, stat.S_ISREG, shut, *others)
             return file.read(most)
     except FileNotFoundError:
         return None
 
 
-def refuse_open(found: os.stat_result, path: Path, fits: Callable[[int], bool]) -> None:
-    """Raise `OSError` for what another user may have read or written, or is of another kind (`fits`)."""
+def refuse_open(
+    found: os.stat_result, path: Path, fits: Callable[[int], bool], shut: int = 0o077, *others: int
+) -> None:
+    """Raise `OSError` for another kind of file (`fits`), owner (but for `others`) or mode (one in `shut`)."""
     if not fits(found.st_mode):
         raise OSError(errno.EINVAL, f"{path} is no file or directory of its own: remove it")
-    if found.st_uid != os.geteuid():
+    if found.st_uid not in {os.geteuid(), *others}:
         text = f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
         raise PermissionError(errno.EACCES, text)
-    if found.st_mode & 0o077:
-        text = f"others can read or write {path}: `chmod go= {path}`, and renew the secrets that they may have"
-        raise PermissionError(errno.EACCES, text)
+    if found.st_mode & shut:
+        mended = f"chmod {found.st_mode & 0o700:o} {path}, and renew the secrets that they may have"
+        raise PermissionError(errno.EACCES, f"others can read or write {path}: {mended}")
 
 
 def replace(path: Path, content: bytes) -> None:

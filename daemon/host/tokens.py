@@ -7,9 +7,7 @@ well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`). Ever
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -92,13 +90,11 @@ class TokenFile:
     def read(self) -> Kept:
         """The tokens, if there is a file. Raises `TokenTrouble`: it cannot be read, or others can change it."""
         try:
-            with open(self.path, "rb", opener=private_files.safely) as file:
-                _refuse_others(os.fstat(file.fileno()), self.path)
-                content = file.read(MAX_FILE + 1)
-        except FileNotFoundError:
-            return Kept()
+            content = private_files.content(self.path, MAX_FILE + 1, 0o022, 0)
         except OSError as error:
             raise TokenTrouble(f"{self.path} cannot be read: {error.strerror}") from None
+        if content is None:
+            return Kept()
         if len(content) > MAX_FILE:
             raise TokenTrouble(f"{self.path} is larger than {MAX_FILE >> 20} MiB: this is not a token file")
         try:
@@ -141,17 +137,3 @@ def decoded(content: bytes) -> Kept:
 def new_value() -> str:
     """A value that nobody guesses."""
     return PREFIX + secrets.token_hex(VALUE_BYTES)
-
-
-def _refuse_others(found: os.stat_result, path: Path) -> None:
-    """Refuse a file that others could change. Raises `TokenTrouble`: it is not ours alone to write."""
-    if not stat.S_ISREG(found.st_mode):
-        raise TokenTrouble(f"{path} is no file: remove it")
-    if found.st_uid not in {os.geteuid(), 0}:
-        raise TokenTrouble(
-            f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
-        )
-    if found.st_mode & 0o022:
-        raise TokenTrouble(
-            f"others can write {path}, and so let themselves in: chmod 600 {path}, and look who did"
-        )

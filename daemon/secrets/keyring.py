@@ -7,13 +7,13 @@ without it. Everything blocks: call it in a thread.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from daemon.config.expand import MAX_FILE, SECRET
 from daemon.config.jsonc import sound
 from daemon.errors import McpdError
 from daemon.host import private_files
@@ -31,10 +31,6 @@ else:
     # Most daemons keep secrets and logins in files, and do without this library.
     jeepney, secretstorage = later("jeepney"), later("secretstorage")
 
-T = TypeVar("T")
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-
 OURS, SERVICE = {"application": "mcpd", "kind": "secret"}, "the Secret Service"
 
 ANSWER_SECONDS = 10.0
@@ -43,110 +39,88 @@ ANSWER_SECONDS = 10.0
 LOCK_SECONDS = 10.0
 """Seconds for other commands that write a secret, which takes milliseconds."""
 
-MAX_BYTES = 64 * 1024
-"""Bytes of a secret: enough for keys with their certificates, as for ${file:PATH}."""
-
 
 class SecretTrouble(McpdError):
     """A secret cannot be looked up or kept; the text has the reason and the remedy, never the secret."""
 
 
-class NoSecretService(SecretTrouble):
-    """No Secret Service answers in this session."""
-
-
 def read(name: str, environ: Mapping[str, str]) -> str:
     """The secret of a name. Raises SecretTrouble: there is none, or it cannot be read."""
     with _folder(environ) as folder:
-        content = private_files.content(folder / _named(name), MAX_BYTES + 1)
-    if content is None:
-        content = _in_service(
-            None, lambda found: next((each.get_secret() for each in _items(found, name)), None)
-        )
-    if content is None:
-        raise SecretTrouble(f"there is no secret {name} in the keyring: `mcpd secret set {name}` sets it")
-    return text_of(content, f"secret {name}")
+        content = private_files.content(folder / checked(name), MAX_FILE + 1)
+    for found in _in_service(lambda item: item.get_secret(), name) if content is None else [content]:
+        return text_of(found, f"secret {name}")
+    raise SecretTrouble(f"there is no secret {name} in the keyring: `mcpd secret set {name}` sets it")
 
 
 def write(name: str, value: str, environ: Mapping[str, str]) -> str:
     """Keep a secret, in place of another of the name; returns where. Raises SecretTrouble."""
-    content = value.encode(errors="surrogatepass")
-    text_of(content, f"the value of {_named(name)}")
-    label, attributes = f"mcpd: secret {name}", {**OURS, "secret": name}
-    with _folder(environ, writing=True) as folder:
-        # Where the service is locked or hangs, the file counts more than what is there.
-        with suppress(SecretTrouble):
-            if _in_service(None, lambda found: found.create_item(label, attributes, content, replace=True)):
+    content, wanted = value.encode(errors="surrogatepass"), {**OURS, "secret": checked(name)}
+    text_of(content, f"the value of {name}")
+    with _folder(environ) as folder:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with private_files.locked(folder / ".all", LOCK_SECONDS):  # no secret's name begins with a dot
+            # Where the service is locked or hangs, the file counts more than what is there.
+            with suppress(SecretTrouble, ImportError), collection(SecretTrouble, SecretTrouble, "") as service:
+                service.create_item(f"mcpd: secret {name}", wanted, content, replace=True)
                 (folder / name).unlink(missing_ok=True)
                 return SERVICE
-        private_files.replace(folder / name, content)
-        return str(folder / name)
+            private_files.replace(folder / name, content)
+    return str(folder / name)
 
 
 def remove(name: str, environ: Mapping[str, str]) -> bool:
     """Forget a secret; returns whether there was one. Raises SecretTrouble: the service may still have it."""
-    with _folder(environ, writing=True) as folder:
-        there = os.path.lexists(folder / _named(name))
+    with _folder(environ) as folder:
+        there = os.path.lexists(folder / checked(name))
         (folder / name).unlink(missing_ok=True)
-    deleted = _in_service(list[None](), lambda found: [*map(secretstorage.Item.delete, _items(found, name))])
-    return there or bool(deleted)
+    return bool(_in_service(lambda item: item.delete(), name)) or there
 
 
 def names(environ: Mapping[str, str]) -> dict[str, str]:
     """The place of each secret, by name. Raises SecretTrouble: some cannot be seen."""
-    none = dict[str, str]()
-    kept = _in_service(
-        none, lambda found: {each.get_attributes().get("secret", ""): SERVICE for each in _items(found)}
-    )
+    kept = dict.fromkeys(_in_service(lambda item: item.get_attributes().get("secret", "")), SERVICE)
     with _folder(environ) as folder:
         kept |= {each.name: str(each) for each in (folder.iterdir() if folder.exists() else ())}
-    return {name: kept[name] for name in sorted(kept) if NAME.fullmatch(name)}
+    return {name: kept[name] for name in sorted(kept) if SECRET.fullmatch(name)}
 
 
 def text_of(content: bytes, what: str) -> str:
     """A secret as text; raises SecretTrouble, which calls it `what`."""
     text = content.decode(errors="surrogateescape")  # a strict one's error quotes the bytes
-    if not 0 < len(content) <= MAX_BYTES or not sound(text):
-        raise SecretTrouble(f"{what} must be text: UTF-8 without a NUL, of 1 byte to {MAX_BYTES >> 10} KiB")
+    if not 0 < len(content) <= MAX_FILE or not sound(text):
+        raise SecretTrouble(f"{what} must be text: UTF-8 without a NUL, of 1 byte to {MAX_FILE >> 10} KiB")
     return text
 
 
-def _named(name: str) -> str:
-    if not NAME.fullmatch(name):
-        rule = "take letters, digits, _, . and -, at most 128, a letter or digit first"
-        raise SecretTrouble(f"{quoted(name)} cannot be the name of a secret: {rule}")
-    return name
+def checked(name: str) -> str:
+    """The name of a secret; raises SecretTrouble for any other text."""
+    if SECRET.fullmatch(name):
+        return name
+    rule = "take letters, digits, _, . and -, at most 128, a letter or digit first"
+    raise SecretTrouble(f"{quoted(name)} cannot be the name of a secret: {rule}")
 
 
 @contextmanager
-def _folder(environ: Mapping[str, str], *, writing: bool = False) -> Iterator[Path]:
-    """The directory of secrets, which may be missing, or is made and locked; a failure is a SecretTrouble."""
+def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The directory of secrets, which may be missing; what fails there becomes a SecretTrouble."""
     folder = secrets_dir(environ)
     try:
-        with ExitStack() as held:
-            if writing:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.path.lexists(folder):
-                private_files.refuse_open(folder.lstat(), folder, stat.S_ISDIR)
-            if writing:  # no secret's name begins with a dot
-                held.enter_context(private_files.locked(folder / ".all", LOCK_SECONDS))
-            yield folder
+        with suppress(FileNotFoundError):
+            private_files.refuse_open(folder.lstat(), folder, stat.S_ISDIR)
+        yield folder
     except OSError as error:
         reason = error.strerror or f"another mcpd has been writing there for {LOCK_SECONDS:g} s"
         raise SecretTrouble(f"{error.filename or folder} cannot be used: {reason}") from None
 
 
-def _in_service(without: T, use: Callable[[Collection], T]) -> T:
-    """Use the Secret Service; `without` where there is none. Raises SecretTrouble: it cannot be used."""
+def _in_service(use: Callable[[Item], Any], name: str = "") -> list[Any]:
+    """Use all secrets in the Secret Service, or those of a name; none without one. Raises SecretTrouble."""
     try:
-        with collection(SecretTrouble, NoSecretService, "set the secret again, into a file") as found:
-            return use(found)
-    except (NoSecretService, ImportError):
-        return without
-
-
-def _items(found: Collection, name: str = "") -> Iterator[Item]:
-    return found.search_items({**OURS, "secret": name} if name else OURS)
+        with collection(SecretTrouble, LookupError, "set the secret again, into a file") as service:
+            return [use(item) for item in service.search_items({**OURS, "secret": name} if name else OURS)]
+    except (LookupError, ImportError):
+        return []
 
 
 def need_library() -> None:
@@ -155,7 +129,7 @@ def need_library() -> None:
 
 
 @contextmanager
-def collection(trouble: type[McpdError], missing: type[McpdError], otherwise: str) -> Iterator[Collection]:
+def collection(trouble: type[McpdError], missing: type[Exception], otherwise: str) -> Iterator[Collection]:
     """The default collection, unlocked; raises `missing` without a Secret Service, else `trouble`."""
     try:
         with closing(secretstorage.dbus_init()) as connection:
@@ -163,14 +137,11 @@ def collection(trouble: type[McpdError], missing: type[McpdError], otherwise: st
             connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
             found = secretstorage.get_any_collection(connection)
             if found.is_locked():
-                raise trouble(
-                    "the Secret Service is locked: log in to the desktop, or unlock its keyring there"
-                )
+                raise trouble("the Secret Service is locked: log in to the desktop, or unlock its keyring")
             yield found
     except (secretstorage.SecretStorageException, jeepney.DBusErrorResponse, OSError, RuntimeError) as error:
         there = TimeoutError | secretstorage.LockedException | jeepney.DBusErrorResponse
-        kind = trouble if isinstance(error, there) else missing
-        raise kind(
+        raise (trouble if isinstance(error, there) else missing)(
             f"the Secret Service cannot be used ({type(error).__name__}): run mcpd within the desktop's"
             f" session, or {otherwise}"
         ) from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,16 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import CannotStart, ConfigError, Fault
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
+from daemon.secrets import keyring
 
 if TYPE_CHECKING:
     from daemon.sandbox import probing
 else:
     probing = later("daemon.sandbox.probing")
+
+
+KEYRING = "keyring:"
+"""Begins a reference to a secret in the keyring, and its key among variables."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +56,9 @@ class Draft:
     secrets: frozenset[str] = attrs.field(repr=False)
     unconfined: CannotStart | None = None
     """Why a new configuration asks for no sandbox."""
+    kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Secrets for the keyring, by name."""
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @property
     def creates(self) -> bool:
@@ -64,14 +74,28 @@ class Draft:
         return shown + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
-        """Write both files or neither. Raises DocumentError: a file cannot be written or has changed since."""
-        if self.env != _text(self.present.env):
-            _make_private(self.present.env)
-        write_all(self._edits)
+        """Write both files and the keyring, or nothing.
+
+        Raises DocumentError: a file cannot be written or has changed since; SecretTrouble: nor can the keyring.
+        """
+        with ExitStack() as undo:
+            undo.callback(self._forget)
+            for name, value in self.kept.items():
+                keyring.write(name, value, self.environ)
+            if self.env != _text(self.present.env):
+                _make_private(self.present.env)
+            write_all(self._edits)
+            undo.pop_all()
 
     def undo(self) -> None:
-        """Restore both files. Raises DocumentError: a file has changed since or cannot be written."""
+        """Restore all. Raises DocumentError: a file has changed since or cannot be written."""
         undo_all(self._edits)
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in self.kept:
+            with suppress(keyring.SecretTrouble):
+                keyring.remove(name, self.environ)
 
     @property
     def _edits(self) -> list[Edit]:
@@ -93,6 +117,18 @@ def read_present(path: Path) -> Present:
     except ValueError as error:
         raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
     return Present(config=config, env=env, servers=servers, places=_places(value, normal), variables=variables)
+
+
+def in_keyring(entry: object) -> list[str]:
+    """The names of secrets in the keyring that an entry refers to."""
+    return [*dict.fromkeys(re.findall(r"(?<!\$)\$\{keyring:([^}]+)\}", repr(entry)))]
+
+
+def known_values(present: Present, environ: Mapping[str, str], *, keyring_too: bool = False) -> dict[str, str]:
+    """The values of variables, and as `keyring:NAME` of secrets if entries need some. Raises SecretTrouble."""
+    names = keyring.names(environ) if keyring_too or in_keyring(present.servers) else ()
+    secrets = {f"{KEYRING}{name}": keyring.read(name, environ) for name in names}
+    return {**present.variables, **environ, **secrets}
 
 
 def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str, ...]]:
@@ -128,13 +164,14 @@ def changed(
     hidden = secrets(load(source, here)) if before.strip() else frozenset()
     document = read_document(before, Format.JSON, source=str(source))
     change(document)
-    unconfined = None
+    problem = None
     if present.config.content is None and document.text() != before:
-        unconfined = probing.problem(environ)
-        document.put(("sandbox",), str(SandboxMode.OFF if unconfined else SandboxMode.HOME))
+        problem = probing.problem(environ)
+        document.put(("sandbox",), str(SandboxMode.OFF if problem else SandboxMode.HOME))
         document.put(("trust",), str(Trust.CHANGES))
+    kept = {name.removeprefix(KEYRING): variables[name] for name in variables if name.startswith(KEYRING)}
     for name, value in variables.items():
-        env = with_variable(env, name, value)
+        env = env if name.startswith(KEYRING) else with_variable(env, name, value)
     for name in removed:
         env = without_variable(env, name)
     config = document.text()
@@ -148,7 +185,9 @@ def changed(
     hidden |= secrets(load_changed(source, {source: config}, then))
     _refuse_large(present.config, config, MAX_CONFIG)
     _refuse_large(present.env, env, MAX_FILE)
-    return Draft(present=present, config=config, env=env, secrets=hidden, unconfined=unconfined)
+    return Draft(
+        present=present, config=config, env=env, secrets=hidden, unconfined=problem, kept=kept, environ=environ
+    )
 
 
 def _refuse_large(found: FoundFile, text: str, most: int) -> None:

@@ -15,7 +15,7 @@ from daemon.config.expand import variable_of, with_variable
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.edited import EditedText, Trail, value_at, with_texts
 from daemon.documents.formats import Format, read_document
-from daemon.setup.drafts import Draft, Present, changed
+from daemon.setup.drafts import KEYRING, Draft, Present, changed
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
 _ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
@@ -23,6 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
 _OF_LOGINS = {"clientSecret": "CLIENT_SECRET", "privateKey": "PRIVATE_KEY"}
+_LATE = ("auth", "clientSecret")
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
 
 _LIKE_REFERENCES = re.compile(
@@ -44,6 +45,9 @@ _OF_PROGRAMS = re.compile(
 )
 """Variables of loaders, interpreters, libraries and mcpd, from their manuals."""
 
+LONGEST = 120
+"""Characters of a secret's name in the keyring, before its number."""
+
 _OTHERS = 100
 """Numbered variants of a name: more than anyone has servers with one variable."""
 
@@ -55,20 +59,26 @@ class Variables:
     known: dict[str, str] = attrs.field(repr=False)
     """Values from the file `env`, then the environment; includes `kept`."""
     kept: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Values to store, those of `keyring:NAME` in the keyring (`changed`)."""
+    keyring: bool = False
 
-    def keep(self, server: str, name: str, value: str) -> str:
+    def keep(self, server: str, name: str, value: str, *, late: bool = True) -> str:
         """A reference to a value stored as SERVER__NAME, numbered if that has another value.
+
+        With `keyring` it is stored there, for places whose references are looked up at a start (`late`).
 
         Raises:
             ValueError: the file cannot hold the value, or all names are taken.
         """
         with_variable("", "NAME", value)
         plain = f"{variable_of(server)}__{name if _VARIABLE.fullmatch(name) else variable_of(name)}"
+        plain = f"{KEYRING}{plain.lstrip('_')[:LONGEST]}" if self.keyring and late else plain
         names = (plain, *(f"{plain}_{number}" for number in range(2, _OTHERS)))
         free = next((each for each in names if self.known.get(each, value) == value), None)
         if free is None:
             raise ValueError(f"{_OTHERS - 1} other values of {plain} are kept: take fewer servers")
-        self.known[free] = self.kept[free] = value
+        if free not in self.known or not free.startswith(KEYRING):
+            self.known[free] = self.kept[free] = value
         return f"${{{free}}}"
 
 
@@ -105,7 +115,7 @@ def with_references(
     for section in ("oauth", "auth"):
         if isinstance(written := made.get(section), dict):
             made[section] = {
-                key: variables.keep(name, _OF_LOGINS[key], said)
+                key: variables.keep(name, _OF_LOGINS[key], said, late=(section, key) == _LATE)
                 if key in _OF_LOGINS and (said := secret(key, value))
                 else value
                 for key, value in written.items()

@@ -26,7 +26,7 @@ from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
 from daemon.setup.clients.installing import is_own, left_out
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
-from daemon.setup.drafts import Draft, Present, changed
+from daemon.setup.drafts import Draft, Present, changed, in_keyring, known_values
 from daemon.setup.moved_secrets import (
     Variables,
     asked_as_variables,
@@ -261,7 +261,7 @@ def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -
     return str(machine.directory / cwd) if cwd or any(map(_RELATIVE.fullmatch, words)) else None
 
 
-_REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
+_REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*|keyring:[\w.-]+)\}", re.ASCII)
 T = TypeVar("T")
 
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
@@ -403,7 +403,7 @@ class ImportPlan:
     """Each different server once, in the order found."""
     left: tuple[LeftServer, ...]
     variables: Mapping[str, str] = attrs.field(repr=False)
-    """To write to the file `env`."""
+    """To store (`Variables.kept`)."""
 
     @property
     def added(self) -> tuple[PlannedServer, ...]:
@@ -412,18 +412,14 @@ class ImportPlan:
 
 
 def plan(
-    findings: ClientServers,
-    *,
-    written: Mapping[str, Any],
-    kept: Mapping[str, str],
-    environ: Mapping[str, str],
-    source: Path,
+    findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
 ) -> ImportPlan:
-    """Plan an import; reads the files that entries refer to.
+    """Plan an import, with secrets in the file `env` or the keyring; reads the files that entries refer to.
 
-    `environ` takes precedence over `kept`. Relative paths start at the directory of `source`.
+    Raises SecretTrouble: secrets of servers that mcpd has cannot be looked up.
     """
-    planning = _Planning(written, Variables(known={**kept, **environ}), environ, source)
+    variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
+    planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
     same: dict[tuple[object, ...], list[FoundServer]] = {}
     for server in findings.servers:
         same.setdefault(identity(server.entry, planning.variables.known), []).append(server)
@@ -512,7 +508,7 @@ class _Planning:
             # A service does not have what is exported in this shell.
             if each in self._environ and not is_read_by_programs(each):
                 entry = refer(entry, each, self.variables.keep(name, each, self._environ[each]))
-        needed = [each for each in references(entry) if not is_read_by_programs(each)]
+        needed = [each for each in references(entry) if not is_read_by_programs(each)] + in_keyring(entry)
         entry = {key: value for key, value in entry.items() if not _says_nothing(key, value)}
         wanted = slug(title) or _UNNAMED
         if title not in {name, wanted} and title.isprintable():

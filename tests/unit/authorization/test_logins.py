@@ -78,7 +78,7 @@ def test_a_damaged_login_says_what_to_do_and_is_not_touched(logins: FileLogins, 
 def test_a_login_that_others_could_read_is_refused(logins: FileLogins) -> None:
     logins.write("notion", LOGIN)
     kept(logins).chmod(0o640)
-    with pytest.raises(LoginsTrouble, match="chmod go="):
+    with pytest.raises(LoginsTrouble, match="chmod 600"):
         logins.read("notion", URL)
 
 

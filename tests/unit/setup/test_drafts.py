@@ -37,13 +37,7 @@ def config(at: Path) -> Path:
 def draft_of(at: Path, *clients: str) -> Draft:
     here = machine(at, *clients)
     present = read_present(config(at))
-    planned = plan(
-        find(here, [PROGRAMS[name] for name in clients]),
-        written=present.servers,
-        kept=present.variables,
-        environ=here.environ,
-        source=config(at),
-    )
+    planned = plan(find(here, [PROGRAMS[name] for name in clients]), present, here.environ)
     return drafted(present, planned, here.environ)
 
 

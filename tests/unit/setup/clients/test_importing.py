@@ -11,6 +11,7 @@ import pytest
 from daemon.config.parse import parse
 from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, find, plan
 from daemon.setup.clients.programs import PROGRAMS, Machine
+from daemon.setup.drafts import read_present
 from tests.unit.cases import rows_of
 from tests.unit.setup.machines import machine
 
@@ -24,6 +25,7 @@ def planned_and_found(
     written: dict[str, Any] | None = None,
     kept: dict[str, str] | None = None,
     environ: dict[str, str] | None = None,
+    keyring: bool = False,
 ) -> tuple[ImportPlan, ClientServers]:
     """The plan for clients with their own files, or with `mcpServers` written by name of the client."""
     here = machine(at, *clients, environ=environ)
@@ -33,7 +35,8 @@ def planned_and_found(
         place.path.write_text(json.dumps({place.trail[0]: servers}))
     findings = find(here, PROGRAMS.values())
     source = here.home / ".config" / "mcpd" / "mcpd.json"
-    made = plan(findings, written=written or {}, kept=kept or {}, environ=here.environ, source=source)
+    present = attrs.evolve(read_present(source), servers=written or {}, variables=kept or {})
+    made = plan(findings, present, here.environ, keyring=keyring)
     return made, findings
 
 

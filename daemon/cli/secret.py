@@ -1,0 +1,68 @@
+"""`mcpd secret`: the secrets that entries refer to as `${keyring:NAME}`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import suppress
+
+from daemon.cli.command import CommandLine, UsageError, argument, flag, has_terminal
+from daemon.cli.control import CommandFailed, say
+from daemon.cli.terminal import typed
+from daemon.config.expand import MAX_FILE
+from daemon.host.paths import config_file
+from daemon.safety.escape import document
+from daemon.secrets import keyring
+from daemon.setup.drafts import Present, in_keyring, read_present
+
+
+def _secret(options: argparse.Namespace) -> int:
+    name, present = options.name, read_present(config_file(os.environ))
+    if (options.action == "list") is (name is not None):
+        raise UsageError("write `mcpd secret list`, `mcpd secret set NAME` or `mcpd secret remove NAME`")
+    if options.action == "list":
+        _list(present, as_json=options.json)
+        return 0
+    by = _users(present, name)
+    if options.action == "set":
+        say(_set(keyring.checked(name)), *(f"`mcpd restart {server}` has {server} take it up" for server in by))
+    elif by and not options.yes:
+        raise CommandFailed(f"{', '.join(by)} cannot start without {name}: --yes removes it all the same")
+    elif not keyring.remove(name, os.environ):
+        raise CommandFailed(f"there is no secret {name}: `mcpd secret list` shows all")
+    else:
+        say(f"{name} is removed", *(f"{server} still refers to it" for server in by))
+    return 0
+
+
+def _set(name: str) -> str:
+    """Keep the value that the user types or stdin has; returns the outcome in words."""
+    if has_terminal():
+        content = typed(f"Value of {name} (not shown): ", hidden=True).encode(errors="surrogateescape")
+    else:
+        content = sys.stdin.buffer.read(MAX_FILE + 2).removesuffix(b"\n")
+    value, done = keyring.text_of(content, f"the value of {name}"), "kept"
+    with suppress(keyring.SecretTrouble):
+        keyring.read(name, os.environ)
+        done = "replaced"
+    return f"{name} is {done} in {keyring.write(name, value, os.environ)}"
+
+
+def _list(present: Present, *, as_json: bool) -> None:
+    kept, used = keyring.names(os.environ), in_keyring(present.servers)
+    rows = [(name, kept.get(name), _users(present, name)) for name in sorted({*kept, *used})]
+    if as_json:
+        keys = ("name", "where", "servers")
+        print(document({"secrets": [dict(zip(keys, row, strict=True)) for row in rows]}))
+    else:
+        say(*(f"{name}: {where or 'not there'}; {', '.join(by) or 'not used'}" for name, where, by in rows))
+
+
+def _users(present: Present, name: str) -> list[str]:
+    return [server for server, entry in present.servers.items() if name in in_keyring(entry)]
+
+
+_WORDS = argument("action", choices=("set", "list", "remove")), argument("name", metavar="NAME", nargs="?")
+
+SECRET = CommandLine("secret", _secret, "", (*_WORDS, flag("--yes")), seconds=None, reaches=False, changing="")

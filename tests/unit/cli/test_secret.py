@@ -1,0 +1,259 @@
+"""`mcpd secret`, and imports whose secrets go to the keyring, without a Secret Service."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from daemon.cli.local_commands import IMPORT, INSTALL
+from daemon.cli.secret import SECRET
+from daemon.config.parse import load
+from daemon.host.paths import secrets_dir
+from daemon.secrets import keyring
+from daemon.setup.clients.programs import Machine
+from tests.unit.cli.users import Terminal, config_of
+from tests.unit.setup.clients.test_found import digest
+
+CANARY = "canary-7f3a"
+SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
+Users = Callable[..., Machine]
+
+
+@pytest.fixture(autouse=True)
+def _no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/none")
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Gives commands a stdin that is no terminal."""
+    return lambda content: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def configure(here: Machine, **servers: Any) -> None:
+    config_of(here).parent.mkdir(parents=True, exist_ok=True)
+    config_of(here).write_text(json.dumps({"mcpServers": servers}))
+
+
+# --- mcpd secret ---------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
+    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user()
+    configure(
+        here,
+        one={"command": "a", "env": {"T": "${keyring:TOKEN}"}},
+        two={"url": "https://x.example", "headers": {"A": "Bearer ${keyring:TOKEN} $${keyring:LITERAL}"}},
+        three={"command": "a", "args": ["${keyring:MISSING}"]},
+    )
+    file = secrets_dir(os.environ) / "TOKEN"
+    typed(f"{CANARY}\n".encode())
+    assert SECRET.main(["set", "TOKEN"]) == 0
+    said = capsys.readouterr().out
+    assert f"TOKEN is kept in {file}" in said
+    assert "`mcpd restart one`" in said
+    assert "`mcpd restart two`" in said
+    assert "three" not in said
+    assert file.read_text() == CANARY
+    typed(b"x")
+    assert SECRET.main(["set", "OTHER"]) == 0
+    typed(f"{CANARY}\n\n".encode())
+    assert SECRET.main(["set", "TOKEN"]) == 0
+    assert f"TOKEN is replaced in {file}" in capsys.readouterr().out
+    assert file.read_text() == f"{CANARY}\n"
+
+    assert SECRET.main(["list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "MISSING: not there; three",
+        f"OTHER: {file.with_name('OTHER')}; not used",
+        f"TOKEN: {file}; one, two",
+    ]
+    assert SECRET.main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["secrets"] == [
+        {"name": "MISSING", "where": None, "servers": ["three"]},
+        {"name": "OTHER", "where": str(file.with_name("OTHER")), "servers": []},
+        {"name": "TOKEN", "where": str(file), "servers": ["one", "two"]},
+    ]
+
+    assert SECRET.main(["remove", "OTHER"]) == 0
+    assert SECRET.main(["remove", "TOKEN"]) == 1
+    assert "one, two cannot start without TOKEN: --yes removes it" in capsys.readouterr().err
+    assert file.exists()
+    assert SECRET.main(["remove", "TOKEN", "--yes"]) == 0
+    assert "one still refers to it" in capsys.readouterr().out
+    assert SECRET.main(["remove", "TOKEN", "--yes"]) == 1
+    assert "there is no secret TOKEN" in capsys.readouterr().err
+    assert keyring.names(os.environ) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", CANARY.encode() + b"\0", b"\xff" + CANARY.encode(), CANARY.encode() * 900_000],
+    ids=["none", "newline", "NUL", "bytes", "10 MB"],
+)
+def test_what_is_no_secret_is_refused_and_not_shown(
+    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    user()
+    typed(content)
+    assert SECRET.main(["set", "TOKEN"]) == 1
+    out, err = capsys.readouterr()
+    assert "the value of TOKEN must be text" in err
+    assert CANARY not in out + err
+    assert not secrets_dir(os.environ).exists()
+
+
+def test_the_longest_secret_may_end_with_a_newline(user: Users, typed: Callable[[bytes], None]) -> None:
+    user()
+    typed(b"x" * 64 * 1024 + b"\n")
+    assert SECRET.main(["set", "TOKEN"]) == 0
+    assert keyring.read("TOKEN", os.environ) == "x" * 64 * 1024
+
+
+@pytest.mark.parametrize("name", ["../TOKEN", "a/b", ".x", "a" * 129])
+def test_a_name_that_leads_elsewhere_is_refused(
+    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    here = user()
+    before = digest(here.home)
+    typed(CANARY.encode())
+    for words in (["set", name], ["remove", name, "--yes"]):
+        assert SECRET.main(words) == 1
+        assert "cannot be the name of a secret" in capsys.readouterr().err
+    assert digest(here.home) == before
+
+
+@pytest.mark.parametrize("words", [["set"], ["remove"], ["list", "TOKEN"]])
+def test_a_command_that_says_too_little_or_too_much_is_refused(user: Users, words: list[str]) -> None:
+    user()
+    with pytest.raises(SystemExit, match="2"):
+        SECRET.main(words)
+
+
+def test_a_faulty_configuration_says_so(user: Users, capsys: pytest.CaptureFixture[str]) -> None:
+    here = user()
+    configure(here)
+    config_of(here).write_text("{")
+    assert SECRET.main(["list"]) == 78
+    assert "nothing was changed" in capsys.readouterr().err
+
+
+# --- import --------------------------------------------------------------------------------------------------
+
+
+def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
+    user: Users, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 0
+    out = capsys.readouterr().out
+    assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to the keyring" in out
+    assert not [secret for secret in SECRETS if secret in out]
+    brave = load(config_of(here), {"HOME": str(here.home)}).mcp_servers["brave-search"]
+    assert brave.late == ("keyring:BRAVE_SEARCH__BRAVE_API_KEY",)
+    assert keyring.read("BRAVE_SEARCH__BRAVE_API_KEY", os.environ) == SECRETS[0]
+    assert not config_of(here).with_name("env").exists()
+    assert not [secret for secret in SECRETS if secret in config_of(here).read_text()]
+    # The values, not the references, tell which servers mcpd has.
+    written = config_of(here).read_bytes()
+    for more in ([], ["--keyring"]):
+        assert IMPORT.main(["--write", "--yes", *more]) == 0
+        assert "added" not in capsys.readouterr().out
+        assert config_of(here).read_bytes() == written
+    assert INSTALL.main(["claude-code"]) == 0
+    assert "brave-search" in capsys.readouterr().out
+    assert SECRETS[0] not in (here.home / ".claude.json").read_text()
+
+
+def test_a_name_of_another_value_gets_a_number_and_an_equal_value_is_kept_once(
+    user: Users, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    keyring.write("BRAVE_SEARCH__BRAVE_API_KEY", "another", os.environ)
+    keyring.write("NOTION__TOKEN", SECRETS[1], os.environ)
+    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 0
+    assert "1 secret to the keyring" in capsys.readouterr().out
+    assert keyring.read("BRAVE_SEARCH__BRAVE_API_KEY", os.environ) == "another"
+    assert keyring.read("BRAVE_SEARCH__BRAVE_API_KEY_2", os.environ) == SECRETS[0]
+    assert "${keyring:NOTION__TOKEN}" in config_of(here).read_text()
+
+
+def test_an_import_that_cannot_keep_its_secrets_changes_nothing(
+    user: Users, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = user("claude-code")
+    write, names = keyring.write, list[str]()
+
+    def second_fails(name: str, value: str, environ: Any) -> str:
+        names.append(name)
+        if len(names) == 2:
+            raise keyring.SecretTrouble("no space left")
+        return write(name, value, environ)
+
+    monkeypatch.setattr(keyring, "write", second_fails)
+    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
+    assert "no space left" in capsys.readouterr().err
+    assert len(names) == 2
+    assert keyring.names(os.environ) == {}
+    assert not config_of(here).exists()
+
+
+def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(
+    user: Users, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    configure(here)
+    config_of(here).chmod(0o400)
+    keyring.write("NOTION__TOKEN", SECRETS[1], os.environ)
+    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
+    assert "read-only" in capsys.readouterr().err
+    # Somebody set this one, and the import would have used it.
+    assert [*keyring.names(os.environ)] == ["NOTION__TOKEN"]
+
+
+def test_a_keyring_that_others_could_read_is_refused_before_anything_changes(
+    user: Users, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    secrets_dir(os.environ).mkdir(parents=True, mode=0o755)
+    secrets_dir(os.environ).chmod(0o755)
+    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
+    assert "others can read or write" in capsys.readouterr().err
+    assert not config_of(here).exists()
+
+
+def test_at_a_terminal_the_other_place_is_named(
+    user: Users, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = user("claude-code")
+    offer = "with --keyring to your keyring"
+    assert IMPORT.main([]) == 0
+    assert offer not in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert IMPORT.main(["--write"]) == 1
+    assert offer in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert IMPORT.main(["--write", "--keyring"]) == 0
+    assert offer not in capsys.readouterr().out
+    assert "${keyring:" in config_of(here).read_text()
+
+
+def test_where_no_late_reference_can_stand_the_secret_goes_to_the_file(
+    user: Users, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user()
+    client = here.home / ".cursor" / "mcp.json"
+    client.parent.mkdir()
+    logins = {"oauth": {"clientId": "c", "clientSecret": SECRETS[0]}}
+    client.write_text(json.dumps({"mcpServers": {"x": {"url": "https://x.example/mcp", **logins}}}))
+    assert IMPORT.main(["--write", "--yes", "--keyring", "--from", "cursor"]) == 0
+    assert "1 secret to ~/.config/mcpd/env" in capsys.readouterr().out
+    assert SECRETS[0] in config_of(here).with_name("env").read_text()
+    assert keyring.names(os.environ) == {}
+    assert load(config_of(here), {"HOME": str(here.home)}).mcp_servers["x"].oauth is not None
