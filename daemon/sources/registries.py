@@ -107,16 +107,16 @@ class Registries:
         raise SourceTrouble(f"no server {name}{f' {version}' if version else ''} {seen}: {why}")
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:
-        """Servers that have all words in the name or the description."""
+        """Documents that have all words in the name or the description, with their registries."""
         found = dict[str, Document]()
         # A registry looks for one text, in names.
         asked = [{"search": word, "version": "latest", "limit": PAGE} for word in words[:MAX_WORDS]]
         for url in self.urls:
             for each in self._servers(url, *(f"servers?{urlencode(query)}" for query in asked)):
-                row = {"name": each["name"], "version": each["version"], "registry": url}
-                text = f"{row['name']} {each.get('description', '')}".lower()
+                # Half of the names begin so, and a search for git would find them all.
+                text = f"{each['name'].removeprefix('io.github.')} {each.get('description', '')}".lower()
                 if len(found) < most and all(word.lower() in text for word in words):
-                    found.setdefault(row["name"], {**row, "description": _prose(each)})
+                    found.setdefault(each["name"], {**each, "description": _prose(each), "registry": url})
         return [*found.values()]
 
     def _servers(self, url: str, *paths: str) -> Iterator[Document]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daemon.cli.tools import SEARCH
 from daemon.sources import registries
 from daemon.sources.offers import SourceTrouble
 from daemon.sources.registries import MAX_PAGES, MOST_KEPT, Registries, opened
@@ -41,10 +42,15 @@ def test_a_search_reads_all_pages_and_wants_every_word(tmp_path: Path) -> None:
     with registry([*documents, document("io.example/other", description="octopus")]) as running:
         (row,) = asking(tmp_path, running).search(["Server", "octopus"], 20)
         assert len(asking(tmp_path, running).search(["server"], 20)) == 20
-    expected = {"name": "io.example/server-240", "version": "1.0.0", "registry": running.url}
-    assert row == {**expected, "description": "The one with Octopus in it"}
+    assert row == {**documents[240], "registry": running.url}
     # Three pages for a word that is in all names, one for the other, and three again.
     assert len(running.asked) == 7
+
+
+def test_the_beginning_of_most_names_is_no_word_of_theirs(tmp_path: Path) -> None:
+    with registry(PUBLISHED) as running:
+        found = {row["name"].partition("/")[2] for row in asking(tmp_path, running).search(["git"], 20)}
+    assert found == {"mcp-server-git", "github-mcp-server"}
 
 
 def test_registries_are_asked_in_order_and_one_that_is_down_is_named(tmp_path: Path) -> None:
@@ -215,3 +221,27 @@ def test_the_official_registry_may_not_lead_into_a_private_network(
 def test_nulls_are_what_there_is_not(tmp_path: Path) -> None:
     with registry([document("io.example/a", packages=None, remotes=None, title=None)]) as running:
         assert asking(tmp_path, running).server("io.example/a")[1] == document("io.example/a")
+
+
+def test_the_command_prints_a_line_for_each_server_or_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = document("io.example/spoilt", registry="https://lie.example.com", description="git \x1b[2J\u202e")
+    with registry([*PUBLISHED, spoilt]) as running:
+        (tmp_path / "mcpd.json").write_text(json.dumps({"registries": [running.url], "mcpServers": {}}))
+        monkeypatch.setenv("MCPD_CONFIG", str(tmp_path / "mcpd.json"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        assert SEARCH.main(["--registry", "mcp-server-time"]) == 0
+        line = f"{TIME} 2026.10.19: The time, and its conversion between time zones\n"
+        assert capsys.readouterr() == (line, "")
+        assert SEARCH.main(["spoilt", "--registry", "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["servers"]
+        assert (row["name"], row["registry"]) == ("io.example/spoilt", running.url)
+        assert SEARCH.main(["--registry", "spoilt"]) == 0
+        assert not {"\x1b", "\u202e"} & {*capsys.readouterr().out}
+        assert SEARCH.main(["--registry", "nothing-of-this-name"]) == 1
+        assert capsys.readouterr() == ("", "mcpd: no server fits 'nothing-of-this-name'\n")
+    assert SEARCH.main(["--registry", "time"]) == 1
+    assert capsys.readouterr().err.startswith(f"mcpd: {running.url}: cannot be read: Connection refused\n")
+    assert SEARCH.main(["--registry", "--offline", "time"]) == 0
+    assert capsys.readouterr().out == line

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from daemon.config.config_model import EntryOrigin
 from daemon.config.parse import parse
+from daemon.sources import registries
 from daemon.sources.offers import Input, ServerOffer, SourceTrouble, filled, missing
 from daemon.sources.registries import offer_of
 from tests.registries import documents_in
@@ -134,6 +136,30 @@ def test_the_first_package_that_runs_here_is_taken_and_the_others_are_told(envir
         of(environ, npm)
     with pytest.raises(SourceTrouble, match="it names neither a package nor a remote address"):
         of(environ)
+
+
+def test_a_bundle_is_taken_with_the_hash_that_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def taken(url: str, **how: Any) -> ServerOffer:
+        asked.append((url, how))
+        origin = EntryOrigin(name="of-the-bundle", version="0", hash=f"sha256:{'a' * 64}", bundle="/bundles/x")
+        return ServerOffer(name="bundle", entry={"command": "node"}, origin=origin, notes=("of the bundle",))
+
+    monkeypatch.setattr(registries, "taken", taken)
+    package = {"registryType": "mcpb", "identifier": "https://example.com/x.mcpb", "fileSha256": "a" * 64}
+    document = {"name": "io.example/a", "version": "1.0.0", "packages": [{"registryType": "nuget"}, package]}
+    offer = offer_of(document, URL, {})
+    assert asked == [(package["identifier"], {"environ": {}, "sha256": "a" * 64})]
+    assert offer.origin == EntryOrigin(
+        registry=URL, name="io.example/a", version="1.0.0", hash=f"sha256:{'a' * 64}", bundle="/bundles/x"
+    )
+    assert len(offer.notes) == 2
+    for wrong in ({}, {"fileSha256": None}, {"fileSha256": "b" * 63}, {"identifier": 3}):
+        spoilt = {key: value for key, value in {**package, "fileSha256": "", **wrong}.items() if value}
+        with pytest.raises(SourceTrouble, match="its mcpb cannot be used"):
+            offer_of({**document, "packages": [spoilt]}, URL, {})
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("document", PUBLISHED, ids=lambda document: document["name"])
