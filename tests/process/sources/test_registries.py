@@ -226,7 +226,9 @@ def test_nulls_are_what_there_is_not(tmp_path: Path) -> None:
 def test_the_command_prints_a_line_for_each_server_or_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoilt = document("io.example/spoilt", registry="https://lie.example.com", description="git \x1b[2J\u202e")
+    spoilt = document(
+        "io.example/spoilt", registry="https://lie.example.com", x="\ud800", description="git \x1b[2J\u202e"
+    )
     with registry([*PUBLISHED, spoilt]) as running:
         (tmp_path / "mcpd.json").write_text(json.dumps({"registries": [running.url], "mcpServers": {}}))
         monkeypatch.setenv("MCPD_CONFIG", str(tmp_path / "mcpd.json"))
