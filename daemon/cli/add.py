@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.cli import adding_offers
 from daemon.cli.command import UsageError
 from daemon.cli.control import CommandFailed, note
 from daemon.cli.taking_effect import finish, reloaded, said_once
@@ -19,49 +21,80 @@ from daemon.errors import ConfigError
 from daemon.host.paths import config_file, home
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import visible
-from daemon.setup.adding import WantedServer, WordsError, newest, pairs, wanted, with_versions
-from daemon.setup.drafts import Present, changed, read_present
+from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
+from daemon.setup.drafts import Present, changed, known_values, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
+
+    from daemon.sources.offers import Input
 
 
 def add(options: argparse.Namespace) -> int:
     """Add a server, and wait until it is up."""
-    try:
-        server = _completed(options, wanted(options.words, options.rest))
-    except WordsError as error:
-        raise UsageError(visible(str(error))) from None
     path = (options.config or config_file(os.environ)).absolute()
-    present, name = read_present(path), server.name
-    if name in present.servers and not options.replace:
-        instead = f"`mcpd remove {name}`, or --replace it"
-        raise CommandFailed(f"there is a server '{name}' in {path}: {instead}; nothing was changed")
-    variables = Variables(known={**present.variables, **os.environ})
-    server = _pinned(server)
-    entry, known = _completed_entry(server, variables, path)
-    place = present.places.get(name, (SERVERS, name))
-    draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
-    if options.dry_run:
-        print(visible(draft.diff(), lines=True), end="")
-        return 0
-    draft.write()
+    present = read_present(path)
+    values = known_values(present, os.environ, keyring_too=options.keyring)
+    variables = Variables(known=values, keyring=options.keyring)
+    with ExitStack() as undo:
+        try:
+            server = _wanted(options, present, variables, undo)
+            entry, known = _completed_entry(server, variables, path)
+        except ValueError as error:
+            raise UsageError(visible(str(error))) from None
+        name = server.name
+        place = present.places.get(name, (SERVERS, name))
+        draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
+        if options.dry_run:
+            print(visible(draft.diff(), lines=True), end="")
+            return 0
+        draft.write()
+        undo.callback(draft.undo)
+        made = undo.pop_all()
     if variables.kept:
-        note(f"kept in {present.env.path}, for you only: {', '.join(variables.kept)}")
+        where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
+        note(f"kept in {where}: {', '.join(variables.kept)}")
     if not options.json:
         print(visible(f"added {name} to {path}"))
     for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
-    return 0 if options.no_reload else finish(options, name, path, draft.undo)
+    return 0 if options.no_reload else finish(options, name, path, made.close)
 
 
-def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServer:
+def _wanted(
+    options: argparse.Namespace, present: Present, variables: Variables, undo: ExitStack
+) -> WantedServer:
+    """The server that the words name; of a registry's or a bundle's what the user agreed to.
+
+    `undo` removes what was unpacked.
+    """
+    if offer := adding_offers.found(options, present, undo):
+        name = named([*options.words[:-1], offer.name][0])
+        server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)
+    else:
+        server = _completed(options, wanted(options.words, options.rest))
+    if (name := server.name) in present.servers and not options.replace:
+        instead = f"`mcpd remove {name}`, --replace it, or write another name before what to add"
+        raise CommandFailed(
+            f"there is a server '{name}' in {present.config.path}: {instead}; nothing was changed"
+        )
+    if offer is None:
+        return _pinned(server)
+    offer = attrs.evolve(offer, name=name, entry=server.entry)
+    return attrs.evolve(server, entry=adding_offers.accepted(options, offer, variables))
+
+
+def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterable[Input] = ()) -> WantedServer:
+    """The server with what the options say, but for answers to its inputs."""
     entry = {"description": options.description, "type": options.type, **server.entry}
-    entry |= {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
-    entry |= {"share": options.share, "trust": options.trust}
+    answers = {each.name for each in inputs}
+    for key, given in adding_offers.given(options).items():
+        entry[key] = entry.get(key, {}) | {name: given[name] for name in given if name not in answers}
+    said = {key: getattr(options, key) for key in ("description", "type", "share", "trust", "sandbox")}
+    entry |= {key: value for key, value in said.items() if value}
     return attrs.evolve(server, entry={key: value for key, value in entry.items() if value})
 
 

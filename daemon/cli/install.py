@@ -63,6 +63,7 @@ def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
         environ=os.environ,
         unsandboxed=frozenset(unsandboxed),
         no_sandbox=cache(_no_sandbox),
+        registered=cache(later("daemon.cli.adding_offers", "registered")),
     )
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from getpass import getpass
 from typing import Any, NamedTuple, TextIO
@@ -175,14 +176,9 @@ def first_sentence(text: object) -> str:
 
 def typed(prompt: str, *, hidden: bool = False) -> str:
     """Ask a person for a line, of which `hidden` shows nothing. Raises KeyboardInterrupt: Ctrl-C or Ctrl-D."""
+    ask = getpass if hidden else input
     try:
-        if hidden:
-            return getpass(visible(prompt), stream=sys.stderr)
-        print(visible(prompt), end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
+        with redirect_stdout(sys.stderr):
+            return ask(visible(prompt))
     except EOFError:
-        line = ""
-    if not line:
-        print(file=sys.stderr)
-        raise KeyboardInterrupt
-    return line.rstrip("\n")
+        raise KeyboardInterrupt from None

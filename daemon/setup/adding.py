@@ -135,7 +135,7 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     if command:
         if len(words) != 1:
             raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
-        return WantedServer(name=_name(words[0]), entry=_of_command(command))
+        return WantedServer(name=named(words[0]), entry=_of_command(command))
     if len(words) > 2:  # noqa: PLR2004 - a name, and what it names
         raise WordsError(f"a command stands behind --: `mcpd add {words[0]} -- {' '.join(words[1:])}`")
     target = words[-1] if words else ""
@@ -143,7 +143,7 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
         package = found["package"]
         runner = ("npx", "-y") if found["index"] == "npm" else ("uvx",)
         name = words[0] if len(words) > 1 else short_name(package)
-        return WantedServer(name=_name(name), entry=_of_command((*runner, package)))
+        return WantedServer(name=named(name), entry=_of_command((*runner, package)))
     if len(words) == 1 and _URL.fullmatch(target):
         raise WordsError(f"give it a name, too: `mcpd add {_name_at(target)} {target}`")
     if len(words) == 1:
@@ -152,7 +152,7 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
         raise WordsError("write a name and a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
     if not _URL.fullmatch(target):
         raise WordsError(f"'{target}' is no url, npm:PACKAGE or pypi:PACKAGE; a command stands behind --")
-    return WantedServer(name=_name(words[0]), entry={"url": target})
+    return WantedServer(name=named(words[0]), entry={"url": target})
 
 
 def with_versions(server: WantedServer, newest: Newest, *, images: bool = False) -> WantedServer:
@@ -189,7 +189,8 @@ def _of_command(words: Sequence[str]) -> dict[str, Any]:
     return {"command": program, **({"args": args} if args else {})}
 
 
-def _name(name: str) -> str:
+def named(name: str) -> str:
+    """A name that a server can have. Raises WordsError."""
     if not SERVER_NAME.fullmatch(name):
         near = slug(name)
         hint = f": write {near}" if near else ""

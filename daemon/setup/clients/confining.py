@@ -10,7 +10,7 @@ from daemon.config.jsonc import below
 from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
 from daemon.config.structure import keys
 from daemon.config.translation import Note
-from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.programs import IN_REGISTRY, Machine
 
 _OURS = ("sandboxEnabled", "sandbox")
 _KEYS = {"filesystem": keys(SandboxFilesystem), "network": keys(SandboxNetwork)}
@@ -23,6 +23,8 @@ def asks_for_sandbox(entry: Mapping[str, Any]) -> bool:
 
 def refused(name: str, entry: Mapping[str, Any], machine: Machine) -> str:
     """The reason why an entry stays in its client; empty if it can be imported."""
+    if entry.get("type") == IN_REGISTRY:
+        return f"is a server of a registry: `mcpd add {quote(f'registry:{name}')}` adds it"
     if not isinstance(entry.get("command"), str) and not isinstance(entry.get("url"), str):
         return "has neither a command nor a url"
     if not asks_for_sandbox(entry) or not (problem := machine.no_sandbox()):

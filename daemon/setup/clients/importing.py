@@ -200,12 +200,14 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
         by_project = origin.place.scope not in {"user", "local"}
         is_out = origin.name in machine.unsandboxed
         entry, notes = with_sandbox(meant.entry, by_project=by_project, unsandboxed=is_out)
+        # The configuration's default counts: a project's author does not say how far its servers are trusted.
+        entry.pop("trust", None)
+        if not by_project:
+            entry = machine.published(origin.name, entry)
     except (AttributeError, TypeError, ValueError):
         # Values of other types than documented; which they are, the client itself says best.
         return f"is not written as {origin.program.title} writes servers"
     entry = asked_as_variables(entry)
-    # The configuration's default counts: a project's author does not say how far its servers are trusted.
-    entry.pop("trust", None)
     command, args = entry.get("command"), entry.get("args", [])
     if why := refused(origin.name, entry, machine):
         return why

@@ -18,6 +18,9 @@ from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
 
+IN_REGISTRY = "registry"
+"""The `type` of an entry whose name stands for a registry's server (Kiro)."""
+
 OWN_NAME = "mcpd"
 """mcpd's name among a client's servers."""
 
@@ -50,6 +53,16 @@ class Machine:
     """Servers to import without the sandbox that their client gives them."""
     no_sandbox: Callable[[], str] = attrs.field(default=str, eq=False, repr=False)
     """Tells why there are no sandboxes here, and what mends it; empty where they work."""
+    registered: Callable[[str], Mapping[str, Any]] = attrs.field(default=lambda _: {}, eq=False, repr=False)
+    """Looks up the entry of a registry's server; empty if there is none."""
+
+    def published(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """For an entry that names a registry's server: that server, with what its user adds."""
+        found = self.registered(name) if entry.get("type") == IN_REGISTRY else {}
+        if not found:
+            return entry
+        both = {key: {**found.get(key, {}), **entry.get(key, {})} for key in ("env", "headers")}
+        return {key: value for key, value in entry.items() if key != "type"} | {**found, **both}
 
 
 class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):

@@ -3,13 +3,13 @@
 import ast
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.observed import Shape
 from daemon.safety.escape import hidden_in
 from daemon.surfaces.stubs import MAX_MEMBERS, MAX_PARTS, stub
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 RECURSIVE = {"type": "object", "properties": {"name": {"type": "string"}, "in": {"$ref": "#/$defs/node"}}}
@@ -35,62 +35,7 @@ def type_of(schema: object) -> str:
     return end.removesuffix("})").strip().removesuffix(",")
 
 
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        ({"type": "string"}, "str"),
-        ({"type": "integer"}, "int"),
-        ({"type": "number"}, "float"),
-        ({"type": "boolean"}, "bool"),
-        ({"type": "null"}, "None"),
-        ({}, "Any"),
-        (True, "Any"),
-        ({"type": ["string", "null"]}, "str | None"),
-        ({"type": "string", "nullable": True}, "str | None"),
-        ({"enum": ["a", 1, 2.5, None, True]}, '"a" | 1 | 2.5 | None | True'),
-        ({"enum": ["a" * 50, [1], 2**170]}, "str | list | int"),
-        ({"const": "x"}, '"x"'),
-        ({"const": None}, "None"),
-        ({"enum": list(range(30))}, " | ".join([*map(str, range(20)), "..."])),
-        ({"type": "array"}, "list"),
-        ({"type": "array", "items": {"type": "string"}}, "[str]"),
-        ({"items": {"type": "string"}}, "[str]"),
-        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "null"}]}, "[str, None]"),
-        ({"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}, "[str, int]"),
-        ({"type": "object"}, "dict"),
-        ({"type": "object", "additionalProperties": {"type": "integer"}}, "{str: int}"),
-        ({"type": "object", "additionalProperties": False}, "dict"),
-        ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, '{"a": str}'),
-        ({"properties": {"a": {"type": "string"}}}, '{"a": NotRequired[str]}'),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
-        ({"oneOf": [{"const": "a"}, {"const": "b"}, {"const": "a"}]}, '"a" | "b"'),
-        ({"anyOf": [{"type": "string"}, {}], "type": "string"}, "str"),
-        (
-            {"type": "object", "properties": {"a": {"type": "null"}}, "anyOf": [{"required": ["a"]}]},
-            '{"a": NotRequired[None]}',
-        ),
-        (
-            {"allOf": [{"properties": {"a": {"type": "null"}}}, {"required": ["a"]}, {"$ref": "#/$defs/id"}]},
-            "int",
-        ),
-        (
-            {"allOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]}], "properties": {"b": {}}},
-            '{"a": None, "b": NotRequired[Any]}',
-        ),
-        ({"$ref": "#/$defs/alias"}, "int"),
-        ({"$ref": "#/nowhere"}, "Any"),
-        ({"$ref": "https://example.com/schema"}, "Any"),
-        (
-            {"$ref": "#/$defs/node"},
-            '{"name": NotRequired[str], "in": NotRequired[dict]}',
-        ),
-        (
-            {"items": {"items": {"items": {"items": {"type": "null"}}}}},
-            "[[[list]]]",
-        ),
-        ({"type": "strange"}, "Any"),
-    ],
-)  # fmt: skip
+@cases("schema", "expected")
 def test_a_schema_becomes_a_type(schema: object, expected: str) -> None:
     assert type_of(schema) == expected
     ast.parse(told(schema))

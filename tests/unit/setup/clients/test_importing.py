@@ -310,3 +310,57 @@ def test_an_imported_entry_does_not_say_how_far_its_server_is_trusted(tmp_path: 
         ("b", {"command": "b"}),
     ]
     assert [note.key for server in made.added for note in server.notes if note.lost] == ["trust"]
+
+
+PUBLISHED: dict[str, Any] = {
+    "command": "npx",
+    "args": ["-y", "@a/weather@1.2.3"],
+    "env": {"KEY": "${input:KEY}", "WEATHER_REGION": "us"},
+    "sandbox": "home",
+    "trust": "none",
+    "origin": {"name": "io.example/weather", "version": "1.2.3"},
+}
+
+
+def test_an_entry_that_names_a_registrys_server_becomes_that_server(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def registered(name: str) -> dict[str, Any]:
+        asked.append(name)
+        return PUBLISHED if name == "io.example/weather" else {}
+
+    here = attrs.evolve(machine(tmp_path, "kiro"), registered=registered)
+    entry = {"type": "registry", "headers": {"X": "1"}}
+    project = here.directory / ".kiro" / "settings" / "mcp.json"
+    project.parent.mkdir(parents=True)
+    project.write_text(json.dumps({"mcpServers": {"io.example/theirs": entry}}))
+    (here.home / ".junie" / "mcp").mkdir(parents=True)
+    (here.home / ".junie" / "mcp" / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"io.example/odd": entry}})
+    )
+    findings = find(here, PROGRAMS.values())
+    weather = next(each.entry for each in findings.servers if each.origin.name == "io.example/weather")
+    # What is not answered is a variable, and the author of a project has no registry asked.
+    assert weather == {
+        **PUBLISHED,
+        "env": {"KEY": "${KEY}", "WEATHER_REGION": "eu"},
+        "headers": {},
+        "timeouts": {"call": 60.0},
+    }
+    assert asked == ["io.example/weather", "io.example/odd"]
+    assert {each.origin.name: each.why.rpartition(": ")[2] for each in findings.left} == {
+        "io.example/theirs": "`mcpd add registry:io.example/theirs` adds it",
+        "io.example/odd": "`mcpd add registry:io.example/odd` adds it",
+    }
+    made = plan(findings, read_present(tmp_path / "mcpd.json"), {})
+    server = next(each for each in made.servers if each.name == "io-example-weather")
+    assert (server.missing, server.entry["trust"], "headers" in server.entry) == (("KEY",), "none", False)
+
+
+def test_a_server_of_vs_codes_gallery_is_what_its_entry_runs(tmp_path: Path) -> None:
+    gallery = {"gallery": "https://api.mcp.example", "version": "1.2.3"}
+    entry = {"type": "stdio", "command": "npx", "args": ["-y", "@a/thing@1.2.3"], **gallery}
+    made = planned(tmp_path, files={"vscode": {"io.a/thing": entry}})
+    assert [(each.name, each.entry) for each in made.servers] == [
+        ("io-a-thing", {"command": "npx", "args": ["-y", "@a/thing@1.2.3"], "title": "io.a/thing"})
+    ]

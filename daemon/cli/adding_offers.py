@@ -1,0 +1,183 @@
+"""Servers of registries and bundles for `mcpd add`: looked up, shown, and filled with their user's answers.
+
+Everything is shown on stderr, before anything is written; stdout is for programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from daemon.cli.command import UsageError, agreed, has_terminal
+from daemon.cli.control import CommandFailed, note
+from daemon.cli.taking_effect import without_sandbox
+from daemon.cli.terminal import typed
+from daemon.config.command_lines import runs_container
+from daemon.config.config_model import Server
+from daemon.errors import McpdError
+from daemon.host.paths import config_file
+from daemon.kit.later import later
+from daemon.safety.escape import visible
+from daemon.sandbox import probing
+from daemon.setup.adding import pairs
+from daemon.setup.drafts import Present
+from daemon.setup.moved_secrets import Variables
+from daemon.sources.offers import Input, ServerOffer, filled, missing
+
+_bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
+"""They load an HTTP client, which most commands do without."""
+
+MOST_MORE = 4
+"""Inputs that are asked for besides the needed ones: some servers have dozens."""
+
+MOST_TEXT = 300
+"""Characters of a description."""
+
+_HOME = ": the server reads your files but no secrets, writes only its own, and reaches public hosts"
+
+
+def given(options: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """The variables and headers of the command line. Raises WordsError."""
+    return {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
+
+
+def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> ServerOffer | None:
+    """The offer of the registry or bundle that the words name; None: they name something else.
+
+    `undo` removes what was unpacked. Raises SourceTrouble and ConfigError.
+    """
+    target, path = options.words[-1] if options.words and not options.rest else "", present.config.path
+    if target.startswith("registry:"):
+        offer = looked_up(target.removeprefix("registry:"), path, options.version, offline=options.offline)
+    elif target.lower().endswith((".mcpb", ".dxt")):
+        offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
+    else:
+        return None
+    undo.callback(_bundles.remove, attrs.asdict(offer.origin), os.environ, present.config.text() or "")
+    return offer
+
+
+def looked_up(name: str, path: Path, version: str | None = None, *, offline: bool = False) -> ServerOffer:
+    """The offer of a server in the registries of a configuration. Raises SourceTrouble and ConfigError."""
+    where, document = _registries.opened(path, os.environ, offline=offline).server(name, version)
+    offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline)
+    return offer
+
+
+def registered(name: str) -> dict[str, Any]:
+    """The entry of a registry's server, with `${input:NAME}` for what its user knows; empty: there is none."""
+    try:
+        offer = _guarded(looked_up(name, config_file(os.environ)))
+    except (McpdError, CommandFailed) as error:
+        note(f"{name}: {error}")
+        return {}
+    return filled(offer, {each.name: f"${{input:{each.name}}}" for each in missing(offer, {})})
+
+
+def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> dict[str, Any]:
+    """Show an offer, ask for what it lacks and whether to add it; returns the entry.
+
+    Raises:
+        UsageError: an input is missing, and there is no terminal to ask in.
+        CommandFailed: there are no sandboxes here, or the user does not agree.
+        KeyboardInterrupt: the user ends a question.
+    """
+    offer = _guarded(offer)
+    print(*map(visible, described(offer)), sep="\n", file=sys.stderr, flush=True)
+    answers = _answered(options, offer)
+    for each in offer.inputs:
+        if each.secret and "${" not in (value := answers.get(each.name, "")):
+            answers[each.name] = value and variables.keep(offer.name, each.name.upper(), value)
+    if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes or not has_terminal())):
+        raise CommandFailed("nothing was changed")
+    return filled(offer, answers)
+
+
+def _guarded(offer: ServerOffer) -> ServerOffer:
+    """The offer with the trust and the sandbox of what comes from outside, and its origin."""
+    entry, shown = {**offer.entry, "trust": offer.entry.get("trust", "none")}, _shown(offer)
+    if "url" not in shown and not runs_container(
+        Server(name="", command=shown["command"], args=shown.get("args", ()))
+    ):
+        entry.setdefault("sandbox", "home")
+        if entry["sandbox"] != "off" and (problem := probing.problem(os.environ)) is not None:
+            why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
+            raise CommandFailed(f"{why}. Or let it run without: `--sandbox off`. Nothing was changed")
+    entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
+    return attrs.evolve(offer, entry=entry)
+
+
+def _shown(offer: ServerOffer) -> dict[str, Any]:
+    """The entry with `<NAME>` in place of each input."""
+    return filled(offer, {each.name: f"<{each.name}>" for each in offer.inputs})
+
+
+def described(offer: ServerOffer) -> Iterator[str]:
+    """The facts that a user needs to agree, a line each."""
+    entry, origin = _shown(offer), offer.origin
+    yield f"{origin.name} {origin.version}" + (f", from {origin.registry}" if origin.registry else "")
+    yield from (f"  {_short(entry[key])}" for key in ("title", "description") if key in entry)
+    settings = [f"{key}={value}" for key, value in entry.get("env", {}).items() if value != f"<{key}>"]
+    words = shlex.join([*settings, entry.get("command", ""), *entry.get("args", ())])
+    yield f"  connects to {entry['url']}" if "url" in entry else f"  runs {words}"
+    yield from (f"  with the header {key}: {value}" for key, value in entry.get("headers", {}).items())
+    yield from [f"  hash {origin.hash}"] * bool(origin.hash)
+    if sandbox := entry.get("sandbox"):
+        yield f"  sandbox {sandbox}{_HOME * (sandbox == 'home')}"
+    for each in offer.inputs:
+        kind = f"{' (secret)' if each.secret else ''}{_usual(each)}"
+        yield f"  asks for {each.name}{kind}{each.description and f': {_short(each.description)}'}"
+    yield from (f"  note: {_short(each)}" for each in offer.notes)
+
+
+def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]:
+    """The answers of the command line, and those of the user at the terminal."""
+    answers = {name: value for values in given(options).values() for name, value in values.items()}
+    asked = [each for each in offer.inputs if _unfit(each, answers.get(each.name, ""))]
+    if has_terminal():
+        more = [each for each in offer.inputs if each.name not in answers and each not in asked]
+        more = [each for each in more if each.required or (each.default is None and each.description)]
+        asked += [] if options.yes else more[:MOST_MORE]
+        answers |= {each.name: _answer(each) for each in asked}
+    elif asked:
+        words = ["mcpd", "add", *options.words, *(["--version", options.version] if options.version else [])]
+        words += [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
+        why = ", ".join(f"{each.name} {_unfit(each, answers.get(each.name, ''))}" for each in asked)
+        raise UsageError(visible(f"{why}; without a terminal, write `{shlex.join(words)}`"))
+    return answers
+
+
+def _answer(wanted: Input) -> str:
+    choices = f" ({', '.join(wanted.choices)})" if wanted.choices else ""
+    prompt = f"{wanted.name}{choices}{_usual(wanted)}: "
+    while problem := _unfit(wanted, said := typed(prompt, hidden=wanted.secret).strip()):
+        print(visible(f"{wanted.name} {problem}"), file=sys.stderr)
+    return said
+
+
+def _usual(wanted: Input) -> str:
+    """The value without an answer, in brackets."""
+    if wanted.default is not None:
+        return " [its default]" if wanted.secret else f" [{wanted.default}]"
+    return "" if wanted.required else " [optional]"
+
+
+def _unfit(wanted: Input, said: str) -> str:
+    """The reason why an answer is refused; empty for one that fits, and for a reference."""
+    if not said:
+        return "is needed" if wanted.required and wanted.default is None else ""
+    fits = not wanted.choices or said in wanted.choices or "${" in said
+    return "" if fits else f"is one of {', '.join(wanted.choices)}"
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, MOST_TEXT, placeholder=" …")

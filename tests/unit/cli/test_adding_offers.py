@@ -1,0 +1,73 @@
+"""`mcpd add` of what a registry or a bundle offers, with offers made by hand: shown, asked about, written."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.cli.local_commands import ADD
+from daemon.sandbox import policy
+from daemon.sources.offers import ServerOffer
+from tests.unit.cases import cases, rows_of
+from tests.unit.cli.users import Terminal
+
+OFFERS = {name: msgspec.convert(offer, ServerOffer) for name, offer in rows_of(Path(__file__), "an_offer")}
+
+
+class Case(msgspec.Struct, forbid_unknown_fields=True):
+    """A user without a daemon who gives `mcpd add registry:x` more words."""
+
+    words: list[str]
+    offer: str = "thing"
+    typed: list[str] | None = None
+    """Lines at a terminal; None: there is none."""
+    secrets: list[str] = []
+    """Lines that are typed unseen."""
+    sandboxes: bool = True
+    status: int = 0
+    says: list[str] = []
+    entry: dict[str, Any] | None = None
+    """Some of the entry that is written."""
+    env: str | None = None
+
+
+@cases("given")
+def test_what_is_offered_is_shown_asked_about_and_written(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, config, undone = msgspec.convert(given, Case), tmp_path / "mcpd.json", list[str]()
+
+    def found(_options: object, _present: object, undo: Any) -> ServerOffer:
+        undo.callback(undone.append, case.offer)
+        return OFFERS[case.offer]
+
+    def hidden(prompt: str) -> str:
+        sys.stderr.write(f"{prompt}(hidden)\n")
+        return case.secrets.pop(0)
+
+    lines = None if case.typed is None else Terminal("".join(f"{line}\n" for line in case.typed))
+    missing = None if case.sandboxes else policy.unavailable("no bwrap", problem="missing")
+    monkeypatch.setattr(sys, "stdin", lines)
+    monkeypatch.setattr("daemon.cli.adding_offers.found", found)
+    monkeypatch.setattr("daemon.cli.terminal.getpass", hidden)
+    for module in ("cli.adding_offers", "setup.drafts"):
+        monkeypatch.setattr(f"daemon.{module}.probing.problem", lambda _: missing)
+    monkeypatch.setenv("SHELL_TOKEN", "t-83hd82hd8")
+    try:
+        status = ADD.main([*case.words, "registry:x", "--config", str(config), "--no-reload"])
+    except SystemExit as left:
+        status = int(str(left.code))
+    except KeyboardInterrupt:
+        status = 130
+    said = "".join(capsys.readouterr())
+    assert status == case.status, said
+    assert not [each for each in case.says if each not in said and each not in " ".join(said.split())], said
+    assert "83hd" not in said
+    entry = next(iter(json.loads(config.read_text())["mcpServers"].values())) if config.exists() else None
+    assert (entry is None) == (case.entry is None) == (undone == [case.offer])
+    assert {key: (entry or {}).get(key) for key in case.entry or ()} == (case.entry or {})
+    if case.env is not None:
+        assert config.with_name("env").read_text() == case.env
