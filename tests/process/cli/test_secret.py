@@ -1,5 +1,6 @@
 """`mcpd secret` before a person, in a real Secret Service, and a server that gets the value."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import attrs
 from daemon.secrets import keyring
 from daemon.secrets.keyring import SERVICE
 from tests.process.setup.users import User, user
+from tests.scripted_server import command
 from tests.secret_service import lock_all, service
 from tests.terminals import INTERRUPT, Typing
 from tests.waiting import WAIT
@@ -78,3 +80,28 @@ def test_a_desktops_secrets_are_in_its_keyring_until_that_is_locked(
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert "the Secret Service is locked: log in to the desktop" in ran.stderr
     assert CANARY not in ran.stderr
+
+
+def test_up_moves_a_clients_secrets_into_the_keyring_and_its_server_gets_them(user: User) -> None:
+    config = user.home / ".config" / "mcpd" / "mcpd.json"
+    config.unlink()
+    client = user.home / ".cursor" / "mcp.json"
+    client.parent.mkdir()
+    program, *args = command(tools=["env"])
+    entry = {"command": program, "args": args, "env": {"API_TOKEN": CANARY}}
+    client.write_text(json.dumps({"mcpServers": {"mine": entry}}))
+    done = user.mcpd("up", "--yes", "--keyring", "--clients", "cursor")
+    assert done.returncode == 0, done.stderr
+    assert "Needs attention: nothing." in done.stdout
+    assert file_of(user, "MINE__API_TOKEN").read_text() == CANARY
+    assert "${keyring:MINE__API_TOKEN}" in config.read_text()
+    assert not config.with_name("env").exists()
+    assert CANARY not in client.read_text() + config.read_text() + user.log.read_text()
+    called = user.mcpd("call", "mine/env")
+    assert f'"API_TOKEN": "{CANARY}"' in called.stdout, called.stderr
+    before = config.read_bytes(), client.read_bytes()
+    again = user.mcpd("up", "--clients", "cursor")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert (config.read_bytes(), client.read_bytes()) == before
+    assert user.mcpd("uninstall", "cursor").returncode == 0
+    assert CANARY in client.read_text()

@@ -113,6 +113,8 @@ def test_the_longest_secret_may_end_with_a_newline(user: Users, typed: Callable[
     user()
     typed(b"x" * 64 * 1024 + b"\n")
     assert SECRET.main(["set", "TOKEN"]) == 0
+    typed(b"y" * 64 * 1024 + b"\ny")
+    assert SECRET.main(["set", "TOKEN"]) == 1
     assert keyring.read("TOKEN", os.environ) == "x" * 64 * 1024
 
 
@@ -126,6 +128,8 @@ def test_a_name_that_leads_elsewhere_is_refused(
     for words in (["set", name], ["remove", name, "--yes"]):
         assert SECRET.main(words) == 1
         assert "cannot be the name of a secret" in capsys.readouterr().err
+    # Nobody is asked for a value that cannot be kept.
+    assert sys.stdin.read() == CANARY
     assert digest(here.home) == before
 
 
@@ -154,6 +158,7 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     assert IMPORT.main(["--write", "--yes", "--keyring"]) == 0
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to the keyring" in out
+    assert "BRAVE_SEARCH__BRAVE_API_KEY" in out.split("added 6 servers")[0]
     assert not [secret for secret in SECRETS if secret in out]
     brave = load(config_of(here), {"HOME": str(here.home)}).mcp_servers["brave-search"]
     assert brave.late == ("keyring:BRAVE_SEARCH__BRAVE_API_KEY",)

@@ -12,11 +12,12 @@ from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.sandbox import policy
+from daemon.secrets import keyring
 from daemon.setup import moved_secrets
 from daemon.setup.adding import WordsError, pairs, wanted, with_versions
 from daemon.setup.clients.importing import drafted, find, plan
 from daemon.setup.clients.programs import PROGRAMS
-from daemon.setup.drafts import Draft, changed, read_present
+from daemon.setup.drafts import Draft, changed, known_values, read_present
 from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
 
@@ -188,6 +189,48 @@ def test_a_name_that_has_another_value_gets_a_number() -> None:
     assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
     assert variables.keep("a_b", "API_KEY", "another") == "${A_B__API_KEY}"
     assert variables.kept == {"A_B__API_KEY_2": "mine", "A_B__API_KEY": "another"}
+
+
+def test_a_secret_of_the_keyring_has_a_name_that_the_keyring_takes() -> None:
+    variables = moved_secrets.Variables(known={"keyring:GIT__KEY": "another"}, keyring=True)
+    assert variables.keep("git", "KEY", "mine") == "${keyring:GIT__KEY_2}"
+    assert variables.keep("git", "KEY", "another") == "${keyring:GIT__KEY}"
+    assert variables.keep("1password", "TOKEN", "mine") == "${keyring:1PASSWORD__TOKEN}"
+    assert variables.keep("git", "CLIENT_SECRET", "mine", late=False) == "${GIT__CLIENT_SECRET}"
+    longest = variables.keep("git", "A" * 500, "mine")
+    for name, value in variables.kept.items():
+        if name.startswith("keyring:"):
+            assert keyring.checked(name.removeprefix("keyring:"))
+        assert value == "mine"
+    assert len(longest) < 140
+    assert [*variables.kept][:3] == ["keyring:GIT__KEY_2", "keyring:1PASSWORD__TOKEN", "GIT__CLIENT_SECRET"]
+
+
+def test_what_is_written_with_its_secrets_is_undone_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/none")
+    environ = {"HOME": str(tmp_path / "home")}
+    present, kept = read_present(put(config(tmp_path), WRITTEN)), {"keyring:KEY": "canary", "PLAIN": "other"}
+    made = changed(
+        present,
+        lambda document: document.put(("mcpServers", "x"), {"command": "x", "env": {"K": "${keyring:KEY}"}}),
+        kept,
+        environ,
+    )
+    assert "canary" not in f"{made!r}{made.diff()}{made.env}"
+    made.write()
+    assert keyring.read("KEY", environ) == "canary"
+    assert config(tmp_path).with_name("env").read_text() == "PLAIN=other\n"
+    assert known_values(read_present(config(tmp_path)), environ) == {
+        "PLAIN": "other",
+        "keyring:KEY": "canary",
+        **environ,
+    }
+    made.undo()
+    assert keyring.names(environ) == {}
+    assert config(tmp_path).read_text() == WRITTEN
+    assert known_values(read_present(config(tmp_path)), environ) == environ
 
 
 def test_references_are_found_by_name() -> None:
