@@ -10,7 +10,7 @@ import pytest
 from daemon.cli.tools import SEARCH
 from daemon.sources import registries
 from daemon.sources.offers import SourceTrouble
-from daemon.sources.registries import MAX_PAGES, MOST_KEPT, Registries, opened
+from daemon.sources.registries import MAX_PAGES, MOST_KEPT, MOST_NOTES, Registries, opened
 from tests.registries import LocalRegistry, documents_in, registry
 from tests.unit.cases import cases
 
@@ -129,6 +129,13 @@ def test_a_spoilt_document_spoils_no_page(spoilt: Any, tmp_path: Path) -> None:
         assert [row["name"] for row in asked.search(["example"], 20)] == ["io.example/a"]
     (note,) = asked.notes
     assert "its server cannot be used: " in note
+
+
+def test_of_many_spoilt_documents_some_are_told(tmp_path: Path) -> None:
+    with registry([document(f"io.example/a{number}", packages=3) for number in range(300)]) as running:
+        asked = asking(tmp_path, running)
+        assert not asked.search(["example"], 20)
+    assert len(asked.notes) == MOST_NOTES
 
 
 def test_a_description_of_ten_megabytes_is_refused_and_a_long_one_cut(tmp_path: Path) -> None:

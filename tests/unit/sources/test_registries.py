@@ -138,6 +138,26 @@ def test_the_first_package_that_runs_here_is_taken_and_the_others_are_told(envir
         of(environ)
 
 
+def test_the_hashes_of_what_is_fetched_are_noted(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = f"sha256:{'a' * 64}"
+    image = {"registryType": "oci", "identifier": f"ghcr.io/example/server:1@{digest}"}
+    document = {"name": "io.example/a", "version": "1.0.0", "packages": [image]}
+    assert offer_of(document, URL, environ).origin.hash == digest
+    asked: list[Any] = []
+
+    def hashes(package: Any, environ: Any) -> tuple[str, ...]:
+        asked.append((package.source, package.name, package.version))
+        return tuple(f"sha256:{number}" for number in range(9))
+
+    monkeypatch.setattr(registries, "hashes", hashes)
+    wheel = {"registryType": "pypi", "identifier": "example", "version": "1.2.3"}
+    found = offer_of({**document, "packages": [wheel]}, URL, environ).origin.hash
+    assert (found, asked) == ("sha256:0 sha256:1 sha256:2 sha256:3", [("pypi", "example", "1.2.3")])
+    assert offer_of({**document, "packages": [wheel]}, URL, environ, offline=True).origin.hash is None
+
+
 def test_a_bundle_is_taken_with_the_hash_that_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
