@@ -66,17 +66,22 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     return offer
 
 
-def looked_up(name: str, path: Path, version: str | None = None, *, offline: bool = False) -> ServerOffer:
-    """The offer of a server in the registries of a configuration. Raises SourceTrouble and ConfigError."""
+def looked_up(
+    name: str, path: Path, version: str | None = None, *, offline: bool = False, fetches: bool = True
+) -> ServerOffer:
+    """The offer of a server in the registries of a configuration; `fetches` its hashes, or its bundle, too.
+
+    Raises SourceTrouble and ConfigError.
+    """
     where, document = _registries.opened(path, os.environ, offline=offline).server(name, version)
-    offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline)
+    offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline or not fetches)
     return offer
 
 
 def registered(name: str) -> dict[str, Any]:
     """The entry of a registry's server, with `${input:NAME}` for what its user knows; empty: there is none."""
     try:
-        offer = _guarded(looked_up(name, config_file(os.environ)))
+        offer = _guarded(looked_up(name, config_file(os.environ), fetches=False))
     except (McpdError, CommandFailed) as error:
         note(f"{name}: {error}")
         return {}
