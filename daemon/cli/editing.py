@@ -1,4 +1,4 @@
-"""`mcpd set`, `unset`, `edit` and `pin`: changes of the configuration that are checked before they are made."""
+"""`mcpd set`, `edit`, `pin`, `upgrade` and `enable`: checked changes of the configuration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,20 @@ import attrs
 from msgspec import UNSET
 
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError, has_terminal
-from daemon.cli.control import CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.cli.command import UsageError, agreed, has_terminal
+from daemon.cli.control import (
+    EX_FAULT,
+    CommandFailed,
+    DaemonUnreachable,
+    RemoteFault,
+    ask_with,
+    guarded,
+    note,
+    say,
+)
 from daemon.cli.servers import reloaded as in_words
-from daemon.cli.taking_effect import finish, reloaded
+from daemon.cli.servers import switch_on
+from daemon.cli.taking_effect import finish, reloaded, tools_of
 from daemon.cli.terminal import typed
 from daemon.config.config_files import FOLDER
 from daemon.config.config_model import Config
@@ -129,19 +140,39 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     named = references([each.value for each in wished])
     kept = {each: value for each, value in variables.kept.items() if each in named}
     draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
-    for line in spare(present, own - kept.keys()):
+    remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
+    for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    if kept:
-        note(f"{present.env.path}, for you only, keeps {', '.join(kept)}")
-    if not _is_written(options, draft):
+    return _settle(options, path, draft)
+
+
+def _settle(options: argparse.Namespace, path: Path, draft: Draft) -> int:
+    """Write a change, or show the difference; try the server, and take back what breaks it."""
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
         return 0
-    if not place:
+    draft.write()
+    if options.no_reload:
+        return 0
+    if (name := options.server) == WHOLE:
         return tell_reload(options, path)
+    was = dict[str, str]()
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
+        was = tools_of(options, name)
         # What did not mend a server that is down has not broken it, either.
         is_down = ask_with(options, "status", {})["servers"][name]["state"] in WAITING
         options.keep = options.keep or (is_down and not options.or_undo)
-    return finish(options, name, path, draft.undo, "the change stays")
+    status = finish(options, name, path, draft.undo, "the change stays")
+    with suppress(DaemonUnreachable):
+        if options.again and not status:
+            now = tools_of(options, name)
+            edited = {each for each in now.keys() & was if now[each] != was[each]}
+            news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
+            say(*(f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names))
+            if has_terminal() and not agreed("Keep it?", yes=False):
+                draft.undo()
+                return tell_reload(options, path)
+    return status
 
 
 def edit(options: argparse.Namespace) -> int:
@@ -202,15 +233,6 @@ def _is_sound(file: Path, path: Path, text: str) -> bool:
     return True
 
 
-def _is_written(options: argparse.Namespace, draft: Draft) -> bool:
-    """Write a change, or show the difference; returns whether its effect is wanted, too."""
-    if options.dry_run:
-        print(visible(draft.diff(), lines=True), end="")
-        return False
-    draft.write()
-    return not options.no_reload
-
-
 def tell_reload(options: argparse.Namespace, path: Path) -> int:
     """Have the daemon reload, and print what changed."""
     effect = reloaded(options, path)
@@ -224,26 +246,38 @@ def tell_reload(options: argparse.Namespace, path: Path) -> int:
 
 
 def pin(options: argparse.Namespace) -> int:
-    """Write the newest version of what a server's command fetches, and wait until the server is up."""
-    name, path, present = configured(options)
-    before = WantedServer(name=name, entry=present.servers[name])
-    server = with_versions(before, newest_version, images=True)
+    """Write the newest versions of what servers' commands fetch, one server after another."""
+    if bool(options.servers) == options.all:
+        raise UsageError("name servers, or write --all")
+    path = (options.config or config_file(os.environ)).absolute()
+    names = options.servers or read_present(path).servers
+    return max((guarded(partial(_renew, options, name), "") for name in names), default=0)
+
+
+def _renew(options: argparse.Namespace, name: str) -> int:
+    options.server = name
+    entry = configured(options)[2].servers[name]
+    server = WantedServer(name=name, entry=entry)
+    server = with_versions(server, newest_version, images=True, again=options.again)
     for word in server.loose:
-        how = "npm or uv looks for a package in its registry, an engine among the images that were pulled"
-        note(f"{word} is not pinned, for no version was found: {how}")
-    if not server.pinned:
-        raise CommandFailed(f"{name}: nothing in its entry is left to pin, or can be; nothing was changed")
-    words = zip(before.entry["args"], server.entry["args"], strict=True)
-    becomes = {at: (was, now) for at, (was, now) in enumerate(words) if was != now}
+        note(f"{word} is not pinned, for no version was found by npm, uv or among the images that were pulled")
+    words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
+    becomes = {at: (was, now) for at, (was, now) in words if was != now}
+    for was, now in becomes.values():
+        note(f"{name}: {was} becomes {now}")
+    if becomes:
+        return _change(options, [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()])
+    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
+    return 0 if options.all else EX_FAULT
 
-    def write(text: EditedText) -> None:
-        for at, (was, now) in becomes.items():
-            text.put((*present.places[name], "args", at), now)
-            note(f"{name}: {was} becomes {now}")
 
-    draft = changed(present, write, {}, os.environ)
-    if options.dry_run:
-        print(visible(draft.diff(), lines=True), end="")
-        return 0
-    draft.write()
-    return 0 if options.no_reload else finish(options, name, path, draft.undo)
+def enable(options: argparse.Namespace) -> int:
+    """Switch on, in the configuration, too, if that has a server off."""
+    present = read_present((options.config or config_file(os.environ)).absolute())
+    if value_at(present.servers, (options.name, "enabled"), True):
+        return switch_on(options)
+    options.server = options.name
+    note(f"{present.config.path} has {options.name} off")
+    text = read_document(present.config.text() or "", Format.JSON, source=str(present.config.path))
+    foreign = value_at(text.value(), (*present.places[options.name], "disabled"), UNSET) is not UNSET
+    return _change(options, [Setting(trail=("disabled" if foreign else "enabled",), value=not foreign)])

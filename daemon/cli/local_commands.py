@@ -157,8 +157,8 @@ REMOVE = CommandLine(
 CHANGING: Any = {"seconds": UP_SECONDS, "needs": False, "changing": ""}
 
 
-def _editing(name: str, run: str, *arguments: AddArgument) -> CommandLine:
-    words = (*arguments, KEEP, NO_RELOAD, DIFF, CONFIG)
+def _editing(name: str, run: str, *arguments: AddArgument, again: bool = False) -> CommandLine:
+    words = (*arguments, KEEP, NO_RELOAD, DIFF, CONFIG, lambda made: made.set_defaults(again=again))
     return CommandLine(name, arguments=words, run=later("daemon.cli.editing", run), **CHANGING)
 
 
@@ -171,7 +171,10 @@ EDIT = CommandLine(
     run=later("daemon.cli.editing", "edit"),
     **CHANGING,
 )
-PIN = _editing("pin", "pin", SERVER)
+_SERVERS = (argument("servers", metavar="SERVER", nargs="*"), flag("--all"))
+PIN = _editing("pin", "pin", *_SERVERS)
+UPGRADE = _editing("upgrade", "pin", *_SERVERS, again=True)
+ENABLE = _editing("enable", "enable", argument("name", metavar="SERVER[/TOOL]"))
 
 LOGIN = CommandLine(
     "login",

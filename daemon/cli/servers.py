@@ -42,7 +42,7 @@ LOGOUT_SECONDS = 75.0
 
 # --- enable, disable --------------------------------------------------------------------------------------
 
-_SWITCHED = argument("name", metavar="SERVER[/TOOL]")
+SWITCHED = argument("name", metavar="SERVER[/TOOL]")
 
 
 def switched(answer: change_reports.SwitchReport) -> str:
@@ -58,15 +58,11 @@ def switched(answer: change_reports.SwitchReport) -> str:
     return visible(f"{said}; {answer['note']}" if answer["note"] else said)
 
 
-ENABLE = CommandLine(
-    "enable",
-    arguments=(_SWITCHED,),
-    run=asking("switch", lambda options: {"name": options.name, "off": False}, switched),
-)
+switch_on = asking("switch", lambda options: {"name": options.name, "off": False}, switched)
 
 DISABLE = CommandLine(
     "disable",
-    arguments=(_SWITCHED,),
+    arguments=(SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
 )
 

@@ -11,7 +11,8 @@ EX_CONFIG = 78
 
 MODULES = {
     "daemon.cli.local_commands": (
-        "up import install uninstall add set unset edit pin remove login service start stop check doctor"
+        "up import install uninstall add set unset edit pin upgrade enable remove"
+        " login service start stop check doctor"
     ),
     "daemon.cli.lock": "lock",
     "daemon.cli.skill": "skill",
@@ -24,7 +25,7 @@ MODULES = {
     "daemon.cli.completing": "completions",
     "daemon.cli.secret": "secret",
     "daemon.cli.sandbox": "sandbox allow-host",
-    "daemon.cli.servers": "enable disable approve restart refresh reload logout",
+    "daemon.cli.servers": "disable approve restart refresh reload logout",
     "daemon.cli.sessions": "sessions allow unload",
     "daemon.cli.settings": "describe lazy summaries",
     "daemon.cli.tools": "tools search",

@@ -127,7 +127,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             if seen["state"] != shown:
                 shown = seen["state"]
                 note(f"{name} is {shown}; its first start may install it")
-        return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
+        return Effect(asked=True, problem="", seen=seen, tools=tuple(tools_of(options, name)))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)
 
@@ -147,11 +147,12 @@ def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Server
         time.sleep(POLL_SECONDS)
 
 
-def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
+def tools_of(options: argparse.Namespace, name: str) -> dict[str, str]:
+    """A server's tools that are offered, with their hashes."""
     categories = ask_with(options, "tools", {"profile": None})["categories"].values()
     listed = [each for category in categories for each in category["tools"].items()]
-    its = [key for key, each in listed if each["server"] == name and each["listed"]]
-    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key in its))
+    its = [(key, each["schemaHash"]) for key, each in listed if each["server"] == name and each["listed"]]
+    return {key.removeprefix(f"{name}/"): digest for key, digest in its}
 
 
 def in_lines(name: str, effect: Effect) -> str:

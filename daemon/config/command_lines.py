@@ -294,11 +294,11 @@ def packages_in(words: Sequence[str]) -> Iterator[Package]:
             yield Package(package, match[1], f"{match[1]}{match[2] or ''}{mark}", source, match[3])
 
 
-def unpinned(words: Sequence[str], *, images: bool = False) -> Iterator[Package]:
-    """The packages that a command names without a version or as the latest, and images without a digest."""
+def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False) -> Iterator[Package]:
+    """Packages without a version or as the latest (`again`: or an exact one), and images without a digest."""
     for each in packages_in(words) if "--offline" not in words else ():
         is_image = each.source not in {"npm", "pypi"}
-        if (images and not each.spec) if is_image else each.spec in {"", "@latest"}:
+        if (images and not each.spec) if is_image else each.spec in {"", "@latest"} or (again and each.version):
             yield each
 
 

@@ -165,8 +165,8 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
     server, word = key
     if not catalog.config.mcp_servers[server].enabled:
         raise Refused(
-            f"the configuration switches server {server} off, so no command can switch it on: write"
-            f' "enabled": true at $.mcpServers.{server} in {source}, then `mcpd reload`'
+            f"the configuration {source} switches server {server} off:"
+            f" `mcpd enable {server} --config {source}` switches it on"
         )
     kind, name = switched_by(word)
     if word != WHOLE and kind is Kind.TOOL and (server, name) in catalog.off:

@@ -155,15 +155,17 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     return WantedServer(name=named(words[0]), entry={"url": target})
 
 
-def with_versions(server: WantedServer, newest: Newest, *, images: bool = False) -> WantedServer:
-    """Pin packages to their newest versions, and `images` to their digests, where the lookup succeeds."""
+def with_versions(
+    server: WantedServer, newest: Newest, *, images: bool = False, again: bool = False
+) -> WantedServer:
+    """Pin packages (`again`: pinned ones, too) to newest versions, and `images` to digests, if found."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None:
         return server
     pinned: dict[str, str] = {}
     loose: list[str] = []
     for words in started((command, *args)):
-        for package in unpinned(words, images=images):
+        for package in unpinned(words, images=images, again=again):
             version = newest(package) if package.written in args else None
             if version is None:
                 loose.append(package.written)

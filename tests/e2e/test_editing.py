@@ -57,3 +57,23 @@ def test_a_key_of_the_whole_configuration_is_applied(daemon: Daemon) -> None:
     assert daemon.run("lazy").startswith("lazy off")
     status, said = told(daemon, "unset", ".", "lazy", "--json")
     assert (status, '"sections": [' in said) == (0, True), said
+
+
+@pytest.mark.parametrize("key", ['"enabled": false', '"disabled": true'])
+def test_what_the_configuration_has_off_is_switched_on_there(key: str, daemon: Daemon) -> None:
+    off = TEXT.replace('{"command"', f'{{{key}, "env": {{"A": "${{MISSING_HERE}}"}}, "command"')
+    daemon.config.write_text(off)
+    daemon.ask("reload")
+    status, said = told(daemon, "enable", "time")
+    assert (status, "MISSING_HERE" in said, daemon.config.read_text()) == (78, True, off), said
+    # The daemon's words for those who name no file.
+    done = daemon.outcome("enable", "time")
+    assert (done.returncode, f"`mcpd enable time --config {daemon.config}`" in done.stderr) == (1, True), done
+    daemon.config.with_name("env").write_text("MISSING_HERE=1\n")
+    daemon.config.with_name("env").chmod(0o600)
+    status, said = told(daemon, "enable", "time")
+    assert (status, f"{daemon.config} has time off" in said, "time is ready" in said) == (0, True, True), said
+    other = {'"enabled": false': '"enabled": true', '"disabled": true': '"disabled": false'}[key]
+    assert daemon.config.read_text() == off.replace(key, other)
+    status, said = told(daemon, "enable", "time")
+    assert (status, "was switched on already" in said) == (0, True), said

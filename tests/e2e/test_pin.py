@@ -1,4 +1,4 @@
-"""`mcpd pin`: the newest version of what a server's command fetches, in its entry."""
+"""`mcpd pin` and `upgrade`: the newest version of what a server's command fetches, in its entry."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.harness import Daemon, own_directory, started
 from tests.scripted_server import command
+from tests.terminals import Typing
 
 DIGEST = f"sha256:{'0a' * 32}"
 ENTRIES = {
@@ -48,9 +49,9 @@ class Pinning:
         path.write_text(f"#!{sys.executable}\nimport os, sys\n{body}\n")
         path.chmod(0o755)
 
-    def run(self, *words: str) -> tuple[int, str]:
+    def run(self, *words: str, command: str = "pin") -> tuple[int, str]:
         """`mcpd pin WORDS`: its exit status, and everything that it says."""
-        done = self.daemon.outcome("pin", "--config", str(self.config), *words)
+        done = self.daemon.outcome(command, "--config", str(self.config), *words)
         return done.returncode, done.stdout + done.stderr
 
     def changed(self) -> list[tuple[str, str]]:
@@ -138,3 +139,66 @@ def test_the_file_that_is_changed_is_the_one_that_is_named(pinning: Pinning, tmp
     assert status == 0, said
     assert "mcp-server-time==2.0" in other.read_text()
     assert pinning.changed() == []
+
+
+def test_all_servers_are_pinned_a_line_each(pinning: Pinning) -> None:
+    status, said = pinning.run("--all", "--no-reload")
+    assert status == 0, said
+    assert len(pinning.changed()) == len(["time", "memory", "hub"]), pinning.changed()
+    for line in (
+        "memory: @s/memory@latest becomes @s/memory@1.2.3",
+        "web: nothing in its entry is left to pin",
+    ):
+        assert f"mcpd: {line}" in said, said
+    for words in ((), ("time", "--all")):
+        status, said = pinning.run(*words)
+        assert (status, "name servers, or write --all" in said) == (2, True), said
+    status, said = pinning.run("tim", "time")
+    assert (status, "did you mean 'time'" in said, "time: nothing in its entry" in said) == (1, True, True), (
+        said
+    )
+
+
+def test_exact_versions_are_upgraded_and_ranges_stay(pinning: Pinning) -> None:
+    status, said = pinning.run("--all", "--dry-run", command="upgrade")
+    assert (status, pinning.changed()) == (0, []), said
+    assert "pinned: mcp-server-time==1.0 becomes mcp-server-time==2.0" in said
+    assert "time: mcp-server-time becomes mcp-server-time==2.0" in said
+    assert "ranged: nothing in its entry is left to upgrade" in said
+    assert pinning.run("pinned", "--no-reload", command="upgrade")[0] == 0
+    assert pinning.run("pinned", "--no-reload", command="upgrade")[0] == 1
+    assert len(pinning.changed()) == 1
+
+
+ECHO = {"name": "echo", "description": "Another one.", "inputSchema": {"type": "object"}}
+VERSIONED = f"""
+newer = sys.argv[-1].endswith("==2.0")
+if newer and sys.argv[-1].startswith("mcp-b"):
+    sys.exit("too new")
+words = {command(tools=["more", ECHO])!r} if newer else {command(tools=["echo"])!r}
+os.execv(words[0], words)
+"""
+
+
+def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itself(pinning: Pinning) -> None:
+    pinning.client("uvx", VERSIONED)
+    pinning.client("uv", "print(f'{sys.stdin.read()}==2.0')")
+    servers = {name: {"command": "uvx", "args": [f"mcp-{name}==1.0"]} for name in "ab"}
+    pinning.config.write_text(json.dumps({"mcpServers": servers}))
+    before = pinning.config.read_text()
+    with started(pinning.daemon):
+        pinning.daemon.ready("a", "b")
+        with Typing(pinning.daemon, "upgrade", "--config", str(pinning.config), "a") as person:
+            said = person.until("Keep it? [Y/n] ")
+            assert "a is ready: 2 tools\n" in said
+            assert "  came: more\n  changed: echo\n" in said, said
+            person.write("n")
+            status, said = person.end()
+        assert (status, pinning.config.read_text()) == (0, before), said
+        assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
+        status, said = pinning.run("--all", command="upgrade")
+        assert (status, "a is ready: 2 tools" in said, "too new" in said, "taken back" in said) == (
+            *(1, True, True, True),
+        ), said
+        assert pinning.config.read_text() == before.replace("mcp-a==1.0", "mcp-a==2.0")
+        assert pinning.daemon.ready("a", "b")["a"]["tools"] == 2
