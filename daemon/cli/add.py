@@ -61,7 +61,9 @@ def add(options: argparse.Namespace) -> int:
         print(visible(f"added {name} to {path}"))
     for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
-    return 0 if options.no_reload else finish(options, name, path, made.close)
+    if options.no_reload:
+        return 0
+    return finish(options, name, path, made.close) or adding_offers.cleared(present, name, draft.config)
 
 
 def _wanted(
@@ -150,7 +152,7 @@ def remove(options: argparse.Namespace) -> int:
     if effect.asked and effect.problem:
         raise CommandFailed(effect.problem)
     print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
-    return 0
+    return adding_offers.cleared(present, name, draft.config)
 
 
 def spare(present: Present, names: Collection[str]) -> list[str]:

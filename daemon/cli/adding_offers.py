@@ -66,6 +66,13 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     return offer
 
 
+def cleared(before: Present, name: str, text: str) -> int:
+    """Delete the bundle that an entry had, unless the configuration's text names it; an exit status."""
+    if gone := _bundles.remove(before.servers.get(name, {}).get("origin"), os.environ, text):
+        note(f"deleted its bundle, {gone}")
+    return 0
+
+
 def looked_up(
     name: str, path: Path, version: str | None = None, *, offline: bool = False, fetches: bool = True
 ) -> ServerOffer:

@@ -74,9 +74,10 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
     name, version, server = (manifest[each] for each in ("name", "version", "server"))
     asked, needs = (manifest.get(each, {}) for each in ("user_config", "compatibility"))
     kind = manifest.get("manifest_version", manifest.get("dxt_version"))
-    platforms = needs.get("platforms") or ["linux"]
-    if kind not in _VERSIONS or "linux" not in platforms:
-        raise SourceTrouble(f"it is of version {kind}, for {', '.join(platforms)}; mcpd takes {_TAKEN}")
+    if kind not in _VERSIONS or "linux" not in (needs.get("platforms") or ["linux"]):
+        raise SourceTrouble(
+            f"it is of version {kind}, for {needs.get('platforms', 'all')}; mcpd takes {_TAKEN}"
+        )
     directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:12]}", home(environ)
     places = {"__dirname": str(directory), "HOME": str(own), "pathSeparator": "/", "/": "/"}
 

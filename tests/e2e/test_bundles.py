@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ import pytest
 
 from daemon.sources import bundles
 from daemon.sources.offers import filled
-from tests.e2e.bundling import node_bundle, python_bundle
+from tests.e2e.bundling import node_bundle, pack, python_bundle
 from tests.e2e.harness import running
 
 WHERE = {"type": "directory", "title": "Where", "description": "Files", "multiple": True, "required": True}
@@ -75,3 +77,55 @@ def test_real_servers_of_bundles_run(mode: str, packed: Mapping[str, Path], envi
             given = {key: value.format(home=home) for key, value in arguments.items()}
             answer = daemon.ask("call", server=name, tool=tool, arguments=given)
             assert said in answer["content"][0]["text"]
+
+
+def test_a_bundle_is_added_used_replaced_and_removed(
+    packed: Mapping[str, Path], environ: Mapping[str, str]
+) -> None:
+    root = Path(environ["HOME"]) / ".local/share/mcpd/bundles"
+
+    def unpacked() -> list[str]:
+        return sorted(each.name.rpartition("-")[0] for each in root.iterdir())
+
+    with running({"sandbox": "home"}, environ) as daemon:
+        memory = str(packed["memory"])
+        config = ("--config", str(daemon.config), "--yes")
+        daemon.run("add", memory, *config)
+        entry = json.loads(daemon.config.read_text())["mcpServers"]["server-memory"]
+        digest = hashlib.sha256(packed["memory"].read_bytes()).hexdigest()
+        assert (entry["trust"], entry["sandbox"], entry["origin"]["hash"]) == (
+            "none",
+            "home",
+            f"sha256:{digest}",
+        )
+        daemon.run("approve", "server-memory")
+        answer = daemon.ask("call", server="server-memory", tool="read_graph", arguments={})
+        assert "kept" in answer["content"][0]["text"]
+        daemon.run("add", "again", memory, *config)
+        assert "bundle" not in daemon.outcome("remove", "again", *config[:2]).stderr
+        assert unpacked() == ["server-memory"]
+        done = daemon.outcome("add", "server-memory", str(packed["everything"]), "--replace", *config)
+        assert f"deleted its bundle, {root}/server-memory-{digest[:12]}" in done.stderr
+        assert unpacked() == ["server-everything"]
+        done = daemon.outcome("remove", "server-memory", *config[:2])
+        assert "the daemon has stopped server-memory" in done.stdout
+        assert "deleted its bundle" in done.stderr
+        assert unpacked() == []
+
+
+def test_a_bundle_that_cannot_be_added_leaves_nothing(
+    packed: Mapping[str, Path], environ: Mapping[str, str], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    server = {"type": "node", "entry_point": "none.js", "mcp_config": {"command": "node", "args": ["none.js"]}}
+    (broken / "none.js").write_text("process.exit(3)\n")
+    made = pack(broken, {"manifest_version": "0.3", "name": "broken", "server": server})
+    with running({}, environ) as daemon:
+        before = daemon.config.read_text()
+        for path, told in ((made, "taken back"), (packed["filesystem"], "--env=where=...")):
+            done = daemon.outcome("add", str(path), "--config", str(daemon.config), "--yes")
+            assert done.returncode
+            assert told in done.stderr
+            assert daemon.config.read_text() == before
+            assert [*(Path(environ["HOME"]) / ".local/share/mcpd/bundles").iterdir()] == []

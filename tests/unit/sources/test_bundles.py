@@ -78,7 +78,7 @@ def test_a_server_is_offered_with_its_files_and_its_hash(key: str, version: str,
 def test_an_entry_is_made_of_a_manifest_and_of_answers(
     server: dict[str, Any], asked: dict[str, Any], answers: dict[str, str], entry: dict[str, Any], take: Taking
 ) -> None:
-    offer = take({**manifest(user_config=asked), "server": server}, "server/run", "server/main.py")
+    offer = take({**manifest(user_config=asked), "server": server}, "server/run", "server/main.py", "run")
     places = {"@at": str(bundle_of(offer)), "@home": str(take.home)}
     text = json.dumps(entry)
     for name, place in places.items():
