@@ -205,3 +205,15 @@ def test_a_command_that_fails_is_named_with_its_last_words_but_without_the_secre
         daemon.run("restart", "s")
         daemon.ready()
         assert FIRST not in daemon.said() + json.dumps(daemon.status())
+
+
+def test_instances_and_a_second_connection_get_the_same_value_from_one_run(tmp_path: Path) -> None:
+    vault = Vault(tmp_path, FIRST)
+    entry = {**scripted(tools=["env"], era="both"), "env": {"TOKEN": vault.reference}, "share": "session"}
+    with running({"mcpServers": {"s": entry}}) as daemon, daemon.client() as one, daemon.client() as other:
+        eventually(lambda: "it has listed" in daemon.said(), daemon.said)
+        for number, client in enumerate((one, other)):
+            client.hello(session=f"session-{number}").greet()
+            assert json.loads(client.run("s", "env")["content"][0]["text"])["TOKEN"] == FIRST
+        assert daemon.said().count("started a second time") == 2
+        assert vault.runs() == 2, "once for the listing, once for both"
