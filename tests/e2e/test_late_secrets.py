@@ -115,7 +115,9 @@ class Vault:
 def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_path: Path) -> None:
     vault = Vault(tmp_path, FIRST)
     env = {"TOKEN": vault.reference, "HEADER": f"Bearer {vault.reference}"}
-    entry = {**scripted(tools=["env", "echo"]), "env": env}
+    server = scripted(tools=["env"])
+    tells = ["-c", 'echo "it shows $TOKEN" >&2; exec "$0" "$@"', server["command"], *server["args"]]
+    entry = {"command": "sh", "args": tells, "env": env}
     with running({"mcpServers": {"s": entry}}, level="DEBUG") as daemon, daemon.client() as client:
         daemon.ready()
         client.greet()
@@ -133,6 +135,7 @@ def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_p
         daemon.run("doctor", check=None)
         assert vault.runs() == 2
         kept = b"".join(path.read_bytes() for path in daemon.state.parent.rglob("*") if path.is_file())
+        assert "it shows [redacted]" in shown
         assert FIRST not in shown + daemon.said()
         assert FIRST.encode() not in kept
         assert "\\u0000" not in shown
@@ -183,7 +186,7 @@ def test_a_token_that_is_refused_and_has_not_changed_waits_for_an_operator(tmp_p
                 lambda: (it := daemon.ask("status")["servers"]["s"])["state"] == "needs_auth" and it,
                 daemon.said,
             )
-            assert found["cause"] == "unauthorized"
+            assert (found["cause"], found["restarts"]) == ("unauthorized", 0)
             assert vault.runs() == 2
             vault.put(FIRST)
             daemon.run("restart", "s")

@@ -69,6 +69,18 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     assert contents(here) == before
 
 
+def test_what_a_client_writes_is_no_command_of_mcpds(here: User) -> None:
+    ran = here.home / "ran"
+    entry = {**json.loads(ENTRY), "env": {"A": f"${{run:touch {ran}}}", "B": f"{{env:run:touch {ran}}}"}}
+    files(here)[0].write_text(json.dumps({"mcpServers": {"echo": entry}}))
+    done = here.mcpd("up", "--yes", "--clients", "cursor")
+    assert "echo: ready, 1 tool" in done.stdout, done.stderr
+    text = config(here).read_text()
+    assert '"A": "$' in text
+    assert "${run:" not in text.replace("$${", "")
+    assert not ran.exists()
+
+
 def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> None:
     cursor = files(here)[0]
     rules = cursor.with_name("cli-config.json")
