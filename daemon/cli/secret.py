@@ -18,9 +18,9 @@ from daemon.setup.drafts import Present, in_keyring, read_present
 
 
 def _secret(options: argparse.Namespace) -> int:
-    name, present = options.name, read_present(config_file(os.environ))
-    if (options.action == "list") is (name is not None):
-        raise UsageError("write `mcpd secret list`, `mcpd secret set NAME` or `mcpd secret remove NAME`")
+    name, present = "".join(options.name), read_present(config_file(os.environ))
+    if len(options.name) != (options.action != "list"):  # perhaps by the value, which is not to be shown
+        raise UsageError("write `mcpd secret list`, `mcpd secret remove NAME` or `mcpd secret set NAME <FILE`")
     if options.action == "list":
         _list(present, as_json=options.json)
         return 0
@@ -63,6 +63,6 @@ def _users(present: Present, name: str) -> list[str]:
     return [server for server, entry in present.servers.items() if name in in_keyring(entry)]
 
 
-_WORDS = argument("action", choices=("set", "list", "remove")), argument("name", metavar="NAME", nargs="?")
+_WORDS = argument("action", choices=("set", "list", "remove")), argument("name", metavar="NAME", nargs="*")
 
 SECRET = CommandLine("secret", _secret, "", (*_WORDS, flag("--yes")), seconds=None, reaches=False, changing="")

@@ -135,7 +135,8 @@ def collection(trouble: type[McpdError], missing: type[Exception], otherwise: st
         with closing(secretstorage.dbus_init()) as connection:
             # The library has no timeout: a hanging service would block one thread after the other.
             connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
-            found = secretstorage.get_any_collection(connection)
+            # No other collection: one of them is forgotten at the logout.
+            found = secretstorage.Collection(connection)
             if found.is_locked():
                 raise trouble("the Secret Service is locked: log in to the desktop, or unlock its keyring")
             yield found

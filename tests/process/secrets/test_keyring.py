@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import secretstorage
+from secretstorage.collection import SESSION_COLLECTION
+from secretstorage.defines import SS_PATH
+from secretstorage.util import SERVICE_IFACE, DBusAddressWrapper
 
 from daemon.host.paths import secrets_dir
 from daemon.secrets import keyring
@@ -71,6 +74,15 @@ def test_while_the_service_is_locked_a_file_keeps_the_newer_value(environ: dict[
     with pytest.raises(SecretTrouble, match="is locked"):
         keyring.remove("NAME", environ)
     assert not file.exists()
+
+
+def test_a_service_without_a_lasting_collection_is_none(environ: dict[str, str]) -> None:
+    with closing(secretstorage.dbus_init()) as connection:
+        DBusAddressWrapper(SS_PATH, SERVICE_IFACE, connection).call("SetAlias", "so", "default", "/")
+        # In it, the value would be gone after the logout.
+        assert secretstorage.get_any_collection(connection).collection_path == SESSION_COLLECTION
+    assert keyring.write("NAME", CANARY, environ) == str(secrets_dir(environ) / "NAME")
+    assert keyring.names(environ) == {"NAME": str(secrets_dir(environ) / "NAME")}
 
 
 def test_once_the_service_can_be_used_it_keeps_the_only_value(

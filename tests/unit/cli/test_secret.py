@@ -133,11 +133,18 @@ def test_a_name_that_leads_elsewhere_is_refused(
     assert digest(here.home) == before
 
 
-@pytest.mark.parametrize("words", [["set"], ["remove"], ["list", "TOKEN"]])
-def test_a_command_that_says_too_little_or_too_much_is_refused(user: Users, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["set"], ["remove"], ["list", "TOKEN"], ["set", "TOKEN", CANARY], ["set", "TOKEN", "=", CANARY]]
+)
+def test_a_command_that_says_too_little_or_too_much_is_refused_and_does_not_repeat_a_value(
+    user: Users, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     user()
     with pytest.raises(SystemExit, match="2"):
         SECRET.main(words)
+    err = capsys.readouterr().err
+    assert "`mcpd secret set NAME <FILE`" in err
+    assert CANARY not in err
 
 
 def test_a_faulty_configuration_says_so(user: Users, capsys: pytest.CaptureFixture[str]) -> None:
