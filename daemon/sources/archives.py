@@ -36,7 +36,7 @@ def checked_archive(content: bytes) -> ZipFile:
         if not is_next or end > archive.start_dir or total > most:
             problem = problem or "overlaps other data, or makes the bundle too large when it is unpacked"
         if problem:
-            raise SourceTrouble(f"'{each.orig_filename}' in it {problem}")
+            raise SourceTrouble(f"'{each.orig_filename[:99]}' in it {problem}")
         each.file_size += 1  # Else zipfile cuts a file silently that is longer than its header says.
     return archive
 
@@ -66,7 +66,7 @@ def unpack(archive: ZipFile, directory: Path) -> None:
         for each in (info for info in archive.infolist() if not info.orig_filename.endswith("/")):
             name, place = each.orig_filename, Path(beside, "new", each.orig_filename)
             place.parent.mkdir(parents=True, exist_ok=True)
-            with whole(f"'{name}' in it"), archive.open(each) as source, place.open("xb") as target:
+            with whole(f"'{name[:99]}' in it"), archive.open(each) as source, place.open("xb") as target:
                 copyfileobj(source, target)
                 if target.tell() != each.file_size - 1:
                     raise BadZipFile("its size is another than its header says")
@@ -82,4 +82,4 @@ def whole(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        raise SourceTrouble(f"{what}: {visible(str(error))}") from None
+        raise SourceTrouble(f"{what}: {visible(str(error))[:400]}") from None

@@ -35,6 +35,7 @@ def refusal(content: bytes, directory: Path) -> str:
         taken(content, directory)
     assert [*directory.rglob("*")] in ([], [directory / "bundles"])
     assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 500
     return str(raised.value)
 
 
