@@ -40,6 +40,8 @@ class LocalRegistry:
     answers: Callable[["_Handler"], None] | None = None
     """An answer in place of the registry's."""
     asked: list[str] = attrs.field(factory=list)
+    headers: dict[str, str] = attrs.field(factory=dict)
+    """Those of the last request."""
     closing: threading.Event = attrs.field(factory=threading.Event)
 
     @property
@@ -74,6 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.registry.asked.append(self.path)
+        self.registry.headers = dict(self.headers)
         # Who asks may have left.
         with suppress(OSError):
             (self.registry.answers or HOSTILE.get(self.registry.hostile, answer))(self)

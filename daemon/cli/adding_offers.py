@@ -80,9 +80,10 @@ def looked_up(
 
     Raises SourceTrouble and ConfigError.
     """
-    where, document = _registries.opened(path, os.environ, offline=offline).server(name, version)
+    registries = _registries.opened(path, os.environ, offline=offline)
+    where, document = registries.server(name, version)
     offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline or not fetches)
-    return offer
+    return attrs.evolve(offer, notes=(*registries.notes, *offer.notes))
 
 
 def registered(name: str) -> dict[str, Any]:

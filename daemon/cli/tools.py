@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, drawn, flag, following_profile
+from daemon.cli.command import CommandLine, UsageError, argument, drawn, flag, following_profile, lines
 from daemon.cli.control import EX_FAULT, EX_UNKNOWN, RemoteFault, ask_with, note
 from daemon.cli.options import count
 from daemon.config.labels import split_off
@@ -193,10 +193,9 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
     found = registries.search(words, options.limit)
     for line in registries.notes if found else [*registries.notes, f"no server fits {' '.join(words)!r}"]:
         note(line)
-    if options.json:
-        print(document({"servers": found}))
-    for each in () if options.json else found:
-        print(visible(f"{each['name']} {each['version']}: {each['description']}"))
+    if options.json or found:
+        rows = (f"{each['name']} {each['version']}: {each['description']}" for each in found)
+        print(document({"servers": found}) if options.json else lines(*rows))
     return 0 if found else EX_FAULT
 
 

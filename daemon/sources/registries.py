@@ -96,15 +96,15 @@ class Registries:
 
         Raises SourceTrouble: there is none, or the registries cannot be asked.
         """
-        _checked("server", {"name": name, "version": version or "latest"})
+        if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
+            raise SourceTrouble(f"{name[:80]!r} {version or ''} is no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
         for url in self.urls:
             for server in self._servers(url, path):
                 if server["name"] == name and version in {None, server["version"]}:
                     return url, server
         why = "; ".join(self.notes) or "`mcpd search --registry WORDS` finds names"
-        seen = "was seen before" if self.offline else "is published"
-        raise SourceTrouble(f"no server {name}{f' {version}' if version else ''} {seen}: {why}")
+        raise SourceTrouble(f"no server {name} is known{f' in version {version}' if version else ''}: {why}")
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:
         """Documents that have all words in the name or the description, with their registries."""

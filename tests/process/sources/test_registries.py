@@ -2,19 +2,23 @@
 
 import json
 import stat
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from daemon.cli.tools import SEARCH
 from daemon.sources import registries
+from daemon.sources.downloads import SECONDS
 from daemon.sources.offers import SourceTrouble
-from daemon.sources.registries import MAX_PAGES, MOST_KEPT, MOST_NOTES, Registries, opened
+from daemon.sources.registries import MAX_PAGES, MAX_WORDS, MOST_KEPT, MOST_NOTES, Registries, opened
 from tests.registries import LocalRegistry, documents_in, registry
 from tests.unit.cases import cases
 
 PUBLISHED = documents_in(Path(__file__).parents[2] / "servers_published")
+URL = "https://registry.example.com"
 TIME = "io.github.modelcontextprotocol/mcp-server-time"
 
 
@@ -45,6 +49,9 @@ def test_a_search_reads_all_pages_and_wants_every_word(tmp_path: Path) -> None:
     assert row == {**documents[240], "registry": running.url}
     # Three pages for a word that is in all names, one for the other, and three again.
     assert len(running.asked) == 7
+    with registry(documents) as running:
+        assert not asking(tmp_path, running).search(["one", "two", "three", "four", "five"], 20)
+    assert len(running.asked) == MAX_WORDS
 
 
 def test_the_beginning_of_most_names_is_no_word_of_theirs(tmp_path: Path) -> None:
@@ -64,14 +71,17 @@ def test_registries_are_asked_in_order_and_one_that_is_down_is_named(tmp_path: P
 
 
 def test_a_server_that_nobody_publishes_is_told(tmp_path: Path) -> None:
-    with registry(PUBLISHED) as running, pytest.raises(SourceTrouble, match=r"no server io\.example/a 1\.0 is"):
+    with (
+        registry(PUBLISHED) as running,
+        pytest.raises(SourceTrouble, match=r"no server io\.example/a is known in version 1\.0"),
+    ):
         asking(tmp_path, running).server("io.example/a", "1.0")
 
 
 @cases("name", "version")
 def test_what_is_no_name_is_not_asked_for(name: str, version: str | None, tmp_path: Path) -> None:
     with registry(PUBLISHED) as running:
-        with pytest.raises(SourceTrouble, match=r"its server cannot be used: (name|version): ") as raised:
+        with pytest.raises(SourceTrouble, match="is no server: write") as raised:
             asking(tmp_path, running).server(name, version)
         assert not running.asked
     assert len(str(raised.value)) < 300
@@ -88,7 +98,7 @@ def test_another_server_than_the_one_asked_for_is_refused(tmp_path: Path) -> Non
 def test_another_version_than_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     with (
         registry([document("io.example/a", "6.6.6")], "other_server") as running,
-        pytest.raises(SourceTrouble, match=r"no server io\.example/a 1\.0\.0"),
+        pytest.raises(SourceTrouble, match=r"no server io\.example/a is known in version 1\.0\.0"),
     ):
         asking(tmp_path, running).server("io.example/a", "1.0.0")
 
@@ -116,6 +126,22 @@ def test_pages_without_end_end(hostile: str, pages: int, tmp_path: Path) -> None
         rows = asking(tmp_path, running).search(["server"], 20)
     assert len(running.asked) == pages
     assert len({row["name"] for row in rows}) == len(rows) > 5
+
+
+def test_the_pages_of_a_registry_share_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def fetched(url: str, *, seconds: float, **how: Any) -> bytes:
+        given.append(seconds)
+        return json.dumps({"servers": [], "metadata": {"nextCursor": f"{len(given)}"}}).encode()
+
+    monkeypatch.setattr(registries, "fetch", fetched)
+    clock = count(0, SECONDS / 3)
+    monkeypatch.setattr(registries, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert not Registries((URL,), tmp_path).search(["a"], 20)
+    assert len(given) == MAX_PAGES
+    assert [*map(round, given[:2])] == [20, 10]
+    assert {*given[2:]} == {registries.LAST_SECONDS}
 
 
 @cases("spoilt")
@@ -159,7 +185,7 @@ def test_what_was_seen_is_found_offline(tmp_path: Path) -> None:
     assert offline.server(TIME)[1]["version"] == "2026.10.19"
     assert offline.server(TIME, "2026.10.19")[1]["name"] == TIME
     assert [row["name"] for row in offline.search(["zones"], 20)] == [TIME]
-    with pytest.raises(SourceTrouble, match="was seen before"):
+    with pytest.raises(SourceTrouble, match="is known"):
         offline.server(TIME, "1.0.0")
     assert len(running.asked) == asked
     (file,) = (tmp_path / "cache").glob("*.json")
@@ -191,7 +217,7 @@ def test_a_broken_cache_is_ignored_and_replaced(content: str, tmp_path: Path) ->
         asking(tmp_path, running).server(TIME)
         (file,) = (tmp_path / "cache").glob("*.json")
         file.write_text(content)
-        with pytest.raises(SourceTrouble, match="was seen before"):
+        with pytest.raises(SourceTrouble, match="is known"):
             asking(tmp_path, running, offline=True).server(TIME)
         asking(tmp_path, running).server(TIME)
         assert asking(tmp_path, running, offline=True).server(TIME)

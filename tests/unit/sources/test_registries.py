@@ -95,14 +95,14 @@ def test_nothing_of_a_document_becomes_a_reference(
     if default is not None:
         value |= {"variables": {"x": {"default": default, "choices": [default]}}}  # type: ignore[dict-item]
     package = {"registryType": "npm", "identifier": "a", "version": "1.2.3", "environmentVariables": [value]}
-    offer = of(environ, {**package, "packageArguments": [{**value, "name": ""}]})
+    offer = of(environ, {**package, "packageArguments": [{"name": text, "value": ""}, {**value, "name": ""}]})
     entry = filled(offer, {})
     known = {"HOME": "/home/user", "x": "a variable", "ABC": "a variable", "PATH": "a path"}
     server = parse(json.dumps({"mcpServers": {"a": entry}}), source="test", environ=known).mcp_servers["a"]
     # A mark of ours that a $ of the document stands before is text.
     wanted = text.replace("{x}", "${input:x}" if "${x}" in text else default or "")
     wanted = text if default is None else wanted
-    assert (server.env["TEXT"], server.args[-1]) == (wanted, wanted)
+    assert (server.env["TEXT"], *server.args[-2:]) == (wanted, text, wanted)
     assert all("$" not in choice for each in offer.inputs for choice in each.choices)
 
 
