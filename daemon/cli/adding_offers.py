@@ -57,7 +57,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     """
     target, path = options.words[-1] if options.words and not options.rest else "", present.config.path
     if target.startswith("registry:"):
-        offer = looked_up(target.removeprefix("registry:"), path, options.version, offline=options.offline)
+        offer = lookup(target.partition(":")[2], path, options.version, offline=options.offline)
     elif target.lower().endswith((".mcpb", ".dxt")):
         offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
     else:
@@ -73,9 +73,7 @@ def cleared(before: Present, name: str, text: str) -> int:
     return 0
 
 
-def looked_up(
-    name: str, path: Path, version: str | None = None, *, offline: bool = False, fetches: bool = True
-) -> ServerOffer:
+def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches: bool = True) -> ServerOffer:
     """The offer of a server in the registries of a configuration; `fetches` its hashes, or its bundle, too.
 
     Raises SourceTrouble and ConfigError.
@@ -89,7 +87,7 @@ def looked_up(
 def registered(name: str) -> dict[str, Any]:
     """The entry of a registry's server, with `${input:NAME}` for what its user knows; empty: there is none."""
     try:
-        offer = _guarded(looked_up(name, config_file(os.environ), fetches=False))
+        offer = _guarded(lookup(name, config_file(os.environ), None, offline=False, fetches=False))
     except (McpdError, CommandFailed) as error:
         note(f"{name}: {error}")
         return {}
@@ -118,9 +116,8 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
 def _guarded(offer: ServerOffer) -> ServerOffer:
     """The offer with the trust and the sandbox of what comes from outside, and its origin."""
     entry, shown = {**offer.entry, "trust": offer.entry.get("trust", "none")}, _shown(offer)
-    if "url" not in shown and not runs_container(
-        Server(name="", command=shown["command"], args=shown.get("args", ()))
-    ):
+    server = Server(name="", command=shown.get("command"), args=shown.get("args", ()))
+    if server.command and not runs_container(server):
         entry.setdefault("sandbox", "home")
         if entry["sandbox"] != "off" and (problem := probing.problem(os.environ)) is not None:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
