@@ -37,6 +37,7 @@ def variable(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "description": f"Your {name}", **more}
 
 
+HASH = "sha512-k8sh38sk2kq9="
 NPM = {"everything": [], "memory": [], "sequential-thinking": [], "filesystem": ["/usr/share"]}
 DOCUMENTS = [
     *(
@@ -116,8 +117,8 @@ class Newcomer(Daemon):
         }
         packages = f"{NODE}/@modelcontextprotocol/"
         self.program("bin/npx", f'#!/bin/bash\nexec node {packages}"${{2:22:-6}}"/dist/index.js "${{@:3}}"\n')
-        for name in ("npm", "uv"):  # they would ask their registries for hashes
-            self.program(f"bin/{name}", "#!/bin/false\n")
+        for name in ("npm", "uv"):  # they are asked for the hashes of packages
+            self.program(f"bin/{name}", f"#!/bin/sh\necho {HASH}\n")
         # A sandbox shows an interpreter in another home only where it is the command.
         (self.home / "bin" / "uvx").symlink_to(Path(sys.executable).resolve())
         for name in ("time", "git"):
@@ -187,6 +188,7 @@ def test_a_newcomer_adds_servers_from_a_registry_and_bundles_and_no_secret_lies_
     assert {each.get("trust") for each in newcomer.entries.values()} == {"none"}
     assert {each.get("sandbox") for each in newcomer.entries.values()} == {"home"}
     assert newcomer.entries["time"]["args"] == ["mcp-server-time==2.0.1"]
+    assert newcomer.entries["time"]["origin"]["hash"] == HASH
     assert newcomer.entries["weather"]["env"] == {"API_TOKEN": "${WEATHER__API_TOKEN}", "REGION": "eu"}
     assert newcomer.entries["mail"]["env"] == {"API_TOKEN": "${keyring:MAIL__API_TOKEN}"}
     assert [newcomer.has(each) for each in ("weather", "tickets", "mail")] == [TYPED, RUN, RING]
@@ -210,6 +212,7 @@ def test_what_a_client_has_of_a_registry_is_imported_as_that_server(newcomer: Ne
     memory, weather = (newcomer.entries[f"io-example-{name}"] for name in ("memory", "weather"))
     assert (memory["command"], memory["args"]) == ("npx", ["-y", "@modelcontextprotocol/server-memory@1.2.3"])
     assert (memory["origin"]["version"], memory["trust"], memory["sandbox"]) == ("1.2.3", "none", "home")
+    assert "hash" not in memory["origin"]
     assert weather["env"] == {"API_TOKEN": "${API_TOKEN}"}
 
 
