@@ -200,6 +200,11 @@ def test_a_newcomer_adds_servers_from_a_registry_and_bundles_and_no_secret_lies_
     ] * 3
     assert not [secret for secret in found if secret in newcomer.config.read_text()]
 
+    unpacked = Path(newcomer.entries["look"]["origin"]["bundle"])
+    assert unpacked.is_dir()
+    newcomer.run("remove", "look")
+    assert not unpacked.exists()
+
 
 def test_what_a_client_has_of_a_registry_is_imported_as_that_server(newcomer: Newcomer) -> None:
     """Kiro's entries, of which the last is published nowhere."""
