@@ -19,16 +19,7 @@ from msgspec import UNSET
 
 from daemon.cli.add import configured, newest_version, spare
 from daemon.cli.command import UsageError, agreed, has_terminal
-from daemon.cli.control import (
-    EX_FAULT,
-    CommandFailed,
-    DaemonUnreachable,
-    RemoteFault,
-    ask_with,
-    guarded,
-    note,
-    say,
-)
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, guarded, note
 from daemon.cli.servers import reloaded as in_words
 from daemon.cli.servers import switch_on
 from daemon.cli.taking_effect import finish, reloaded, tools_of
@@ -42,7 +33,7 @@ from daemon.config.redaction import secrets_of
 from daemon.config.structure import read
 from daemon.config.translation import SERVERS
 from daemon.documents.edited import Trail, spelt, value_at
-from daemon.documents.files import Edit, look, write_all
+from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.host.paths import config_file
@@ -112,6 +103,8 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     """Write or remove keys; secrets become references to variables of the server."""
     name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path) if name == WHOLE else configured(options)[2]
+    if present.config.content is None:
+        raise CommandFailed(f"there is no {path}: `mcpd up` or `mcpd add` makes it")
     place: Trail = () if name == WHOLE else present.places[name]
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -168,7 +161,8 @@ def _settle(options: argparse.Namespace, path: Path, draft: Draft) -> int:
             now = tools_of(options, name)
             edited = {each for each in now.keys() & was if now[each] != was[each]}
             news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
-            say(*(f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names))
+            told = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
+            print(*map(visible, told or ["  its tools are as before"]), sep="\n")
             if has_terminal() and not agreed("Keep it?", yes=False):
                 draft.undo()
                 return tell_reload(options, path)
@@ -236,13 +230,11 @@ def _is_sound(file: Path, path: Path, text: str) -> bool:
 def tell_reload(options: argparse.Namespace, path: Path) -> int:
     """Have the daemon reload, and print what changed."""
     effect = reloaded(options, path)
-    if effect.asked and effect.problem:
-        raise CommandFailed(effect.problem)
-    if effect.asked:
-        print(document(effect.answer) if options.json else in_words(effect.answer))
+    if effect.problem:
+        note(effect.problem)
     else:
-        note("no daemon runs: `mcpd start` starts one")
-    return 0
+        print(document(effect.answer) if options.json else in_words(effect.answer))
+    return EX_FAULT if effect.asked and effect.problem else 0
 
 
 def pin(options: argparse.Namespace) -> int:
@@ -256,8 +248,11 @@ def pin(options: argparse.Namespace) -> int:
 
 def _renew(options: argparse.Namespace, name: str) -> int:
     options.server = name
-    entry = configured(options)[2].servers[name]
-    server = WantedServer(name=name, entry=entry)
+    _, path, present = configured(options)
+    found = load_changed(path, {}, os.environ).mcp_servers[name].faults
+    if faults := [each for each in found if not each.variable]:
+        raise ConfigError(str(path), faults)
+    server = WantedServer(name=name, entry=(entry := present.servers[name]))
     server = with_versions(server, newest_version, images=True, again=options.again)
     for word in server.loose:
         note(f"{word} is not pinned, for no version was found by npm, uv or among the images that were pulled")
@@ -273,11 +268,14 @@ def _renew(options: argparse.Namespace, name: str) -> int:
 
 def enable(options: argparse.Namespace) -> int:
     """Switch on, in the configuration, too, if that has a server off."""
-    present = read_present((options.config or config_file(os.environ)).absolute())
-    if value_at(present.servers, (options.name, "enabled"), True):
+    path, is_off = (options.config or config_file(os.environ)).absolute(), False
+    with suppress(ConfigError, DocumentError):  # the daemon may have another, or read it alone
+        present = read_present(path)
+        is_off = value_at(present.servers, (options.name, "enabled"), True) is False
+    if not is_off:
         return switch_on(options)
     options.server = options.name
-    note(f"{present.config.path} has {options.name} off")
-    text = read_document(present.config.text() or "", Format.JSON, source=str(present.config.path))
+    note(f"{path} has {options.name} off")
+    text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     foreign = value_at(text.value(), (*present.places[options.name], "disabled"), UNSET) is not UNSET
     return _change(options, [Setting(trail=("disabled" if foreign else "enabled",), value=not foreign)])

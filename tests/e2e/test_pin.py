@@ -153,10 +153,17 @@ def test_all_servers_are_pinned_a_line_each(pinning: Pinning) -> None:
     for words in ((), ("time", "--all")):
         status, said = pinning.run(*words)
         assert (status, "name servers, or write --all" in said) == (2, True), said
-    status, said = pinning.run("tim", "time")
-    assert (status, "did you mean 'time'" in said, "time: nothing in its entry" in said) == (1, True, True), (
-        said
-    )
+    pinning.config.write_text(TEXT.replace('"web":', '"odd": {"command": ["uvx", 1]}, "list": [], "web":'))
+    status, said = pinning.run("--all", "--dry-run")
+    assert status == 78, said
+    assert "$.mcpServers.list: expected an object" in said
+    assert "time: mcp-server-time becomes" in said
+    status, said = pinning.run("tim", "time", "--no-reload")
+    assert (status, "did you mean 'time'" in said, "time: mcp-server-time becomes" in said) == (
+        1,
+        True,
+        True,
+    ), said
 
 
 def test_exact_versions_are_upgraded_and_ranges_stay(pinning: Pinning) -> None:

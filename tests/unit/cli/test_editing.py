@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import implementation
+from tests.unit.cli.conftest import Controls
 
 WRITTEN = """{
   // mine
@@ -159,3 +160,20 @@ def test_a_variable_of_the_environment_is_not_taken_for_the_files(
     monkeypatch.setitem(os.environ, "TIME__API_TOKEN", OTHER)
     assert told(config, "set", "time", f"env.API_TOKEN={KEY}") == 0
     assert "${TIME__API_TOKEN_2}" in config.read_text()
+
+
+def test_a_file_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(tmp_path / "no.json", "set", ".", "lazy=false") == 1
+    assert "`mcpd up` or `mcpd add` makes it" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("text", ["{", '{"mcpServers": [1]}', WRITTEN])
+def test_a_daemon_switches_on_whatever_the_file_here_says(
+    text: str, config: Path, control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(text)
+    answer = {"server": "git", "tool": None, "off": False, "already": False, "note": "", "state": "ready"}
+    control({"switch": answer | {"reason": ""}})
+    assert told(config, "enable", "git") == 0
+    assert capsys.readouterr().out == "git: switched on, now ready\n"
