@@ -17,6 +17,11 @@ def version() -> str:
     return f"{__version__}+g{commit[:8]}" if commit else __version__
 
 
+def program() -> str:
+    """The version and this module as they stand on the disk: others once another program is installed."""
+    return f"{version()} {_read(__file__)}"
+
+
 def _commit(git: str) -> str:
     """The checked-out commit; empty without one, or if tagged as this release."""
     # In a worktree .git is a file that names the directory, and references belong to the main checkout.

@@ -54,7 +54,7 @@ def sockets(scene: Scene) -> Iterator[Finding]:
 def _daemon(running: Running) -> Iterator[Finding]:
     theirs, own = running.status["daemon"]["version"], version()
     yield found("daemon-runs", version=theirs, pid=running.pid)
-    if theirs != own:
+    if theirs != own or running.status["daemon"].get("replaced"):
         yield found("daemon-version", version=theirs, own=own)
     if running.uid not in {None, os.geteuid()}:
         yield found("daemon-user", uid=running.uid, own=os.geteuid())

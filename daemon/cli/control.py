@@ -114,10 +114,7 @@ class _Members(dict[str, Any]):
         raise MissingMember(0, f"the daemon's answer lacks {name!r}: {_OTHER_VERSION}")
 
 
-_OTHER_VERSION = (
-    "it is of another version than this `mcpd`. Restart it: `mcpd stop` and `mcpd start`, or `systemctl --user"
-    " restart mcpd`."
-)
+_OTHER_VERSION = "it is of another version than this `mcpd`. `mcpd start --restart` restarts it."
 
 
 class Wire:

@@ -220,6 +220,7 @@ START = CommandLine(
     arguments=(
         CONFIG,
         _STATE,
+        flag("--restart"),
         seconds_option("--timeout", SERVE_SECONDS),
         argument("--window", choices=("new", "known"), default="", help=argparse.SUPPRESS),
     ),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.cli.command import UsageError
-from daemon.cli.control import note
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, note
+from daemon.cli.local_commands import STOP_SECONDS
+from daemon.cli.options import ANSWER_SECONDS
 from daemon.cli.table import implementation
 from daemon.host import paths
 from daemon.safety.escape import document
@@ -33,6 +36,7 @@ def start(options: argparse.Namespace) -> int:
     """Start the daemon, unless one runs."""
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
+    config = (_stopped(options) or config) if options.restart else config
     request = StartRequest(
         environ=os.environ,
         run=lambda words: implementation("run").main(words),  # loaded by the daemon alone
@@ -54,6 +58,16 @@ def start(options: argparse.Namespace) -> int:
     said = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
     print(document(attrs.asdict(running)) if options.json else said)
     return 0
+
+
+def _stopped(options: argparse.Namespace) -> Path | None:
+    """Stop the daemon that runs; returns the configuration that it had if a command started it with one."""
+    control = Path(paths.control_socket(os.environ, options.socket))
+    config = None
+    with suppress(DaemonUnreachable, RemoteFault):
+        config = Path(ask("status", {}, path=str(control), timeout=ANSWER_SECONDS)["daemon"]["config"])
+    by_hand = starting.stop(os.environ, control, STOP_SECONDS)
+    return config if by_hand and config != paths.config_file(os.environ) else None
 
 
 def _configuration(config: Path | None, *, tells: bool) -> Config:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from daemon import version
 from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, remarks, table
 from daemon.cli.terminal import Column, Screen, ago, columns_of, draw, listing, numbers, paragraph, safe
 from daemon.cli.views import in_flight
@@ -180,6 +181,10 @@ def _why(sessions: list[reports.ConnectionReport]) -> Iterator[RenderableType]:
 def _daemon(daemon: reports.DaemonReport) -> Iterator[RenderableType]:
     up = span(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
+    if daemon["version"] != version() or daemon.get("replaced"):
+        yield safe(
+            f"This `mcpd` is {version()}: `mcpd start --restart` restarts the daemon with it; calls wait."
+        )
     lazy = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
     yield safe(f"{lazy[0].upper()}{lazy[1:]}.")
     asleep = f" ({daemon['dormant']} dormant: started by the next call)" if daemon["dormant"] else ""

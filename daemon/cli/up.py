@@ -8,16 +8,19 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from daemon import version
 from daemon.causes import Cause
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, say
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note, say
 from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
+from daemon.cli.options import ANSWER_SECONDS
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
@@ -190,6 +193,10 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
     command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
     if options.socket:
         command += ["--socket", str(Path(options.socket).absolute())]
+    with suppress(DaemonUnreachable, RemoteFault):
+        running = ask_with(options, "status", {}, timeout=ANSWER_SECONDS)["daemon"]
+        if running["version"] != version() or running.get("replaced"):
+            command.append("--restart")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         return ran.stderr.strip().removeprefix("mcpd: ")

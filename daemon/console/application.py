@@ -314,11 +314,12 @@ async def drawn(
     page: ConsolePage, viewer: Viewer, rendering: Rendering, before: Snapshot | None = None
 ) -> Snapshot:
     """A page's fragments, drawn if changed since `before`. Raises McpdError if its subject is gone."""
-    holders = {**_in_header(viewer.context), **await page.fragments(viewer)}
+    replaced = await trio.to_thread.run_sync(viewer.context.facts.replaced)
+    holders = {**_in_header(viewer.context, replaced=replaced), **await page.fragments(viewer)}
     return await trio.to_thread.run_sync(Snapshot.drawn, holders, rendering.fragment, before)
 
 
-def _in_header(context: OperatorContext) -> Holders:
+def _in_header(context: OperatorContext, *, replaced: bool) -> Holders:
     """The number of what waits for approval; those of available and disabled servers as in `mcpd status`."""
     servers = context.catalog.servers
     off = sum(entry.disabled for entry in servers.values())
@@ -334,6 +335,7 @@ def _in_header(context: OperatorContext) -> Holders:
                 total=len(servers),
                 off=off,
                 troubled=troubled,
+                replaced=replaced,
             )
         ],
         "badge": [part("approvals-badge", count=waits)] if waits else [],

@@ -102,11 +102,11 @@ def y(value: float, most: float) -> float:
 
 
 def spark(values: Sequence[float | None]) -> Markup:
-    """A line of values without axes, for a cell that says the newest in words; empty without two of them."""
+    """A line of values without axes, for a cell with the newest in words; empty if all are zero or unknown."""
     given = [(at, value) for at, value in enumerate(values) if value is not None]
-    if len(given) < 2:  # noqa: PLR2004 - a line has two ends
+    most = max((value for _, value in given), default=0.0)
+    if len(given) < 2 or not most:  # noqa: PLR2004 - a line has two ends
         return Markup("")
-    most = max(value for _, value in given) or 1.0
     places = [(at, SPARK_HEIGHT - round(value / most * SPARK_HEIGHT)) for at, value in given]
     # Relative to the place before: a page may have a hundred of these lines.
     steps = " ".join(f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in pairwise(places))

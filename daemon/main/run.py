@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon import version
+from daemon import program, version
 from daemon.config.config_files import files_of
 from daemon.config.config_model import LoginPlace, State
 from daemon.config.expand import ENV_FILE
@@ -320,6 +320,7 @@ def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
 def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:
     from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
+    started = program()
     return DaemonFacts(
         version=version(),
         pid=os.getpid(),
@@ -332,6 +333,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
         log=log,
         unrecorded=unrecorded,
         environ=dict(os.environ),
+        replaced=lambda: program() != started,
         warnings=warnings,
     )
 

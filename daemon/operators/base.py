@@ -117,6 +117,8 @@ class DaemonFacts:
     """Why started children are not recorded (`processes.leftovers`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """The daemon's environment; reports have its variables' names, and the values that every server gets."""
+    replaced: Callable[[], bool] = lambda: False
+    """Returns whether another program is installed than the one that runs. Blocks."""
     warnings: Callable[[CheckedConfig, Path, Mapping[str, str]], Sequence[Fault]] = attrs.field(
         default=lambda *_told: (), repr=False
     )

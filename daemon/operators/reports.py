@@ -292,6 +292,8 @@ class DaemonReport(BesideToolsReport):
     """The daemon itself, and the view of its default profile."""
 
     version: str
+    replaced: bool
+    """Whether another program has been installed in its place."""
     pid: int
     startedAt: float
     uptimeSeconds: float

@@ -379,7 +379,9 @@ async def status(
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
         return await status_of_one(context, params.server, memory)
-    return {**status_with(context, memory), "lately": await lately(context)}
+    told = status_with(context, memory)
+    told["daemon"]["replaced"] = await trio.to_thread.run_sync(context.facts.replaced)
+    return {**told, "lately": await lately(context)}
 
 
 STATUS = Command("status", StatusParams, status)
@@ -413,6 +415,7 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
     tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
     return {
         "version": facts.version,
+        "replaced": False,
         "pid": facts.pid,
         "startedAt": round(facts.started_at, 3),
         "uptimeSeconds": round(context.wall() - facts.started_at, 3),

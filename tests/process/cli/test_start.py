@@ -2,16 +2,24 @@
 
 import json
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import attrs
 import pytest
 
 from daemon.cli.local_commands import SERVICE
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
-from tests.process.setup.users import FAULTY, User, ended, user
+from tests.process.setup.users import FAULTY, GOOD, User, ended, user
+from tests.unit.cli.daemons import ROOT
 from tests.unit.host.test_private_files import place
+from tests.waiting import WAIT
 
 __all__ = ["user"]
+
+Ended = subprocess.CompletedProcess[str]
 
 
 def test_it_runs_apart_from_who_started_it(user: User) -> None:
@@ -81,6 +89,70 @@ def test_whoever_names_a_server_is_told_what_stops_one(user: User) -> None:
     stopped = user.mcpd("stop", "git")
     assert (stopped.returncode, "`mcpd disable git`" in stopped.stderr) == (2, True)
     assert not ended(pid)
+
+
+# --- `mcpd start --restart` -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Upgrading(User):
+    """A user whose mcpd is a copy that a test can replace."""
+
+    program: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**super().environ, "PYTHONPATH": str(self.program)}
+
+    def mcpd(self, *words: str, cwd: Path | None = None, path: Path | None = None) -> Ended:
+        """Run a command of the copy, which no fork of a process of this test's program is."""
+        command, where = self.command(*words), cwd or self.home
+        return subprocess.run(
+            command, env=self.environ, cwd=where, capture_output=True, text=True, timeout=WAIT, check=False
+        )
+
+    def upgrade(self, version: str) -> None:
+        module = self.program / "daemon" / "__init__.py"
+        module.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{version}"', module.read_text()))
+
+
+@pytest.fixture
+def upgrading(user: User, tmp_path: Path) -> Upgrading:
+    shutil.copytree(ROOT / "daemon", tmp_path / "daemon")
+    return Upgrading(user.home, tmp_path)
+
+
+def test_an_upgraded_program_takes_the_daemons_place_and_no_call_is_lost(upgrading: Upgrading) -> None:
+    old = upgrading.start()["pid"]
+    assert "--restart" not in upgrading.mcpd("status").stdout
+    with upgrading.window() as window:
+        window.greet()
+        assert window.tools() == ["echo"]
+        upgrading.upgrade("99.1.0")
+        status = " ".join(upgrading.mcpd("status").stdout.split())
+        assert "This `mcpd` is 99.1.0: `mcpd start --restart` restarts the daemon with it" in status
+        assert "`mcpd start --restart` restarts" in " ".join(upgrading.mcpd("doctor").stdout.split())
+        new = upgrading.start("--restart")
+        assert new["started"]
+        assert new["pid"] != old
+        assert ended(old)
+        told = window.ask("tools/call", name="echo", arguments={"text": "again"})
+        assert "again" in json.dumps(told["result"])
+    status = upgrading.mcpd("status").stdout
+    assert "mcpd 99.1.0" in status
+    assert "--restart" not in status
+
+
+def test_a_daemon_that_a_command_gave_a_configuration_is_restarted_with_it(user: User, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(GOOD | {"lazy": True}))
+    user.start("--config", str(own))
+    assert user.start("--restart")["started"]
+    assert json.loads(user.mcpd("status", "--json").stdout)["daemon"]["config"] == str(own)
+
+
+def test_a_restart_without_a_daemon_is_a_start(user: User) -> None:
+    assert user.start("--restart")["started"]
 
 
 # --- `mcpd service` ------------------------------------------------------------------------------------------

@@ -72,7 +72,9 @@ def test_what_does_not_speak_our_protocol_is_no_daemon(sockets: Path, answer: by
 
 def test_a_daemon_that_does_not_know_the_command_is_of_another_version(sockets: Path) -> None:
     refusal = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found: status"}}
-    with pytest.raises(RemoteFault, match=r"does not know `status`: it is of another version .* `mcpd stop`"):
+    with pytest.raises(
+        RemoteFault, match=r"does not know `status`: it is of another version .* `mcpd start --restart`"
+    ):
         question(sockets, json.dumps(refusal).encode() + b"\n")
 
 
