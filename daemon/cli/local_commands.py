@@ -17,6 +17,7 @@ from daemon.cli.command import (
     path_option,
     seconds_option,
 )
+from daemon.cli.options import STOP_SECONDS
 from daemon.kit.later import later
 
 RELOAD_SECONDS = 60.0
@@ -27,9 +28,6 @@ LOGIN_SECONDS = 600.0
 
 SERVE_SECONDS = 30.0
 """Seconds for a daemon to serve: it takes one, on a busy machine ten."""
-
-STOP_SECONDS = 20.0
-"""Seconds for the daemon's end: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
 
 UP_SECONDS = 120.0
 """Seconds for a server to come up: a first start may install a package."""

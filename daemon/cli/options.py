@@ -16,6 +16,9 @@ ANSWER_SECONDS = 10.0
 """Seconds to wait for an answer: the daemon answers from memory in milliseconds unless it hangs."""
 
 
+STOP_SECONDS = 20.0
+"""Seconds for the daemon's end: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
+
 UNREACHABLE = "3"
 """The exit status of commands that find no daemon."""
 

@@ -11,8 +11,7 @@ import attrs
 
 from daemon.cli.command import UsageError
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, note
-from daemon.cli.local_commands import STOP_SECONDS
-from daemon.cli.options import ANSWER_SECONDS
+from daemon.cli.options import ANSWER_SECONDS, STOP_SECONDS
 from daemon.cli.table import implementation
 from daemon.host import paths
 from daemon.safety.escape import document
