@@ -16,8 +16,8 @@ import msgspec
 
 from daemon.cli.command import CommandLine, argument, either, flag
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, ask, ask_with, note, say
-from daemon.cli.local_commands import CHANGING, CONFIG, SERVE_SECONDS, STOP_SECONDS
-from daemon.cli.options import ANSWER_SECONDS
+from daemon.cli.local_commands import CHANGING, CONFIG, SERVE_SECONDS
+from daemon.cli.options import ANSWER_SECONDS, STOP_SECONDS
 from daemon.cli.table import EX_CONFIG, implementation
 from daemon.config.config_files import read_lock
 from daemon.config.config_model import Server
