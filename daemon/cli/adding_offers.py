@@ -117,7 +117,12 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
     """The offer with the trust and the sandbox of what comes from outside, and its origin."""
     entry, shown = {**offer.entry, "trust": offer.entry.get("trust", "none")}, _shown(offer)
     server = Server(name="", command=shown.get("command"), args=shown.get("args", ()))
-    if server.command and not runs_container(server):
+    is_container = runs_container(server)
+    # It could have a program of an engine's name, or give its container all files.
+    if is_container and offer.origin.bundle and entry.get("sandbox") != "off":
+        runs = f"{offer.origin.name} is a bundle that runs {server.command}"
+        raise CommandFailed(f"{runs}, which no sandbox confines: `--sandbox off` lets it. Nothing was changed")
+    if server.command and not is_container:
         entry.setdefault("sandbox", "home")
         if entry["sandbox"] != "off" and (problem := probing.problem(os.environ)) is not None:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"

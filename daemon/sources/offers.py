@@ -15,7 +15,7 @@ from daemon.config.config_model import EntryOrigin
 from daemon.errors import McpdError
 from daemon.setup.moved_secrets import in_our_words
 
-_INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
+INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _REFERENCES = re.compile(r"\$+\{[^}]*\}?|\{(?:env|file):[^{}]+\}|\A\$[A-Z]\w+\Z")
 _COLON = re.compile(r":(?![^{}]*\})")
 """One that is not within a reference."""
@@ -96,9 +96,9 @@ def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence
 
 def _filled(text: str, values: Mapping[str, str]) -> str | None:
     """The text with its inputs; None if one of them has no value."""
-    if any(name not in values for name in _INPUT.findall(text)):
+    if any(name not in values for name in INPUT.findall(text)):
         return None
-    parts = [values[part] if at % 2 else part for at, part in enumerate(_INPUT.split(text))]
+    parts = [values[part] if at % 2 else part for at, part in enumerate(INPUT.split(text))]
     if _REFERENCES.findall("".join(parts)) == [each for part in parts for each in _REFERENCES.findall(part)]:
         return "".join(parts)
     # Together they would be a reference, such as `$` and `{TOKEN}`: an empty one stands between them.

@@ -35,7 +35,7 @@ from daemon.setup.adding import hashes, short_name
 from daemon.setup.moved_secrets import is_read_by_programs
 from daemon.sources.bundles import taken
 from daemon.sources.downloads import SECONDS, fetch
-from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
+from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, as_text
 
 OFFICIAL = "https://registry.modelcontextprotocol.io"
 
@@ -254,22 +254,27 @@ class _Making:
 
     def connect(self, remote: Document) -> Document:
         """The entry that connects to a remote server. Raises SourceTrouble."""
-        url, variables = _checked("remote", remote)["url"], remote.get("variables", {})
-        known = {name: each.get("value") or each.get("default") or "x" for name, each in variables.items()}
-        usual = re.sub(r"\{(\w[\w.-]*)\}", lambda found: known.get(found[1], "x"), url)
+        url = _checked("remote", remote)["url"]
+        address = self._text("url", {"value": url, "variables": remote.get("variables", {})})
+        # As it is filled: an input may have the name, and so the default, of another one.
+        usual = INPUT.sub(lambda found: self.inputs[found[1]].default or "x", address)
         host = re.match(r"https://([\w.-]+)(?::\d+)?(?:[/?]|\Z)", usual, re.ASCII)
         if host is None or _PUBLIC.verdict(host[1]).refusal:
             raise SourceTrouble(f"{usual[:80]!r} is no https URL of a public host")
-        address = self._text("url", {"value": url, "variables": variables})
         headers = {each["name"]: self._text(each["name"], each) for each in remote.get("headers", ())}
         return {"type": "sse" if remote["type"] == "sse" else "http", "url": address, "headers": headers}
 
     def _text(self, name: str, value: Document) -> str:
         """The text of a value with inputs in place of its variables, or of the value itself."""
         if "value" in value:
-            text: str = as_text(value["value"])
-            for variable, each in value.get("variables", {}).items():
-                text = text.replace(f"{{{variable}}}", self._text(variable, each))
+            text: str = value["value"]
+            # Fixed ones first, since parts of a reference become one when they are together.
+            for is_fixed in (True, False):
+                for variable, each in value.get("variables", {}).items():
+                    if ("value" in each) is is_fixed:
+                        said = each["value"] if is_fixed else self._text(variable, each)
+                        text = text.replace(f"{{{variable}}}", said)
+                text = as_text(text) if is_fixed else text
             return text
         name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
         how = {"required": value.get("isRequired", False), "secret": value.get("isSecret", False)}

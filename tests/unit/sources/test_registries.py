@@ -106,6 +106,15 @@ def test_nothing_of_a_document_becomes_a_reference(
     assert all("$" not in choice for each in offer.inputs for choice in each.choices)
 
 
+@cases("text", "fixed", "said")
+def test_parts_of_a_document_become_no_reference_together(text: str, fixed: dict[str, str], said: str) -> None:
+    header = {"name": "X", "value": text, "variables": {name: {"value": fixed[name]} for name in fixed}}
+    remote = {"type": "sse", "url": "https://mcp.example.com/", "headers": [header]}
+    entry = {"mcpServers": {"a": filled(of({}, remotes=[remote]), {})}}
+    server = parse(json.dumps(entry), source="test", environ={"ABC": "a variable"}).mcp_servers["a"]
+    assert (server.headers, server.late) == ({"X": said}, ())
+
+
 @cases("package", "inputs", "answers", "entry")
 def test_a_package_asks_for_what_it_needs(
     package: dict[str, Any],
