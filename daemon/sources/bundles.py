@@ -99,6 +99,7 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
     return ServerOffer(
         name=slug(name) or "bundle",
         entry={
+            **{key: str(manifest[key])[:300] for key in ("description",) if key in manifest},
             "command": "python3" if launch["command"] == "python" else words(launch["command"]),
             "args": [words(each) for each in launch.get("args", ())],
             "env": {key: words(each) for key, each in launch.get("env", {}).items()},

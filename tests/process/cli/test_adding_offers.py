@@ -4,7 +4,6 @@ import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,10 +36,14 @@ class Person(Daemon):
         self.unpacked = self.directory / ".local/share/mcpd/bundles"
         self.bundled(*command(tools=["echo"]))
 
-    def bundled(self, program: str, *args: str, **more: Any) -> None:
+    def bundled(self, program: str, *args: str) -> None:
         """Make a bundle that runs a command."""
         launch = {"command": program, "args": [*args, "${user_config.place}"], "env": ENV}
-        files = {"manifest.json": json.dumps(manifest(mcp_config=launch, user_config=SETTINGS, **more))}
+        files = {
+            "manifest.json": json.dumps(
+                manifest(mcp_config=launch, user_config=SETTINGS, description="A tool\x1b[2J")
+            )
+        }
         self.bundle.write_bytes(packed({**files, "server/index.js": ""}))
 
     @property
@@ -59,7 +62,9 @@ def person() -> Iterator[Person]:
 
 def test_a_person_answers_unseen_and_approves_what_the_bundle_lists(person: Person) -> None:
     with Typing(person, "add", str(person.bundle)) as typing:
-        assert "asks for level: Level: \\x1b[2Jhow much" in typing.until("level (true, false): ")
+        shown = typing.until("level (true, false): ")
+        assert "asks for level: Level: \\x1b[2Jhow much" in shown
+        assert "\n  A tool\\x1b[2J\n" in shown
         typing.write("perhaps")
         typing.until("level is one of true, false\nlevel (true, false): ")
         typing.write("true")
