@@ -21,7 +21,7 @@ generated = sorted(each.__qualname__ for each in classes if "__attrs_attrs__" in
 print(json.dumps({"generated": generated}))
 """
 """Imports what a daemon imports until it serves; prints the classes that attrs generated."""
-MOST_GENERATED = 131
+MOST_GENERATED = 132
 """Generating the methods of a class takes 0.5 ms, a struct of msgspec's 0.02: there were 175, and are 109."""
 
 

@@ -299,7 +299,13 @@ async def _of_tool(viewer: Viewer) -> Holders:
     return {
         "tool": [
             _state_of(context, key, known, told, facts),
-            part("tool-call", fields=_fields(definition), destructive=_may_destroy(known), **facts),
+            part(
+                "tool-call",
+                fields=_fields(definition),
+                hash=known.schema_hash,
+                destructive=_may_destroy(known),
+                **facts,
+            ),
             part(
                 "tool-texts",
                 own=known.description,
@@ -332,6 +338,8 @@ TOOL_PAGE = ConsolePage(
 MAX_RESULT = 20_000
 """Characters of a result that are shown."""
 
+_JSON = "a text in quotes, a number, true, [...] or {...}"
+
 _WRITTEN = {"string": "text", "number": "number", "integer": "number", "boolean": "choice"}
 
 
@@ -344,7 +352,7 @@ def _members(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence
 
 
 def _choices(member: Mapping[str, Any]) -> list[Any]:
-    choices = member.get("enum")
+    choices = [True, False] if member.get("type") == "boolean" else member.get("enum")
     return choices[:MAX_ARGUMENTS] if isinstance(choices, list) else []
 
 
@@ -356,7 +364,7 @@ def _fields(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
     made = []
     for name, member in properties.items():
         of: dict[str, Any] = member if isinstance(member, dict) else {}
-        choices = [True, False] if of.get("type") == "boolean" else _choices(of)
+        choices = _choices(of)
         texts = [each if isinstance(each, str) else document(each) for each in choices]
         written = "choice" if texts else _WRITTEN.get(str(of.get("type")), "json")
         about = one_line(str(of.get("description", "")))[:WIDTH]
@@ -372,29 +380,27 @@ def _may_destroy(tool: Tool) -> bool:
 
 
 def _meant(member: object, value: str) -> object:
-    """The value that a field of a form stands for. Raises msgspec.DecodeError: it is not JSON."""
+    """The value that a field of a form stands for: a choice by its number, a text, JSON. Raises ValueError."""
     of: dict[str, Any] = member if isinstance(member, dict) else {}
-    if of.get("type") == "string" or value in _choices(of):
-        return value
-    return msgspec.json.decode(value.encode())
+    if choices := _choices(of):
+        return choices[int(value)]
+    return value if of.get("type") == "string" else msgspec.json.decode(value.encode())
 
 
 async def _call(viewer: Viewer, fields: Mapping[str, str]) -> str:
     """Call a tool as `mcpd call` does: under the rules of the profile `default`."""
     server, name = viewer.path["server"], viewer.path["tool"]
     known = viewer.context.entry_of(server).all_tools.get(name)
-    schema = {} if known is None else _members(msgspec.json.decode(known.raw))[0]
+    if known is None or known.schema_hash != fields.get("hash"):
+        raise InvalidArguments(f"{server}/{name} has changed since its form was shown: look at it again")
     arguments = {}
-    for key, value in fields.items():
-        argument = key.removeprefix("arg.")
-        if not value or argument == key:
+    for number, (argument, member) in enumerate(_members(msgspec.json.decode(known.raw))[0].items()):
+        if not (value := fields.get(f"argument-{number}", "")):
             continue
         try:
-            arguments[argument] = _meant(schema.get(argument), value)
-        except msgspec.DecodeError:
-            raise InvalidArguments(
-                f"{argument} is not JSON: write a text in quotes, [...] or {{...}}"
-            ) from None
+            arguments[argument] = _meant(member, value)
+        except (ValueError, IndexError):
+            raise InvalidArguments(f"{argument} is not JSON: write {_JSON}") from None
     raw = Raw(msgspec.json.encode(arguments))
     params = OperatorCallParams(server=server, tool=name, arguments=raw, profile=DEFAULT_PROFILE)
     result = await call(viewer.context, params)

@@ -12,7 +12,14 @@ from daemon.console.page import ConsolePage
 from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
 from daemon.console.pages.session_pages import SESSION_PAGE
-from daemon.console.pages.tool_pages import DESCRIBE_TOOL, PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
+from daemon.console.pages.tool_pages import (
+    CALL_TOOL,
+    DESCRIBE_TOOL,
+    PER_PAGE,
+    SWITCH_TOOL,
+    TOOL_PAGE,
+    TOOLS_PAGE,
+)
 from daemon.errors import InvalidArguments, McpdError, UnknownTool
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
@@ -224,11 +231,19 @@ async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
     ("member", "value", "meant"),
     [
         ({"type": "string"}, "5", "5"),
-        ({"enum": ["two", 2]}, "two", "two"),
-        ({"enum": ["two", 2]}, "2", 2),
+        ({"enum": ["two", 2]}, "0", "two"),
+        ({"type": "boolean"}, "1", False),
         ({"type": "integer"}, "7", 7),
         (None, "[1]", [1]),
     ],
 )
 def test_a_field_means_what_its_schema_says(member: object, value: str, meant: object) -> None:
     assert tool_pages._meant(member, value) == meant
+
+
+async def test_a_form_of_a_tool_that_has_changed_calls_nothing() -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object"}})
+    viewer = viewer_of(stage.context(), server="alpha", tool="one")
+    with pytest.raises(InvalidArguments, match="alpha/one has changed since its form was shown"):
+        await CALL_TOOL.act(viewer, {"hash": "of-another-form"})
