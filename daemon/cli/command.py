@@ -19,7 +19,7 @@ from daemon.safety.escape import document, visible
 
 AddArgument = Callable[[Any], object]
 
-_YES = frozenset({"", "y", "yes"})
+_YES = frozenset({"y", "yes"})
 
 
 class UsageError(Exception):
@@ -180,14 +180,14 @@ def browse(url: str) -> bool:
         return False
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Ask a question whose default is yes; without a terminal the answer is that of `--yes`."""
+def agreed(question: str, *, yes: bool, default: bool = True) -> bool:
+    """Ask a question that Enter answers with `default`; without a terminal the answer is that of `--yes`."""
     if yes:
         return True
     if not has_terminal():
         note("there is no terminal to ask in: --yes agrees")
         return False
-    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
+    print(f"{question} [{'Y/n' if default else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     # An empty read means that the terminal is gone.
-    return bool(answer) and answer.strip().lower() in _YES
+    return bool(answer) and (answer.strip().lower() in _YES if answer.strip() else default)

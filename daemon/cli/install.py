@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.command import UsageError, agreed
 from daemon.cli.control import EX_FAULT, CommandFailed, note, say
 from daemon.cli.taking_effect import without_sandbox
 from daemon.config.parse import load
-from daemon.documents.files import DocumentError
+from daemon.config.state_url import DATABASE
+from daemon.documents.files import DocumentError, look
 from daemon.errors import ConfigError
-from daemon.host.paths import abbreviated, config_file, home, state_dir
+from daemon.host.paths import abbreviated, config_file, home, runtime_dir, served_sockets, state_dir, xdg
 from daemon.kit.later import later
-from daemon.safety.escape import visible
+from daemon.kit.wording import short_size
+from daemon.processes import proc
+from daemon.safety.escape import document, visible
 from daemon.setup.clients import file_plans, skills
-from daemon.setup.clients.importing import ConfiguredServers
+from daemon.setup.clients.importing import ConfiguredServers, Origin, find
 from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
 from daemon.setup.drafts import known_values, read_present
+from daemon.setup.running.service import is_untouched, unit_directory, wanted_files
+from daemon.setup.running.service import uninstall as uninstall_service
+from daemon.setup.running.starting import holder, listener
 
 if TYPE_CHECKING:
     from daemon.sandbox import probing
@@ -261,11 +271,9 @@ def uninstall(options: argparse.Namespace) -> int:
     if options.all and not any(done):
         others = "any other" if None in done else "any"
         print(f"There is nothing to do: mcpd is not in {others} client's configuration.")
-    elif options.all and not options.dry_run:
-        kept = [path for path in (config_file(os.environ).parent, state_dir(os.environ)) if path.is_dir()]
-        if places := " and ".join(map(shown, kept)):
-            secrets = "secrets (the file 'env')"
-            say(f"mcpd keeps its configuration, {secrets} and state in {places}: yours to delete.")
+    if options.all and not options.dry_run and (kept := [each for each in _made() if each.is_dir()]):
+        places = ", ".join(map(shown, kept))
+        say(f"mcpd keeps its configuration, secrets and state in {places}: `mcpd purge` deletes them.")
     return int(None in done)
 
 
@@ -298,3 +306,141 @@ def change_skill(program: ClientProgram, text: str) -> str | None:
         return None
     place = f"{'in' if text else 'out of'} {shown(path)}"
     return f"{program.title}: the skill is {place}" if text or changed else ""
+
+
+# --- looking ----------------------------------------------------------------------------------------------
+
+
+def clients(options: argparse.Namespace) -> int:
+    """Show the clients of this machine, whether mcpd is in them, and the servers that they start themselves."""
+    machine = this_machine()
+    found, told = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
+    origins = [*(each.origin for each in found.servers), *(each.origin for each in found.left)]
+    for program in PROGRAMS.values():
+        row = {
+            "client": program.name,
+            "title": program.title,
+            "mcpd": [{**_placed(each), **_options_of(each)} for each in found.own if each.program is program],
+            "servers": [_placed(each) for each in origins if each.program is program],
+            "unread": [each.in_a_line for each in found.unread if each.program is program],
+        }
+        if row["mcpd"] or row["servers"] or row["unread"] or is_here(program, machine):
+            told.append(row)
+    if options.json:
+        print(document({"clients": told}))
+    else:
+        lines = [line for row in told for line in _client_in_words(row)]
+        say(*(lines or ["No client that mcpd knows is on this machine."]))
+    return 0
+
+
+def _placed(origin: Origin) -> dict[str, Any]:
+    return {"name": origin.name, "file": str(origin.place.path), "scope": origin.scope}
+
+
+def _options_of(origin: Origin) -> dict[str, str | None]:
+    given = dict(pairwise(word for each in origin.words for word in each.split("=", 1)))
+    return {name: given.get(f"--{name}") for name in ("profile", "surface", "server")}
+
+
+def _client_in_words(row: dict[str, Any]) -> Iterator[str]:
+    inside = ", ".join(f"in {shown(Path(each['file']))}{_chosen(each)}" for each in row["mcpd"])
+    yield f"{row['title']}: mcpd is {inside or 'not in it: `mcpd install ' + row['client'] + '`'}"
+    for file in dict.fromkeys(each["file"] for each in row["servers"]):
+        names = dict.fromkeys(each["name"] for each in row["servers"] if each["file"] == file)
+        yield f"  starts itself: {', '.join(names)} ({shown(Path(file))})"
+    yield from (f"  not read: {each}" for each in row["unread"])
+
+
+def _chosen(entry: dict[str, Any]) -> str:
+    said = ", ".join(f"{name} {entry[name]}" for name in ("server", "profile", "surface") if entry[name])
+    return f" ({said})" if said else ""
+
+
+# --- purging ----------------------------------------------------------------------------------------------
+
+
+def _made() -> dict[Path, str]:
+    """Each directory of mcpd's, with the paths in it that mcpd makes; those of directories end with `/`."""
+    own = xdg(os.environ, "XDG_CONFIG_HOME", ".config") / "mcpd"
+    data = xdg(os.environ, "XDG_DATA_HOME", ".local/share") / "mcpd"
+    return {
+        own: r"mcpd\.json|mcpd\.lock|env|secrets/[^/]*",
+        state_dir(os.environ): r"state\.db[^/]*|daemon\.log(\.1)?|tokens\.json[^/]*|clients\.lock"
+        r"|audit/(\d/)?(lock|[\d.-]+\.jsonl)?|(logins|results|skills|starts)/[^/]*|backups/(service/[^/]*)?"
+        r"|clients/([^/]+/([\da-f]{16}/((original|installed)(-[\da-f]{16})?|record\.json)?)?)?|servers/.*",
+        data: r"(bundles|servers)/.*",
+        runtime_dir(os.environ): r"(mcpd|control)\.sock(\.(lock|ready|start))?",
+    }
+
+
+def _lying(directory: Path, made: str) -> Iterator[tuple[Path, bool]]:
+    """Each path in a directory, and whether mcpd made it; nothing below a link or a foreign directory."""
+    if directory.is_symlink() or (directory.is_dir() and directory.lstat().st_uid != os.geteuid()):
+        yield directory, False
+        return
+    for folder, below, files in os.walk(directory):
+        for name in (*files, *below):
+            path = Path(folder, name)
+            end = "/" if path.is_dir() and not path.is_symlink() else ""
+            is_ours = bool(re.fullmatch(made, f"{path.relative_to(directory)}{end}", re.DOTALL))
+            is_ours = is_ours and not (path.is_symlink() and path.parent == directory)
+            if end and not is_ours:
+                below.remove(name)
+            yield path, is_ours
+
+
+def _in_use() -> str:
+    front, control = served_sockets(os.environ, None, None, None)
+    store = state_dir(os.environ) / f"{DATABASE}.lock"
+    if pid := listener(control) or holder(front) or proc.lock_holder(store):
+        return f"a daemon runs (pid {pid}): `mcpd stop` ends it"
+    inside = [each.program for each in find(this_machine(), PROGRAMS.values()).own]
+    inside += [program for program in PROGRAMS.values() if records().of(program.name)]
+    names = ", ".join(dict.fromkeys(program.title for program in inside))
+    if names or any((state_dir(os.environ) / "skills").glob("*")):
+        return f"mcpd is still in {names or 'the skills of a client'}: `mcpd uninstall --all` takes it out"
+    return ""
+
+
+def purge(options: argparse.Namespace) -> int:
+    """Delete everything that mcpd has made for this user, after showing it."""
+    if problem := _in_use():
+        raise CommandFailed(f"{problem}. Nothing was deleted")
+    made, folder = _made(), unit_directory(os.environ)
+    units = {folder / name: look(folder / name).content for name in wanted_files("/", "")}
+    found = {path: is_untouched(content) for path, content in units.items() if content is not None}
+    stops = any(found.values())
+    found |= {path: is_ours for each in made.items() for path, is_ours in _lying(*each)}
+    ours, sizes = [path for path, is_ours in found.items() if is_ours], Counter[Path]()
+    for path in ours:
+        top = next((each for each in (path, *path.parents) if each.parent in made), path)
+        sizes[top] += 0 if path.is_dir() and not path.is_symlink() else path.lstat().st_size
+    say(*(f"{short_size(size):>6}  {shown(top)}" for top, size in sizes.items()))
+    say(*(f"stays, for mcpd did not make it: {shown(path)}" for path, is_ours in found.items() if not is_ours))
+    if not ours:
+        print("There is nothing to delete.")
+        return 0
+    if options.dry_run or not agreed("Delete this for good?", yes=options.yes, default=False):
+        return 0 if options.dry_run else EX_FAULT
+    if stops:
+        uninstall_service(os.environ)
+    return _delete(ours)
+
+
+def _delete(paths: Sequence[Path]) -> int:
+    folders, status = [path for path in paths if path.is_dir() and not path.is_symlink()], 0
+    for path in folders:
+        path.chmod(0o700)  # Those of bundles are read-only.
+    for path in paths:
+        try:
+            if path not in folders:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            note(f"{path} stays: {error.strerror}")
+            status = EX_FAULT
+    for path in (*reversed(folders), *_made()):
+        with suppress(OSError):
+            path.rmdir()
+    print("The rest is deleted." if status else "Deleted. What is left of mcpd is its program.")
+    return status

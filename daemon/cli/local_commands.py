@@ -112,6 +112,17 @@ UNINSTALL = CommandLine(
     run=later("daemon.cli.install", "uninstall"),
 )
 
+CLIENTS = CommandLine("clients", seconds=None, reaches=False, run=later("daemon.cli.install", "clients"))
+
+PURGE = CommandLine(
+    "purge",
+    arguments=(flag("--yes"), DIFF),
+    json=False,
+    seconds=None,
+    reaches=False,
+    run=later("daemon.cli.install", "purge"),
+)
+
 ADD = CommandLine(
     "add",
     usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:P | pypi:P | registry:SERVER | BUNDLE",

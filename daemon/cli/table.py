@@ -12,7 +12,7 @@ EX_CONFIG = 78
 MODULES = {
     "daemon.cli.local_commands": (
         "up import install uninstall add set unset edit pin upgrade enable remove"
-        " login service start stop check doctor"
+        " login service start stop check doctor clients purge"
     ),
     "daemon.cli.lock": "lock",
     "daemon.cli.skill": "skill",
@@ -34,7 +34,7 @@ MODULES = {
 """Module of each command, which holds a `CommandLine` of that name in capitals, or itself has `main` and
 `make_parser` (`connect` and `run`, which must start fast)."""
 
-ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable", "unset"}
+ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable", "unset", "purge"}
 """Commands that end or remove something: never suggested for a typo."""
 
 

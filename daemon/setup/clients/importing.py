@@ -24,7 +24,7 @@ from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
-from daemon.setup.clients.installing import is_own, left_out
+from daemon.setup.clients.installing import command_line, is_own, left_out
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 from daemon.setup.drafts import Draft, Present, changed, in_keyring, known_values
 from daemon.setup.moved_secrets import (
@@ -50,8 +50,13 @@ class Origin:
     program: ClientProgram
     place: ClientPlace
     name: str
-    left_out: frozenset[str] = frozenset()
-    """For mcpd's own entry: servers that it hides there."""
+    words: tuple[str, ...] = ()
+    """For mcpd's own entry: its command line."""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """For mcpd's own entry: servers that it hides there."""
+        return frozenset(left_out({"command": [*self.words]}))
 
     @property
     def is_local(self) -> bool:
@@ -126,7 +131,7 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
                 origin = Origin(program=program, place=place, name=name)
                 match read_entry(origin, written, machine):
                     case None:
-                        own.append(attrs.evolve(origin, left_out=frozenset(left_out(written))))
+                        own.append(attrs.evolve(origin, words=tuple(command_line(written))))
                     case str(why):
                         left.append(LeftServer(origin=origin, why=why))
                     case found:

@@ -16,6 +16,7 @@ from daemon.checks.entries import packages
 from daemon.checks.findings import TABLE, Finding, Level
 from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, sandboxes, units
 from daemon.config.config_model import Server
+from tests.unit.cases import cases
 from tests.unit.checks.scenes import House, as_somebody_else, levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
@@ -227,40 +228,7 @@ def starts(path: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("head", "mode", "server", "said"),
-    [
-        ("#!/bin/sh\n", 0o755, {"command": "tool"}, ""),
-        ("#! /bin/sh -e\n", 0o755, {"command": "{bin}/tool"}, ""),
-        (
-            "#!/bin/sh\n",
-            0o755,
-            {"command": "gone"},
-            "gone is not on the PATH.\nThat is, for a daemon started in this shell, {bin}",
-        ),
-        ("#!/bin/sh\n", 0o755, {"command": "/no/tool"}, "no program /no/tool"),
-        (
-            "#!/bin/sh\n",
-            0o755,
-            {"command": "tool", "env": {"PATH": "/nowhere"}},
-            "not on the server's.\nThat is /nowhere",
-        ),
-        ("#!/bin/sh\n", 0o755, {"command": "tool", "env": {"PATH": "/nowhere:{bin}"}}, ""),
-        ("#!/bin/sh\n", 0o644, {"command": "tool"}, "chmod +x {bin}/tool"),
-        ("#!/bin/sh\n", 0o644, {"command": "{bin}/tool"}, "chmod +x {bin}/tool"),
-        ("#!/bin/sh\n", 0o755, {"command": "tool", "cwd": "/no/where"}, "/no/where is not there"),
-        ("#!/bin/sh\n", 0o755, {"command": "tool", "cwd": "{bin}/tool"}, "is no directory"),
-        ("#!/bin/sh\n", 0o755, {"command": "./tool", "cwd": "{bin}"}, ""),
-        ("#!/bin/sh\n", 0o755, {"command": "./tool", "cwd": "/"}, "no program"),
-        ("hello\n", 0o755, {"command": "tool"}, "is no program"),
-        ("#!/bin/sh\r\necho\r\n", 0o755, {"command": "tool"}, "Windows"),
-        ("#!/no/such/python\n", 0o755, {"command": "tool"}, "the interpreter of {bin}/tool is not there"),
-        ("#!\n", 0o755, {"command": "tool"}, "the interpreter of {bin}/tool is not there"),
-        ("#!/usr/bin/env -S snake -u\n", 0o755, {"command": "tool"}, "wants snake"),
-        ("#!/usr/bin/env A=1 snake\n", 0o755, {"command": "tool"}, "wants snake"),
-        ("#!/usr/bin/env snake\n", 0o755, {"command": "tool", "env": {"PATH": "{bin}:{bin}/more"}}, ""),
-    ],
-)
+@cases("head", "mode", "server", "said")
 def test_what_the_kernel_would_not_start_is_a_fault(
     house: House, head: str, mode: int, server: dict[str, Any], said: str
 ) -> None:

@@ -103,7 +103,7 @@ def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
     assert ran.stderr.strip() in {"141", "0"}
 
 
-ASKING_NOBODY = {"secret", "check", "completions", "schema", "uninstall", "version"}
+ASKING_NOBODY = {"check", "clients", "completions", "purge", "schema", "secret", "uninstall", "version"}
 """Commands that concern no daemon."""
 
 

@@ -81,6 +81,30 @@ def test_what_a_client_writes_is_no_command_of_mcpds(here: User) -> None:
     assert not ran.exists()
 
 
+def test_purged_nothing_is_left_but_what_is_not_mcpds(here: User) -> None:
+    before = {*here.home.rglob("*")}
+    assert here.mcpd("up", "--yes", *CLIENTS).returncode == 0
+    note = config(here).with_name("notes.txt")
+    note.write_text("mine")
+    for why, remedy in (
+        ("a daemon runs (pid ", "stop"),
+        ("mcpd is still in Cursor, Codex: ", "uninstall --all"),
+    ):
+        refused = here.mcpd("purge", "--yes")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"mcpd: {why}" in refused.stderr
+        assert f"`mcpd {remedy}`" in refused.stderr
+        assert here.mcpd(*remedy.split()).returncode == 0
+    asked = here.mcpd("purge")
+    assert (asked.returncode, "no terminal to ask in" in asked.stderr, note.exists()) == (1, True, True)
+    with Typing(here, "purge") as person:
+        assert "~/.local/state/mcpd/state.db" in person.until("Delete this for good? [y/N] ")
+        person.write("y")
+        assert person.end()[0] == 0
+    kept = {here.home / name for name in (".local", ".local/share", ".local/state")} | {note}
+    assert {*here.home.rglob("*")} - before == kept
+
+
 def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> None:
     cursor = files(here)[0]
     rules = cursor.with_name("cli-config.json")

@@ -11,7 +11,10 @@ from daemon.setup.clients.programs import Machine
 from tests.unit.cli.daemons import FakeControl, fake_control
 from tests.unit.setup.machines import machine
 
-MOVING = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY", "CODEX_HOME", "CLAUDE_CONFIG_DIR")
+MOVING = (
+    *("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY", "CODEX_HOME"),
+    *("CLAUDE_CONFIG_DIR", "MCPD_SOCKET", "RUNTIME_DIRECTORY"),
+)
 """Variables by which files are looked for elsewhere than below the home directory."""
 
 
@@ -42,6 +45,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machi
         monkeypatch.setenv("HOME", str(here.home))
         monkeypatch.setenv("MCPD_CONFIG", str(here.home / ".config" / "mcpd" / "mcpd.json"))
         monkeypatch.setenv("MCPD_CONTROL", str(tmp_path / "no.sock"))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
         monkeypatch.setenv("COLUMNS", "160")
         monkeypatch.chdir(here.directory)
         return here

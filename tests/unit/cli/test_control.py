@@ -272,6 +272,8 @@ def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, typed: str, agrees
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     assert has_terminal()
     assert agreed("Really?", yes=False) is agrees
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    assert agreed("Really?", yes=False, default=False) is (agrees and typed != "\n")
 
 
 @pytest.mark.parametrize("stdin", [None, io.StringIO("y\n")])

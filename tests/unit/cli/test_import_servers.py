@@ -241,11 +241,11 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
     INSTALL.main(["claude-code", "codex"])
     capsys.readouterr()
     assert main(["--all"]) == 0
-    kept = "mcpd keeps its configuration, secrets (the file 'env') and state in ~/.config/mcpd"
+    kept = "mcpd keeps its configuration, secrets and state in ~/.config/mcpd"
     assert capsys.readouterr()[0].splitlines() == [
         "Claude Code: ~/.claude.json is as it was, byte for byte",
         "Codex: ~/.codex/config.toml is as it was, byte for byte",
-        f"{kept} and ~/.local/state/mcpd: yours to delete.",
+        f"{kept}, ~/.local/state/mcpd: `mcpd purge` deletes them.",
     ]
     assert {path: path.read_bytes() for path in before} == before
 

@@ -1,6 +1,8 @@
 """`mcpd install`, from the outside."""
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
+from daemon.cli import install
+from daemon.cli.local_commands import CLIENTS, IMPORT, INSTALL, PURGE, UNINSTALL
 from daemon.setup.clients.programs import Machine
+from daemon.setup.running.service import unit_directory, wanted_files
+from tests.unit.cases import rows_of
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
@@ -138,3 +143,119 @@ def test_a_dry_run_of_uninstall_changes_nothing(
     assert UNINSTALL.main(["claude-code", "--dry-run"]) == 0
     assert '-    "mcpd": {' in capsys.readouterr()[0]
     assert (here.home / ".claude.json").read_bytes() == before
+
+
+# --- looking and purging -------------------------------------------------------------------------------------
+
+
+def test_each_client_is_shown_with_mcpd_and_with_what_it_starts_itself(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code", "cursor", "lmstudio")
+    (here.home / ".lmstudio" / "mcp.json").write_text(BROKEN)
+    assert main(["claude-code", "--profile", "reader", "--surface", "load"]) == 0
+    capsys.readouterr()
+    assert CLIENTS.main([]) == 0
+    shown = capsys.readouterr().out
+    assert "Claude Code: mcpd is in ~/.claude.json (profile reader, surface load)\n" in shown
+    assert "  starts itself: time, notion, brave-search, git (~/.claude.json)\n" in shown
+    assert "Cursor: mcpd is not in it: `mcpd install cursor`\n" in shown
+    assert f"LM Studio: mcpd is not in it: `mcpd install lmstudio`\n  not read: {here.home}/.lmstudio" in shown
+    assert CLIENTS.main(["-o", "json"]) == 0
+    first = json.loads(capsys.readouterr().out)["clients"][0]
+    own = {"file": f"{here.home}/.claude.json", "name": "mcpd", "scope": "user", "server": None}
+    assert first["mcpd"] == [{**own, "profile": "reader", "surface": "load"}]
+    assert {"name": "time", "file": f"{here.home}/.claude.json", "scope": "user"} in first["servers"]
+
+
+MADE, FOREIGN = (rows_of(Path(__file__), name) for name in ("made", "foreign"))
+
+
+@pytest.fixture
+def purged(user: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with all that mcpd makes, some of it read-only, and in between files of others, and links."""
+    home = user().home
+    monkeypatch.setattr(install, "uninstall_service", lambda _: (home / "told").touch())
+    for name in (*MADE, *FOREIGN):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("1234")
+    (unit_directory({"HOME": str(home)}) / "mcpd.service").write_bytes(wanted_files("/", "")["mcpd.service"])
+    (home / ".local/share/mcpd/bundles/x-1/lib").chmod(0o555)
+    (home / "elsewhere").mkdir()
+    (home / "elsewhere" / "starts").write_text("1234")
+    for link in (
+        ".local/state/mcpd/starts",
+        ".local/state/mcpd/tokens.json",
+        ".local/share/mcpd/servers/git/link",
+    ):
+        (home / link).symlink_to(home / "elsewhere")
+    return home
+
+
+def files_of(home: Path) -> set[str]:
+    return {
+        os.path.relpath(path, home) for path in home.parent.rglob("*") if not path.is_dir() or path.is_symlink()
+    }
+
+
+def test_purge_deletes_what_mcpd_made_and_nothing_else(
+    purged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_of(purged)
+    assert PURGE.main(["--dry-run", "--yes"]) == 0
+    assert PURGE.main([]) == 1  # Nobody can be asked.
+    assert files_of(purged) == before
+    capsys.readouterr()
+    assert PURGE.main(["--yes"]) == 0
+    shown = capsys.readouterr().out
+    links = {".local/state/mcpd/starts", ".local/state/mcpd/tokens.json"}
+    assert before - files_of(purged) == {*MADE, ".local/share/mcpd/servers/git/link"}
+    assert {*FOREIGN, *links, "elsewhere/starts", "told"} <= files_of(purged)
+    assert "    8B  ~/.local/state/mcpd/audit\n" in shown
+    stays = {*re.findall(r"stays, for mcpd did not make it: ~/(.*)", shown)}
+    assert links | {".config/mcpd/profiles.d", ".config/systemd/user/mcpd.socket"} <= stays
+    assert ".config/mcpd/profiles.d/a.json" not in stays
+    assert not (purged / ".local/share/mcpd/bundles").exists()
+
+
+def test_a_directory_that_is_a_link_or_another_users_is_not_entered(
+    purged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (purged / ".local/state/mcpd").rename(purged / "state")
+    (purged / ".local/state/mcpd").symlink_to(purged / "state")
+    before = {*(purged / "state").rglob("*")}
+    with monkeypatch.context() as another:
+        another.setattr(os, "geteuid", lambda: 4242)
+        assert not any(ours for each in install._made().items() for _, ours in install._lying(*each))
+    assert PURGE.main(["--yes"]) == 0
+    assert {*(purged / "state").rglob("*")} == before
+    assert (purged / ".local/state/mcpd").is_symlink()
+
+
+@pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 1), ("", 1)])
+def test_a_terminal_is_asked_before_anything_is_deleted(
+    purged: Path, monkeypatch: pytest.MonkeyPatch, typed: str, status: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    assert PURGE.main([]) == status
+    assert (purged / ".config/mcpd/env").exists() is bool(status)
+
+
+def test_nothing_is_purged_while_a_client_has_mcpd(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    main(["claude-code"])
+    state, file = here.home / ".local/state/mcpd", here.home / ".claude.json"
+    for hidden in (state, file):
+        hidden.rename(here.home / "hidden")
+        assert PURGE.main(["--yes"]) == 1
+        assert "mcpd is still in Claude Code: `mcpd uninstall --all` takes it out" in capsys.readouterr().err
+        (here.home / "hidden").rename(hidden)
+    assert (state / "clients.lock").exists()
+    assert UNINSTALL.main(["--all"]) == 0
+    assert "`mcpd purge` deletes them.\n" in capsys.readouterr().out
+    assert PURGE.main(["--yes"]) == 0
+    assert PURGE.main(["--yes"]) == 0
+    assert capsys.readouterr().out.endswith("There is nothing to delete.\n")
+    assert not state.exists()

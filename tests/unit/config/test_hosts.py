@@ -3,6 +3,7 @@
 import pytest
 
 from daemon.config.hosts import HostRefusal, HostRules, HostVerdict, pattern_problem
+from tests.unit.cases import cases
 
 NOT_ALLOWED, DENIED = HostRefusal.NOT_ALLOWED, HostRefusal.DENIED
 IS_AN_ADDRESS, INVALID_NAME = HostRefusal.IS_AN_ADDRESS, HostRefusal.INVALID_NAME
@@ -121,25 +122,7 @@ def test_the_interface_of_an_address_changes_nothing() -> None:
     assert HostRules([INTERNAL]).missing(INTERNAL, "fe80::1%eth0") == "fe80::1"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("https://example.com/a", "write 'example.com'"),
-        ("example.com:443", "write 'example.com'"),
-        ("example.com/path", "write 'example.com'"),
-        ("[::1]:80", "write '::1'"),
-        ("10.0.0.0/8", "ranges are not read"),
-        ("0x7f.1", "write its four numbers"),
-        ("*.0.0.5", "name each address"),
-        ("*.*.example.com", "'*.example.com' for all below it"),
-        ("api.*.com", "'*.example.com' for all below it"),
-        ("*example.com", "'*.example.com' for all below it"),
-        ("*.", "'example.com'"),
-        ("", "'example.com'"),
-        ("https://", "'example.com'"),
-        ("two words", "'example.com'"),
-    ],
-)
+@cases("text", "told")
 def test_an_unsound_pattern_is_told_with_what_to_write_and_never_made_a_rule(text: str, told: str) -> None:
     assert told in pattern_problem(text)
     with pytest.raises(ValueError, match=r"write|name each"):

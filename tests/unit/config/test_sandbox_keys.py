@@ -11,6 +11,7 @@ from daemon.config.config_model import WORKSPACE, Server
 from daemon.config.parse import parse
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import ConfigError
+from tests.unit.cases import cases
 
 NPM, PYPI = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
 
@@ -68,31 +69,7 @@ def test_a_remote_server_has_no_sandbox_and_may_not_ask_for_one() -> None:
     assert in_force({"command": None, "url": "https://h"}, sandbox="home") is None
 
 
-@pytest.mark.parametrize(
-    ("entry", "path", "message"),
-    [
-        ({"sandbox": "hom"}, "sandbox", "did you mean 'home'"),
-        ({"sandbox": True}, "sandbox", "expected home, strict, off or an object"),
-        ({"sandbox": {"file": {}}}, "sandbox.file", "unknown key"),
-        (
-            {"sandbox": {"network": {"allowedDomains": ["https://a.org"]}}},
-            "allowedDomains[0]",
-            "is more than a host",
-        ),
-        (
-            {"sandbox": {"network": {"allowedDomains": ["a.org:443"]}}},
-            "allowedDomains[0]",
-            "is more than a host",
-        ),
-        ({"sandbox": {"network": {"allowedDomains": ["0x7f.1"]}}}, "allowedDomains[0]", "another way"),
-        ({"sandbox": {"network": {"deniedDomains": ["a.*"]}}}, "deniedDomains[0]", "is no host"),
-        ({"sandbox": {"filesystem": {"allowWrite": ["~/src/**"]}}}, "allowWrite[0]", "no patterns"),
-        ({"sandbox": {"filesystem": {"allowRead": ["${NONE}"]}}}, "allowRead[0]", "NONE is not set"),
-        ({"command": "docker", "sandbox": "home"}, "sandbox", "a sandbox of its own"),
-        ({"command": "docker", "sandboxEnabled": True}, "sandboxEnabled", "a sandbox of its own"),
-        ({"command": None, "url": "https://h", "sandbox": "home"}, "sandbox", "has no 'sandbox'"),
-    ],
-)
+@cases("entry", "path", "message")
 def test_a_faulty_sandbox_is_named_at_its_place(entry: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         server(entry)

@@ -14,6 +14,7 @@ from daemon.config.parse import load, load_with_notes, plan
 from daemon.config.staying_scripts import MAX_CODE
 from daemon.errors import ConfigError
 from daemon.model import Kind
+from tests.unit.cases import cases
 
 GOOD = '"""Adds."""\n\nasync def main(a: int) -> int:\n    return a\n'
 ALL: dict[str, Any] = {"profiles": {"default": {"scripts": ["*"]}, "bare": {}}}
@@ -41,32 +42,7 @@ def main(parameters: str) -> str:
     return f'"""Does."""\nasync def main({parameters}): ...\n'
 
 
-@pytest.mark.parametrize(
-    ("kind", "schema"),
-    [
-        ("int", {"type": "integer"}),
-        ("float", {"type": "number"}),
-        ("str", {"type": "string"}),
-        ("bool", {"type": "boolean"}),
-        ("None", {"type": "null"}),
-        ("'int'", {"type": "integer"}),
-        ("list[str]", {"type": "array", "items": {"type": "string"}}),
-        ("dict[str, float]", {"type": "object", "additionalProperties": {"type": "number"}}),
-        ("Literal['a']", {"enum": ["a"]}),
-        ("Literal['a', 1, None, True, -2]", {"enum": ["a", 1, None, True, -2]}),
-        ("str | None", {"anyOf": [{"type": "string"}, {"type": "null"}]}),
-        (
-            "list[dict[str, int | Literal['a']]]",
-            {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "additionalProperties": {"anyOf": [{"type": "integer"}, {"enum": ["a"]}]},
-                },
-            },
-        ),
-    ],
-)
+@cases("kind", "schema")
 def test_the_type_of_a_parameter_is_its_schema(tmp_path: Path, kind: str, schema: object) -> None:
     tool = tool_of(load(written(tmp_path, x=main(f"a: {kind}")), {}))
     assert tool["inputSchema"] == {

@@ -73,23 +73,7 @@ def test_a_number_of_things_has_its_plural() -> None:
     assert wording.counted(2, "category", "categories") == "2 categories"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "in_two", "in_one"),
-    [
-        (-5, "0.0s", "0s"),
-        (0.04, "0.0s", "0s"),
-        (1.44, "1.4s", "1s"),
-        (59.9, "59s", "59s"),
-        (60, "1m", "1m"),
-        (125, "2m 5s", "2m"),
-        (3599, "59m 59s", "59m"),
-        (3600, "1h", "1h"),
-        (7380, "2h 3m", "2h"),
-        (2 * 86_400 - 1, "47h 59m", "47h"),
-        (2 * 86_400, "2d", "2d"),
-        (781_200, "9d 1h", "9d"),
-    ],
-)
+@cases("seconds", "in_two", "in_one")
 def test_a_length_of_time_has_its_largest_units(seconds: float, in_two: str, in_one: str) -> None:
     assert (wording.span(seconds), wording.span(seconds, parts=1)) == (in_two, in_one)
 
