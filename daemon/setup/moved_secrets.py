@@ -31,6 +31,9 @@ _LIKE_REFERENCES = re.compile(
 )
 """Texts that mcpd reads as references, also in other clients' spelling; one within another is its own."""
 
+_WITHIN = re.compile(r"(?<!\$)\{(?=(?:env|file):)")
+"""The beginning of another client's reference within what is escaped: `${{file:PATH}`."""
+
 _LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
 
 _WORDS = re.compile(r"\$\$\{|\$\{[^}]*\}")
@@ -144,7 +147,7 @@ def in_our_words(value: Any, key: str, refers: str | None) -> Any:
         if refers is not None and re.fullmatch(refers, text):
             return text
         if text.startswith("${"):
-            return f"${text}"
+            return f"${_WITHIN.sub('{${:-}', text)}"
         return f"${{:-$}}{text[1:]}" if text.startswith("$") else f"{{${{:-{text[1:]}}}"
 
     return value if key in _PROSE else with_texts(value, lambda text: _LIKE_REFERENCES.sub(said, text))

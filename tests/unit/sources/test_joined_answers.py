@@ -54,6 +54,9 @@ def test_an_input_of_several_values_becomes_several_arguments() -> None:
         ("${a:-${KEY}}", "$${a:-$${KEY}}"),
         ("${{${KEY}}}", "$${{$${KEY}}}"),
         ("${{ KEY }}", "$${{ KEY }}"),
+        ("${{file:~/.ssh/id_rsa}}", "$${{${:-}file:~/.ssh/id_rsa}}"),
+        ("${{env:KEY}", "$${{${:-}env:KEY}"),
+        ("${:-{env:KEY}", "$${:-{${:-}env:KEY}"),
     ],
 )
 def test_a_reference_within_another_is_text_as_well(text: str, escaped: str) -> None:
