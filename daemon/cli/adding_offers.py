@@ -110,7 +110,7 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
             answers[each.name] = value and variables.keep(offer.name, each.name.upper(), value)
     if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes or not has_terminal())):
         raise CommandFailed("nothing was changed")
-    return filled(offer, answers)
+    return filled(offer, answers) | ({"description": options.description} if options.description else {})
 
 
 def _guarded(offer: ServerOffer) -> ServerOffer:
@@ -140,7 +140,7 @@ def described(offer: ServerOffer) -> Iterator[str]:
     """The facts that a user needs to agree, a line each."""
     entry, origin = _shown(offer), offer.origin
     yield f"{origin.name} {origin.version}" + (f", from {origin.registry}" if origin.registry else "")
-    yield from (f"  {_short(entry[key])}" for key in ("title", "description") if key in entry)
+    yield from (f"  {_short(offer.entry[key])}" for key in ("title", "description") if key in offer.entry)
     settings = [f"{key}={value}" for key, value in entry.get("env", {}).items() if value != f"<{key}>"]
     words = shlex.join([*settings, entry.get("command", ""), *entry.get("args", ())])
     yield f"  connects to {entry['url']}" if "url" in entry else f"  runs {words}"

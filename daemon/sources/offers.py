@@ -68,7 +68,8 @@ def missing(offer: ServerOffer, answers: Mapping[str, str]) -> list[Input]:
 def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
     """The entry with the answers, which may be references, and the defaults, which may not.
 
-    A variable, header or argument without a value is left out.
+    A variable, header or argument without a value is left out. So is the description: models would read it
+    before anybody approves what the server says.
     """
     values = {each.name: as_text(each.default) for each in offer.inputs if each.default is not None}
     values |= {name: answer for name, answer in answers.items() if answer}
@@ -82,7 +83,7 @@ def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
     for key in ("command", "url", "cwd"):
         if key in entry:
             entry[key] = _filled(entry[key], values)
-    return {key: value for key, value in entry.items() if value not in (None, [], {})}
+    return {key: value for key, value in entry.items() if value not in (None, [], {}) and key != "description"}
 
 
 def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence[str]) -> Iterable[str]:

@@ -77,7 +77,7 @@ def test_what_a_runner_would_obey_is_left_out_and_told(
 
 @cases("remote", "entry")
 def test_a_remote_becomes_an_address_with_headers(remote: dict[str, Any], entry: dict[str, Any]) -> None:
-    assert filled(of({}, remotes=[remote]), {}) == {"description": "Does things", **entry}
+    assert filled(of({}, remotes=[remote]), {}) == entry
 
 
 @cases("remote")
