@@ -379,7 +379,7 @@ def _lying(directory: Path, made: str) -> Iterator[tuple[Path, bool]]:
     if directory.is_symlink() or (directory.is_dir() and directory.lstat().st_uid != os.geteuid()):
         yield directory, False
         return
-    for folder, below, files in os.walk(directory):
+    for folder, below, files in os.walk(directory, onerror=_refuse):
         for name in (*files, *below):
             path = Path(folder, name)
             end = "/" if path.is_dir() and not path.is_symlink() else ""
@@ -388,6 +388,11 @@ def _lying(directory: Path, made: str) -> Iterator[tuple[Path, bool]]:
             if end and not is_ours:
                 below.remove(name)
             yield path, is_ours
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise CommandFailed(f"{error.filename} cannot be read: {error.strerror}. Nothing was deleted")
 
 
 def _in_use() -> str:
@@ -431,7 +436,8 @@ def purge(options: argparse.Namespace) -> int:
 def _delete(paths: Sequence[Path]) -> int:
     folders, status = [path for path in paths if path.is_dir() and not path.is_symlink()], 0
     for path in folders:
-        path.chmod(0o700)  # Those of bundles are read-only.
+        with suppress(OSError):
+            path.chmod(0o700)  # Those of bundles are read-only.
     for path in paths:
         try:
             if path not in folders:

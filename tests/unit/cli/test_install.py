@@ -232,6 +232,41 @@ def test_a_directory_that_is_a_link_or_another_users_is_not_entered(
     assert (purged / ".local/state/mcpd").is_symlink()
 
 
+def test_where_something_cannot_be_read_nothing_is_deleted(
+    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed, scandir, before = purged / ".local/state/mcpd/audit", os.scandir, files_of(purged)
+
+    def look(path: str) -> object:
+        if path == str(closed):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as another:
+        another.setattr(os, "scandir", look)
+        assert PURGE.main(["--yes"]) == 1
+    assert f"mcpd: {closed} cannot be read: Permission denied. Nothing was" in capsys.readouterr().err
+    assert files_of(purged) == before
+
+
+def test_what_cannot_be_deleted_is_named_and_all_else_goes(
+    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, *_: object, **_more: object) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    unlink, fixed = Path.unlink, purged / ".config/mcpd/env"
+    monkeypatch.setattr(Path, "unlink", lambda path, **how: (refuse if path == fixed else unlink)(path, **how))
+    assert PURGE.main(["--yes"]) == 1
+    out, err = capsys.readouterr()
+    assert (f"mcpd: {fixed} stays: Operation not permitted\n" in err, "The rest is deleted" in out) == (
+        True,
+        True,
+    )
+    assert {*MADE} & files_of(purged) == {".config/mcpd/env"}
+
+
 @pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_terminal_is_asked_before_anything_is_deleted(
     purged: Path, monkeypatch: pytest.MonkeyPatch, typed: str, status: int
