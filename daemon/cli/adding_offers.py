@@ -91,7 +91,8 @@ def registered(name: str) -> dict[str, Any]:
     except (McpdError, CommandFailed) as error:
         note(f"{name}: {error}")
         return {}
-    return filled(offer, {each.name: f"${{input:{each.name}}}" for each in missing(offer, {})})
+    # By the name alone, a document would choose among the user's variables.
+    return filled(offer, {each.name: f"${{input:mcp-{offer.name}-{each.name}}}" for each in missing(offer, {})})
 
 
 def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> dict[str, Any]:

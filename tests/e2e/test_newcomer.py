@@ -218,7 +218,8 @@ def test_what_a_client_has_of_a_registry_is_imported_as_that_server(newcomer: Ne
     assert (memory["command"], memory["args"]) == ("npx", ["-y", "@modelcontextprotocol/server-memory@1.2.3"])
     assert (memory["origin"]["version"], memory["trust"], memory["sandbox"]) == ("1.2.3", "none", "home")
     assert "hash" not in memory["origin"]
-    assert weather["env"] == {"API_TOKEN": "${API_TOKEN}"}
+    # No document chooses among the variables that are there for something else.
+    assert weather["env"] == {"API_TOKEN": "${MCP_WEATHER_API_TOKEN}"}
 
 
 def test_what_was_seen_is_added_offline_and_nothing_of_a_registry_that_lies(newcomer: Newcomer) -> None:
