@@ -38,8 +38,10 @@ from daemon.setup.running.service import uninstall as uninstall_service
 from daemon.setup.running.starting import holder, listener
 
 if TYPE_CHECKING:
+    from daemon.cli import adding_offers
     from daemon.sandbox import probing
 else:
+    adding_offers = later("daemon.cli.adding_offers")
     probing = later("daemon.sandbox.probing")
 
 # --- which clients, and where -----------------------------------------------------------------------------
@@ -73,7 +75,7 @@ def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
         environ=os.environ,
         unsandboxed=frozenset(unsandboxed),
         no_sandbox=cache(_no_sandbox),
-        registered=cache(later("daemon.cli.adding_offers", "registered")),
+        registered=cache(lambda name: adding_offers.registered(name)),  # noqa: PLW0108 - loads it then
     )
 
 

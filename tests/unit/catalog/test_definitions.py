@@ -116,6 +116,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "title": {"title": "shown otherwise"},
     "description": {"description": "said otherwise"},
     "enabled": {"enabled": False},
+    "origin": {"origin": {"name": "io.github.owner/server", "version": "1.0.0"}},
     "start": {"start": "lazy"},
     "sandbox": {"sandbox": "strict"},
     "sandbox_enabled": {"sandboxEnabled": True},

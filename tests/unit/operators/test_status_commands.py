@@ -129,6 +129,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     shown, offered = told["surfaceBytes"], told["offeredBytes"]
     assert told == {
         "version": "1.2",
+        "replaced": False,
         "pid": 4711,
         "startedAt": NOW - 60.5,
         "uptimeSeconds": 60.5,
