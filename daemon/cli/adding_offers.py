@@ -147,8 +147,7 @@ def described(offer: ServerOffer) -> Iterator[str]:
     yield f"  connects to {entry['url']}" if "url" in entry else f"  runs {words}"
     yield from (f"  with the header {key}: {value}" for key, value in entry.get("headers", {}).items())
     yield from [f"  hash {origin.hash}"] * bool(origin.hash)
-    if sandbox := entry.get("sandbox"):
-        yield f"  sandbox {sandbox}{_HOME * (sandbox == 'home')}"
+    yield from (f"  sandbox {each}{_HOME * (each == 'home')}" for each in [entry.get("sandbox")] if each)
     for each in offer.inputs:
         kind = f"{' (secret)' if each.secret else ''}{_usual(each)}"
         yield f"  asks for {each.name}{kind}{each.description and f': {_short(each.description)}'}"

@@ -29,6 +29,9 @@ else:
 POLL_SECONDS = 0.25
 """Seconds between two poll_servers at a starting server: cheap, and soon enough for a person."""
 
+FIRST_LOOKS = 4
+"""Looks at a server that is not started yet: a second, in which a busy machine begins the start."""
+
 WIDTH = 110
 TOOL_LINES = 2
 """Lines for names of tools."""
@@ -118,11 +121,13 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
         return effect
     seen, shown = None, ""
     try:
-        for servers in poll_servers(options, options.timeout):
+        for look, servers in enumerate(poll_servers(options, options.timeout)):
             seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
-            if seen["state"] not in COMING and not (seen.get("held") and _lists_more(seen)):
+            # Before its lists are read for the first time, what each client gets of its own is dormant.
+            coming = COMING | {"dormant"} if look < FIRST_LOOKS and not seen["tools"] else COMING
+            if seen["state"] not in coming and not (seen.get("held") and _lists_more(seen)):
                 break
             if seen["state"] != shown:
                 shown = seen["state"]
