@@ -23,10 +23,13 @@ from daemon.cli.taking_effect import without_sandbox
 from daemon.cli.terminal import typed
 from daemon.config.command_lines import runs_container
 from daemon.config.config_model import Server
+from daemon.config.redaction import names_credential
+from daemon.documents.files import look
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.safety.escape import visible
+from daemon.safety.redact import HIDDEN
 from daemon.sandbox import probing
 from daemon.setup.adding import pairs
 from daemon.setup.drafts import Present
@@ -62,7 +65,8 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
         offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
     else:
         return None
-    undo.callback(_bundles.remove, attrs.asdict(offer.origin), os.environ, present.config.text() or "")
+    # Meanwhile, another server may have been added that runs the same files.
+    undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
     return offer
 
 
@@ -137,15 +141,22 @@ def _shown(offer: ServerOffer) -> dict[str, Any]:
     return filled(offer, {each.name: f"<{each.name}>" for each in offer.inputs})
 
 
+def _values(offer: ServerOffer, key: str) -> Iterator[tuple[str, str]]:
+    """The variables or the headers of an offer, without a credential that the command line has as text."""
+    for name, value in _shown(offer).get(key, {}).items():
+        is_text = names_credential(name) and "${" not in offer.entry[key][name]
+        yield name, HIDDEN if is_text else value
+
+
 def described(offer: ServerOffer) -> Iterator[str]:
     """The facts that a user needs to agree, a line each."""
     entry, origin = _shown(offer), offer.origin
     yield f"{origin.name} {origin.version}" + (f", from {origin.registry}" if origin.registry else "")
     yield from (f"  {_short(offer.entry[key])}" for key in ("title", "description") if key in offer.entry)
-    settings = [f"{key}={value}" for key, value in entry.get("env", {}).items() if value != f"<{key}>"]
+    settings = [f"{key}={value}" for key, value in _values(offer, "env") if value != f"<{key}>"]
     words = shlex.join([*settings, entry.get("command", ""), *entry.get("args", ())])
     yield f"  connects to {entry['url']}" if "url" in entry else f"  runs {words}"
-    yield from (f"  with the header {key}: {value}" for key, value in entry.get("headers", {}).items())
+    yield from (f"  with the header {key}: {value}" for key, value in _values(offer, "headers"))
     yield from [f"  hash {origin.hash}"] * bool(origin.hash)
     yield from (f"  sandbox {each}{_HOME * (each == 'home')}" for each in [entry.get("sandbox")] if each)
     for each in offer.inputs:

@@ -2,17 +2,22 @@
 
 import json
 import sys
+from argparse import Namespace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from daemon.cli.adding_offers import found
 from daemon.cli.local_commands import ADD
 from daemon.sandbox import policy
+from daemon.setup.drafts import read_present
 from daemon.sources.offers import ServerOffer
 from tests.unit.cases import cases, rows_of
 from tests.unit.cli.users import Terminal
+from tests.unit.sources.packing import manifest, packed
 
 OFFERS = {name: msgspec.convert(offer, ServerOffer) for name, offer in rows_of(Path(__file__), "an_offer")}
 
@@ -40,7 +45,7 @@ def test_what_is_offered_is_shown_asked_about_and_written(
 ) -> None:
     case, config, undone = msgspec.convert(given, Case), tmp_path / "mcpd.json", list[str]()
 
-    def found(_options: object, _present: object, undo: Any) -> ServerOffer:
+    def offered(_options: object, _present: object, undo: Any) -> ServerOffer:
         undo.callback(undone.append, case.offer)
         return OFFERS[case.offer]
 
@@ -51,7 +56,7 @@ def test_what_is_offered_is_shown_asked_about_and_written(
     lines = None if case.typed is None else Terminal("".join(f"{line}\n" for line in case.typed))
     missing = None if case.sandboxes else policy.unavailable("no bwrap", problem="missing")
     monkeypatch.setattr(sys, "stdin", lines)
-    monkeypatch.setattr("daemon.cli.adding_offers.found", found)
+    monkeypatch.setattr("daemon.cli.adding_offers.found", offered)
     monkeypatch.setattr("daemon.cli.terminal.getpass", hidden)
     for module in ("cli.adding_offers", "setup.drafts"):
         monkeypatch.setattr(f"daemon.{module}.probing.problem", lambda _: missing)
@@ -71,3 +76,19 @@ def test_what_is_offered_is_shown_asked_about_and_written(
     assert {key: (entry or {}).get(key) for key in case.entry or ()} == (case.entry or {})
     if case.env is not None:
         assert config.with_name("env").read_text() == case.env
+
+
+def test_what_was_unpacked_stays_where_another_server_was_added_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    file, config = tmp_path / "a.mcpb", tmp_path / "mcpd.json"
+    file.write_bytes(packed({"manifest.json": json.dumps(manifest()), "server/index.js": ""}))
+    options = Namespace(words=[str(file)], rest=[])
+    for text in ("{}", None):
+        with ExitStack() as undo:
+            offer = found(options, read_present(config), undo)
+            assert offer is not None
+            config.write_text(text or json.dumps({"mcpServers": {"a": {"cwd": offer.origin.bundle}}}))
+        assert Path(str(offer.origin.bundle)).is_dir() == (text is None)
+        config.unlink()
