@@ -34,7 +34,7 @@ from daemon.sandbox import probing
 from daemon.setup.adding import pairs
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
-from daemon.sources.offers import Input, ServerOffer, filled, missing
+from daemon.sources.offers import INPUT, Input, ServerOffer, filled, missing
 
 _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
 """They load an HTTP client, which most commands do without."""
@@ -133,7 +133,9 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
             raise CommandFailed(f"{why}. Or let it run without: `--sandbox off`. Nothing was changed")
     entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
-    return attrs.evolve(offer, entry=entry)
+    # A variable of the command line may stand in place of the one that an input was for.
+    wanted = {*INPUT.findall(str({key: entry[key] for key in entry if key != "origin"}))}
+    return attrs.evolve(offer, entry=entry, inputs=tuple(each for each in offer.inputs if each.name in wanted))
 
 
 def _shown(offer: ServerOffer) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
     waiting = answer["waiting"]
     full = [each for each in waiting if "difference" in each]
     told = [line for each in full for line in (*_difference(each, screen), "")]
-    told += _listed(answer["approved"], "approved ")
+    told += [each.removesuffix(f"  {of_held('new', {})}") for each in _listed(answer["approved"], "approved ")]
     told += _listed(waiting[len(full) :], waits)
     told += [visible(f"{name}: nothing of it waits for approval") for name in answer["idle"]]
     told += map(visible, filter(None, [answer.get("note")]))

@@ -85,18 +85,23 @@ def _trail(key: str) -> Trail:
 
 def _value(trail: Trail, text: str) -> object:
     """The text where the key takes one, else what it says as JSON."""
-    place, raw, faults = spelt([step if isinstance(step, str) else 0 for step in trail]), text, list[Fault]()
-    for step in reversed(trail):
-        raw = {step: raw} if isinstance(step, str) else [raw]  # type: ignore[assignment] # any JSON
-    read(Config, raw, ROOT, faults)
-    if not any(is_within(place, fault.path) for fault in faults):
+    if _fits(trail, text):
         return text
     try:
         return decode(text, source=f"the value of {spelt(trail)}")[0]
     except ConfigError:
         if text.startswith(("[", "{", '"')):
             raise
-        return text
+        # A list of one needs no brackets.
+        return [text] if _fits(trail, [text]) else text
+
+
+def _fits(trail: Trail, value: object) -> bool:
+    place, faults = spelt([step if isinstance(step, str) else 0 for step in trail]), list[Fault]()
+    for step in reversed(trail):
+        value = {step: value} if isinstance(step, str) else [value]
+    read(Config, value, ROOT, faults)
+    return not any(is_within(place, fault.path) for fault in faults)
 
 
 def _change(options: argparse.Namespace, wished: list[Setting]) -> int:

@@ -204,7 +204,7 @@ def _shown(daemon: reports.DaemonReport) -> str:
         return f"Models see {shown} instead of {tools}: about {-saved:,} tokens more (an estimate)."
     return (
         f"Models see meta-tools of {shown} instead of {tools}: about {saved:,} tokens saved in every"
-        " conversation (an estimate), but for clients that defer tools themselves."
+        " conversation (an estimate), except with clients that defer tools themselves."
     )
 
 

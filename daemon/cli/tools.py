@@ -191,7 +191,8 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
 
     registries = opened(config_file(os.environ), os.environ, offline=options.offline)
     found = registries.search(words, options.limit)
-    for line in registries.notes if found else [*registries.notes, f"no server fits {' '.join(words)!r}"]:
+    nothing = f"no server fits {' '.join(words)!r}{' in what could be read' * bool(registries.notes)}"
+    for line in registries.notes if found else [*registries.notes, nothing]:
         note(line)
     if options.json or found:
         rows = (f"{each['name']} {each['version']}: {each['description']}" for each in found)

@@ -110,8 +110,8 @@ AT_ONCE = 1
 """Exports at a time: reading all of /proc takes a core for some milliseconds."""
 
 OFF = (
-    'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
-    ' `"listen": "127.0.0.1:9464"` beside it they are served over HTTP, too.'
+    "metrics are off. `mcpd set . metrics.enabled=true` switches them on, and `mcpd set ."
+    " metrics.listen=127.0.0.1:9464` serves them over HTTP, too."
 )
 """The answer to a request for metrics while they are off."""
 

@@ -149,9 +149,9 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     if len(words) == 1:
         raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
     if not words:
-        raise WordsError("write a name and a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
+        raise WordsError("write a name and a command behind --, a url, a package, registry:SERVER or a bundle")
     if not _URL.fullmatch(target):
-        raise WordsError(f"'{target}' is no url, npm:PACKAGE or pypi:PACKAGE; a command stands behind --")
+        raise WordsError(f"'{target}' is no url, package or bundle, nor registry:SERVER; a command follows --")
     return WantedServer(name=named(words[0]), entry={"url": target})
 
 

@@ -278,5 +278,7 @@ def test_the_command_prints_a_line_for_each_server_or_json(
         assert capsys.readouterr() == ("", "mcpd: no server fits 'nothing-of-this-name'\n")
     assert SEARCH.main(["--registry", "time"]) == 1
     assert capsys.readouterr().err.startswith(f"mcpd: {running.url}: cannot be read: Connection refused\n")
+    assert SEARCH.main(["--registry", "time"]) == 1
+    assert capsys.readouterr().err.endswith("mcpd: no server fits 'time' in what could be read\n")
     assert SEARCH.main(["--registry", "--offline", "time"]) == 0
     assert capsys.readouterr().out == line

@@ -214,7 +214,7 @@ def test_a_faulty_configuration_ends_otherwise_than_a_refusal(
     command, *words = shlex.split(line)
     assert implementation(command).main(words) == code
     shown = capsys.readouterr()
-    assert (shown.out, '"metrics": {"enabled": true}' in shown.err) == ("", True)
+    assert (shown.out, "mcpd set . metrics.enabled=true" in shown.err) == ("", True)
     assert ("nothing was changed" in shown.err) is (code == 78)
 
 

@@ -49,6 +49,7 @@ def told(config: Path, *words: str) -> int:
         ("web oauth=false", '"trust": "all"}', '"trust": "all", "oauth": false}'),
         ("web trust=null", '"trust": "all"}', '"trust": null}'),
         ('web workspaces=["/srv/*"]', '"trust": "all"}', '"trust": "all", "workspaces": ["/srv/*"]}'),
+        ("web workspaces=/srv/*", '"trust": "all"}', '"trust": "all", "workspaces": ["/srv/*"]}'),
         (". profiles.default.lazy=false", '"lazy": true', '"lazy": false'),
     ],
 )

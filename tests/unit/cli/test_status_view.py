@@ -195,7 +195,7 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     assert "1 of 2 servers available, 1 more switched off." in render(less, now=NOW, screen=PIPE)
     assert "mcpd 0.1.0, pid 99, up 1h 2m, /home/me/.config/mcpd/mcpd.json" in text
     assert "1 of 2 servers available. Models see meta-tools of 2 KiB instead of 120 tools of 200 KiB" in text
-    assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
+    assert "about 50,688 tokens saved in every conversation (an estimate), except with clients that" in text
 
 
 @cases("daemon", "said")

@@ -255,6 +255,7 @@ def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() 
         "lost\\x1b",
         "",
     ]
+    assert approval(approved=[REVIEW]) == ["approved git/prompt:review\\u202e"]
 
 
 def test_five_thousand_that_wait_are_a_screen_and_a_number() -> None:

@@ -217,9 +217,10 @@ async def test_while_metrics_are_off_it_is_said_what_to_put_into_the_configurati
     off = catalog(metrics={"enabled": False})
     with pytest.raises(InvalidArguments) as refused:
         await exporter(catalog=Watch(off)).text()
-    line = OFF.split("`")[1]
-    assert line in str(refused.value)
-    assert parse(f"{{{line}}}", source="mcpd.json", environ={}).metrics.enabled
+    command = OFF.split("`")[1]
+    assert command in str(refused.value)
+    (holder, key), value = command.removeprefix("mcpd set . ").split("=")[0].split("."), command.split("=")[1]
+    assert parse(f'{{"{holder}": {{"{key}": {value}}}}}', source="mcpd.json", environ={}).metrics.enabled
 
 
 async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:

@@ -224,6 +224,14 @@ def test_a_name_is_one_value_of_a_query(name: str) -> None:
     assert parse_qsl(urlsplit(address).query) == [("category", name), ("page", "2")]
 
 
+async def test_what_waits_for_approval_has_not_gone_wrong() -> None:
+    ended = Event(kind=EventKind.ENDED, server="git", cause=Cause.KILLED)
+    waits = Event(kind=EventKind.HELD, server="git", details={"definitions": {"log": {"because": "new"}}})
+    for event, chip in ((ended, "wrong"), (waits, "held")):
+        page = await drawn(EVENTS_PAGE, viewer_of(context_of_events([event])))
+        assert [each for each in ("wrong", "held") if f">{each}</span>" in page.html] == [chip]
+
+
 async def test_a_page_without_events_says_so() -> None:
     context = context_of([])
     said = "Nothing is known to have happened"

@@ -159,3 +159,8 @@ async def test_a_row_says_why_what_helps_and_when_it_is_tried_again() -> None:
 
 async def test_who_may_only_read_sees_no_controls() -> None:
     assert (await drawn(SERVERS, viewer_of(three().context(), may_change=False))).forms == []
+
+
+async def test_the_settings_say_how_they_are_changed() -> None:
+    page = await drawn(SERVER, viewer_of(OperatorStage().context(), query="tab=settings", server="alpha"))
+    assert "mcpd set alpha KEY=VALUE changes it" in page.text
