@@ -3,6 +3,8 @@
 import os
 import shlex
 import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,27 @@ SECRET = "7fK2mQ9xVb4Z-secret"
 
 async def asked(*words: str, **environ: str) -> str:
     """What a command says; nothing is left of it."""
-    async with leaving_nothing():
+    async with leaving_nothing(), keeping() as children:
         with trio.fail_after(PATIENCE):
-            return await commands.said(words, {**os.environ, **environ}, Children())
+            try:
+                outcome: str | SecretTrouble = await commands.said(words, {**os.environ, **environ}, children)
+            except SecretTrouble as trouble:
+                outcome = trouble  # outside of the nursery it is no group
+    if isinstance(outcome, SecretTrouble):
+        raise outcome
+    return outcome
+
+
+@asynccontextmanager
+async def keeping() -> AsyncIterator[Children]:
+    """The keeper of children; orphans are reaped as in the daemon, at the latest at the end."""
+    children = Children()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(children.reap_orphans)
+        try:
+            yield children
+        finally:
+            nursery.cancel_scope.cancel()
 
 
 async def refused(*words: str, **environ: str) -> str:
@@ -102,8 +122,7 @@ def _left(directory: Path) -> list[int]:
 async def test_a_lookup_that_is_cancelled_ends_its_command(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     os.mkfifo(ready)
-    async with leaving_nothing():
-        children = Children()
+    async with leaving_nothing(), keeping() as children:
         async with trio.open_nursery() as nursery:
             words = ("sh", "-c", f"echo $$ >pids; : >{ready}; sleep 1000")
             nursery.start_soon(commands.said, words, {**os.environ, "HOME": str(tmp_path)}, children)
