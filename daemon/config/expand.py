@@ -288,12 +288,15 @@ def _content(path: Path, sources: Sources) -> str:
     if not sound(str(path)):
         raise Unresolved("the path of a file to read holds a NUL or half a character: remove it")
     try:
-        return sources.read_file(path).strip()
+        if not sound(text := sources.read_file(path).strip()):
+            # In a file of variables, it would make a mark of a reference that nobody wrote.
+            raise Unresolved(f"cannot read {path}: it holds a NUL")
     except UnicodeError:
         # The error's own text quotes the bytes.
         raise Unresolved(f"cannot read {path}: it is not UTF-8 text") from None
     except OSError as error:
         raise Unresolved(f"cannot read {path}: {error.strerror or 'it failed'}") from None
+    return text
 
 
 def variable_of(words: str) -> str:

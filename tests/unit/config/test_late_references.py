@@ -11,6 +11,7 @@ from daemon.catalog.definitions import fingerprint
 from daemon.config.lock_file import identity_of
 from daemon.config.parse import load_with_notes, plan
 from daemon.config.redaction import MAX_OF_RUN, RUNS, Redactors, secrets, secrets_of
+from daemon.errors import ConfigError
 from daemon.safety.redact import HIDDEN
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, server_of
@@ -82,6 +83,14 @@ def test_what_no_user_wrote_into_a_server_is_text(tmp_path: Path) -> None:
     assert server.env["B"] == "${keyring:a}"
     assert read.config.profiles["p"].instructions == "${run:touch file}"
     assert read.notes == ()
+
+
+def test_a_file_of_variables_makes_no_reference_by_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "vars").write_text("A=\0run:touch file\0\n")
+    path = tmp_path / "mcpd.json"
+    path.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "envFile": "vars"}}}))
+    with pytest.raises(ConfigError, match="vars: it holds a NUL"):
+        load_with_notes(path, {})
 
 
 def test_a_check_names_the_commands_with_their_places(tmp_path: Path) -> None:
