@@ -17,6 +17,7 @@ from loguru import logger
 from starlette.exceptions import HTTPException
 
 from daemon.config.listen import split_authority
+from daemon.console.page import Notice
 
 if TYPE_CHECKING:
     import trio
@@ -146,13 +147,6 @@ MAX_NOTICES = 4
 
 BY_LINK = "a link"
 """Origin of a session that began with a link, for pages and the log."""
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """The outcome of a form, shown on the next page."""
-
-    text: str
-    is_error: bool = False
 
 
 @attrs.define(eq=False, kw_only=True)

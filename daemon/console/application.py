@@ -22,7 +22,6 @@ from daemon.audit.event_records import note_command
 from daemon.console.access import (
     ConsoleSession,
     ConsoleSessions,
-    Notice,
     cookie_in,
     refuse_foreign,
     refuse_foreign_form,
@@ -30,7 +29,7 @@ from daemon.console.access import (
     set_cookie,
 )
 from daemon.console.live import LiveView, Snapshot, Views
-from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, part
+from daemon.console.page import ConsoleAction, ConsolePage, Holders, Notice, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
 from daemon.console.pages.server_pages import in_trouble
 from daemon.console.rendering import Rendering, sent, sent_in_json
@@ -210,11 +209,12 @@ class Application:
         viewer = self._viewer(session, request.path_params, "")
         fields = {name: value for name, value in form.items() if name not in {"form_token", "back"}}
         logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
+        outcome = "ok"
         try:
-            notice = Notice(await action.act(viewer, fields))
+            told = await action.act(viewer, fields)
+            notice = Notice(told) if isinstance(told, str) else told
         except McpdError as error:
-            notice = Notice(str(error), is_error=True)
-        outcome = "refused" if notice.is_error else "ok"
+            notice, outcome = Notice(str(error), is_error=True), "refused"
         note_command(
             self._context.audit, f"console of {session.who}", action.path, request.path_params, outcome
         )

@@ -93,6 +93,13 @@ def part(name: str, template: str = "", /, **values: object) -> Fragment:
     return Fragment(id=name, template=f"{template or name.replace('-', '_')}.html", values=values)
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """The outcome of a form, shown on the next page."""
+
+    text: str
+    is_error: bool = False
+
+
 @attrs.frozen(kw_only=True)
 class ConsolePage:
     """A page of the console."""
@@ -114,6 +121,6 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a viewer makes with a form: `POST` to its address."""
 
     path: str
-    act: Callable[[Viewer, Mapping[str, str]], Awaitable[str]]
+    act: Callable[[Viewer, Mapping[str, str]], Awaitable[str | Notice]]
     """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
     `McpdError`, whose text the viewer sees."""

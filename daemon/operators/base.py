@@ -367,8 +367,8 @@ class OperatorContext:
 
     @property
     def principal(self) -> str:
-        """The operator for records: `operator uid 0`."""
-        return f"operator uid {None if self.operator is None else self.operator.uid}"
+        """The operator for records: `operator uid 0`, or without one the console."""
+        return "the console" if self.operator is None else f"operator uid {self.operator.uid}"
 
     def instances_of(self, server: str) -> list[UpstreamAccess]:
         """The live instances of a server, oldest first; empty for a server that all clients share."""

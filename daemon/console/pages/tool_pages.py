@@ -19,6 +19,7 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     Holders,
+    Notice,
     Viewer,
     element_id,
     page_number,
@@ -387,7 +388,7 @@ def _meant(member: object, value: str) -> object:
     return value if of.get("type") == "string" else msgspec.json.decode(value.encode())
 
 
-async def _call(viewer: Viewer, fields: Mapping[str, str]) -> str:
+async def _call(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     """Call a tool as `mcpd call` does: under the rules of the profile `default`."""
     server, name = viewer.path["server"], viewer.path["tool"]
     known = viewer.context.entry_of(server).all_tools.get(name)
@@ -405,7 +406,7 @@ async def _call(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = OperatorCallParams(server=server, tool=name, arguments=raw, profile=DEFAULT_PROFILE)
     result = await call(viewer.context, params)
     shown = await trio.to_thread.run_sync(_shown, bytes(result), viewer.context.redact.of(server))
-    return f"{server}/{name} has {shown}"
+    return Notice(f"{server}/{name} has {shown}", is_error=shown.startswith("failed:"))
 
 
 def _shown(result: bytes, redact: Redactor) -> str:

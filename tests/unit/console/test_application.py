@@ -19,7 +19,7 @@ from daemon.config.listen import ConsoleRole
 from daemon.console import access
 from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
 from daemon.console.console import Console
-from daemon.console.page import Fragment
+from daemon.console.page import Fragment, Notice
 from daemon.console.rendering import (
     FORM_TOKEN,
     HERE,
@@ -495,7 +495,7 @@ def test_notices_are_shown_once_and_are_few(sessions: access.ConsoleSessions) ->
     sessions.begin("x", may_change=True)
     (session,) = sessions
     for number in range(access.MAX_NOTICES + 1):
-        session.tell(access.Notice(str(number)))
+        session.tell(Notice(str(number)))
     assert [each.text for each in session.take_notices()] == ["1", "2", "3", "4"]
     assert session.take_notices() == []
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.console.page import ConsolePage
+from daemon.console.page import ConsolePage, Notice
 from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
 from daemon.console.pages.session_pages import SESSION_PAGE
@@ -105,10 +105,10 @@ async def test_names_and_descriptions_stay_text() -> None:
 async def test_a_tool_is_switched_by_the_command() -> None:
     async with running() as daemon:
         viewer = viewer_of(daemon.context)
-        told = await SWITCH_TOOL.act(viewer, {"disable": "git/log"})
+        told = str(await SWITCH_TOOL.act(viewer, {"disable": "git/log"}))
         assert told.startswith("git/log is switched off.")
         assert ("git", "log") in daemon.switched
-        told = await SWITCH_TOOL.act(viewer, {"enable": "git/log"})
+        told = str(await SWITCH_TOOL.act(viewer, {"enable": "git/log"}))
         assert told.startswith("git/log is switched on.")
         assert not daemon.switched
 
@@ -247,3 +247,19 @@ async def test_a_form_of_a_tool_that_has_changed_calls_nothing() -> None:
     viewer = viewer_of(stage.context(), server="alpha", tool="one")
     with pytest.raises(InvalidArguments, match="alpha/one has changed since its form was shown"):
         await CALL_TOOL.act(viewer, {"hash": "of-another-form"})
+
+
+async def test_a_call_that_fails_is_told_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object"}})
+    context = stage.context()
+    known = context.entry_of("alpha").all_tools["one"]
+    for is_error in (True, False):
+
+        async def call(*_: object, is_error: bool = is_error) -> msgspec.Raw:
+            return msgspec.Raw(msgspec.json.encode({"content": [], "isError": is_error}))
+
+        monkeypatch.setattr("daemon.console.pages.tool_pages.call", call)
+        told = await CALL_TOOL.act(viewer_of(context, server="alpha", tool="one"), {"hash": known.schema_hash})
+        assert isinstance(told, Notice)
+        assert told.is_error is is_error
