@@ -114,13 +114,14 @@ def _input(key: str, setting: Mapping[str, Any], plain: Callable[[object], str])
     value = setting.get("default")
     defaults = [plain(each) for each in (value if isinstance(value, list) else [value]) if each is not None]
     joined = ":".join(defaults)
+    parts = [joined, *defaults, *joined.split(":")]
     return Input(
         name=key,
         description=": ".join(filter(None, map(setting.get, ("title", "description")))),
         required=setting.get("required", False),
         secret=setting.get("sensitive", False),
         # A text that would be a reference, as a whole or in parts, is no default.
-        default=joined if joined and as_text([joined, *defaults]) == [joined, *defaults] else None,
+        default=joined if joined and as_text(parts) == parts else None,
         choices=("true", "false") if setting["type"] == "boolean" else (),
         multiple=setting.get("multiple", False),
     )
