@@ -117,6 +117,7 @@ class Application:
                 *([Route("/ui", partial(self._page, pages[0]))] if pages else ()),
                 *(route for route, _page in self._pages),
                 *(Route(f"/ui{each.path}", partial(self._act, each), methods=["POST"]) for each in actions),
+                Route("/ui/", _to_start),
                 Route("/ui/live", self._live),
                 Route("/ui/enter", self._enter),
                 Route("/ui/sign-in", self._sign_in, methods=["GET", "POST"]),
@@ -297,6 +298,10 @@ class Application:
         about = {"takes_tokens": self._sign_in_with is not None, **values}
         page = partial(self._rendering.page, template, None, about)
         return await trio.to_thread.run_sync(page, limiter=self._at_a_time)
+
+
+async def _to_start(_request: Request) -> Response:
+    return RedirectResponse("/ui", SEE_OTHER)
 
 
 async def _form(request: Request) -> dict[str, str]:

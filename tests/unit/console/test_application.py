@@ -79,6 +79,11 @@ async def test_a_link_that_is_only_fetched_ahead_still_counts(desk: Desk, header
     assert (await desk.browser(may_change=None).get(link)).status == 200
 
 
+async def test_a_slash_too_many_leads_to_the_console(desk: Desk) -> None:
+    answer = await Browser(desk.application.serve).get("/ui/")
+    assert (answer.status, answer.headers["location"]) == (303, "/ui")
+
+
 @pytest.mark.parametrize("target", ["/ui", "/ui/list", "/ui/list/x", "/ui/live?at=/ui/list"])
 async def test_without_a_session_nothing_is_shown(desk: Desk, target: str) -> None:
     for cookie in ("", "wrong"):
