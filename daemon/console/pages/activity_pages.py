@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +14,7 @@ import trio
 
 from daemon.audit.audit_files import AuditQuery, query, read
 from daemon.audit.inspection import words
-from daemon.audit.record import Decision
+from daemon.audit.record import AuditRecord, Decision
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
@@ -39,11 +40,18 @@ if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+"""A hash, of which a page shows the beginning: no line of a phone holds it, and `mcpd audit` has all."""
+
 SHOWN = 100
 """Ended calls on a page, and most calls in flight."""
 
 
 LAST_PAGE = -(-KEPT // SHOWN)
+
+
+def _shown(record: AuditRecord) -> list[str]:
+    return [_HASH.sub(r"\1…", each) for each in words(record)]
 
 
 async def _calls_shown(viewer: Viewer) -> Holders:
@@ -191,7 +199,7 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     shown = [each for each in looked if asked.fits(each)]
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
-    rows = [(each, each.record and words(each.record)) for each in shown[:EVENTS_SHOWN]]
+    rows = [(each, each.record and _shown(each.record)) for each in shown[:EVENTS_SHOWN]]
     return {
         "audit-filter": [part("audit-wanted", "audit_filter", servers=servers, decisions=Decision, **wanted)],
         "audit": [
