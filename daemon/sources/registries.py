@@ -103,7 +103,9 @@ class Registries:
             for server in self._servers(url, path):
                 if server["name"] == name and version in {None, server["version"]}:
                     return url, server
-        why = "; ".join(self.notes) or "`mcpd search --registry WORDS` finds names"
+        # That a registry lacks it is no trouble to tell.
+        told = [each for each in self.notes if not each.endswith("HTTP 404")]
+        why = "; ".join(told) or "`mcpd search --registry WORDS` finds names"
         raise SourceTrouble(f"no server {name} is known{f' in version {version}' if version else ''}: {why}")
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:

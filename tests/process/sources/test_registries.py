@@ -73,7 +73,7 @@ def test_registries_are_asked_in_order_and_one_that_is_down_is_named(tmp_path: P
 def test_a_server_that_nobody_publishes_is_told(tmp_path: Path) -> None:
     with (
         registry(PUBLISHED) as running,
-        pytest.raises(SourceTrouble, match=r"no server io\.example/a is known in version 1\.0"),
+        pytest.raises(SourceTrouble, match=r"no server io\.example/a is known in version 1\.0: `mcpd search"),
     ):
         asking(tmp_path, running).server("io.example/a", "1.0")
 
