@@ -31,6 +31,9 @@ settings.register_profile("brief", settings.get_profile("busy"), max_examples=5,
 settings.register_profile("usual", settings.get_profile("busy"), max_examples=40, stateful_step_count=30)
 
 
+# Without a handler before trio's, Python 3.11 raises where a child ends just as trio's is taken away.
+signal.signal(signal.SIGCHLD, lambda *_: None)
+
 KINDS = {"bench": "e2e", "browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
 """The marker of the tests of a folder."""
 

@@ -119,14 +119,15 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
     effect = reloaded(options, path)
     if effect.problem:
         return effect
-    seen, shown = None, ""
+    seen, shown, looks = None, "", 0
     try:
-        for look, servers in enumerate(poll_servers(options, options.timeout)):
+        for servers in poll_servers(options, options.timeout):
             seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
             # Before its lists are read for the first time, what each client gets of its own is dormant.
-            coming = COMING | {"dormant"} if look < FIRST_LOOKS and not seen["tools"] else COMING
+            looks = looks + 1 if seen["state"] == shown else 0
+            coming = COMING | {"dormant"} if looks < FIRST_LOOKS and not seen["tools"] else COMING
             if seen["state"] not in coming and not (seen.get("held") and _lists_more(seen)):
                 break
             if seen["state"] != shown:

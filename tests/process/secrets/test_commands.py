@@ -24,25 +24,18 @@ async def asked(*words: str, **environ: str) -> str:
     """What a command says; nothing is left of it."""
     async with leaving_nothing(), keeping() as children:
         with trio.fail_after(PATIENCE):
-            try:
-                outcome: str | SecretTrouble = await commands.said(words, {**os.environ, **environ}, children)
-            except SecretTrouble as trouble:
-                outcome = trouble  # outside of the nursery it is no group
-    if isinstance(outcome, SecretTrouble):
-        raise outcome
-    return outcome
+            return await commands.said(words, {**os.environ, **environ}, children)
 
 
 @asynccontextmanager
 async def keeping() -> AsyncIterator[Children]:
-    """The keeper of children; orphans are reaped as in the daemon, at the latest at the end."""
+    """The keeper of children; orphans that this process has adopted are reaped at the end, as in the daemon."""
     children = Children()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(children.reap_orphans)
-        try:
-            yield children
-        finally:
-            nursery.cancel_scope.cancel()
+    try:
+        yield children
+    finally:
+        with trio.CancelScope(shield=True):
+            await children._look()
 
 
 async def refused(*words: str, **environ: str) -> str:
