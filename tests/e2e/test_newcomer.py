@@ -37,6 +37,9 @@ def variable(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "description": f"Your {name}", **more}
 
 
+OPEN = ("--sandbox", "off")
+"""A sandbox has a /tmp of its own: the packages of these tests may lie there, with the whole checkout."""
+
 HASH = "sha512-k8sh38sk2kq9="
 NPM = {"everything": [], "memory": [], "sequential-thinking": [], "filesystem": ["/usr/share"]}
 DOCUMENTS = [
@@ -170,16 +173,17 @@ def test_a_newcomer_adds_servers_from_a_registry_and_bundles_and_no_secret_lies_
     vault.chmod(0o600)
     approve = {"Approve?": ""}
     for name in (*NPM, "time", "git"):
-        # One instance for all: a busy machine lists what each client gets of its own later than it is asked.
-        words = ("add", f"registry:io.example/{name}", "--yes", "--share", "all")
+        words = ("add", f"registry:io.example/{name}", *OPEN, "--yes")
         said = newcomer.types(*words, answers=approve)
         assert f"approved {name}/" in said
     # It is the same package as before, which is approved.
     typed = {"API_TOKEN: ": TYPED, "REGION": "eu", "Add it as weather?": ""}
-    newcomer.types("add", "registry:io.example/weather", answers=typed)
+    newcomer.types("add", "registry:io.example/weather", *OPEN, answers=typed)
     run = ("--env", f"API_TOKEN=${{run:cat {vault}}}", "--yes")
-    newcomer.types("add", "registry:io.example/tickets", *run, answers={})
-    newcomer.types("add", "registry:io.example/mail", "--keyring", "--yes", answers={"API_TOKEN: ": RING})
+    newcomer.types("add", "registry:io.example/tickets", *OPEN, *run, answers={})
+    newcomer.types(
+        "add", "registry:io.example/mail", *OPEN, "--keyring", "--yes", answers={"API_TOKEN: ": RING}
+    )
     for name in ("look", "peer"):
         newcomer.types("add", str(bundle(newcomer.directory, name)), "--yes", answers=approve)
 
@@ -188,7 +192,8 @@ def test_a_newcomer_adds_servers_from_a_registry_and_bundles_and_no_secret_lies_
     assert {each["state"] for each in servers.values()} == {"ready", "dormant"}
     assert not any(each["held"] for each in servers.values())
     assert {each.get("trust") for each in newcomer.entries.values()} == {"none"}
-    assert {each.get("sandbox") for each in newcomer.entries.values()} == {"home"}
+    boxes = {name: each.get("sandbox") for name, each in newcomer.entries.items()}
+    assert {name for name, box in boxes.items() if box == "home"} == {"look", "peer"}
     assert newcomer.entries["time"]["args"] == ["mcp-server-time==2.0.1"]
     assert newcomer.entries["time"]["origin"]["hash"] == HASH
     assert newcomer.entries["weather"]["env"] == {"API_TOKEN": "${WEATHER__API_TOKEN}", "REGION": "eu"}
