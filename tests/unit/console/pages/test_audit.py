@@ -118,3 +118,10 @@ async def test_names_do_not_become_markup(tmp_path: Path) -> None:
     hostile = record(2, Decision.SENT, **dict.fromkeys(names, HOSTILE))
     context = context_of(tmp_path, hostile, record(3, Decision.COMMAND, details={HOSTILE: HOSTILE}))
     assert (await drawn(AUDIT_PAGE, viewer_of(context))).is_harmless()
+
+
+async def test_of_a_hash_the_beginning_is_shown(tmp_path: Path) -> None:
+    held = record(2, details={"hash": "0123456789ab" + 52 * "c", "other": 70 * "d"})
+    page = await drawn(AUDIT_PAGE, viewer_of(context_of(tmp_path, held)))
+    assert '"0123456789ab…"' in page.text
+    assert 70 * "d" in page.text
