@@ -166,8 +166,12 @@ def test_a_call_from_a_client_through_the_daemon_to_a_server_is_one_tree() -> No
     ]
     assert [names[span] for span, parent in parents.items() if parent not in names] == ["agent"], "one root"
     times = {each["spanId"]: (int(each["startTimeUnixNano"]), int(each["endTimeUnixNano"])) for each in tree}
-    inside = [(times[span], times[parent]) for span, parent in parents.items() if parent is not None]
-    assert all(own[0] >= outer[0] and own[1] <= outer[1] for own, outer in inside)
+    inside = [(span, parent) for span, parent in parents.items() if parent is not None]
+    assert all(times[span][0] >= times[parent][0] for span, parent in inside)
+    # A server's span ends after its answer is on the way, maybe after the span of the waiting client.
+    same_process = [(span, parent) for span, parent in inside if kinds[parent] != "SPAN_KIND_CLIENT"]
+    assert len(same_process) >= 3
+    assert all(times[span][1] <= times[parent][1] for span, parent in same_process)
 
 
 # --- collectors that misbehave ------------------------------------------------------------------------------
