@@ -1,8 +1,4 @@
-"""Approval of calls by the client's user before they are sent: permission rule `ask`, and what trust holds.
-
-An approval covers one definition of a tool: with the arguments shown, for one call; or for the session. That of
-what is held counts for every client.
-"""
+"""Approval of calls by the client's user before they are sent: permission rule `ask`, and what trust holds."""
 
 from __future__ import annotations
 
@@ -52,8 +48,7 @@ MAX_COMPACTED = 64 * 1024
 """Bytes of the longest arguments that are compacted: a tenth of a millisecond."""
 
 _LINE_ENDS = str.maketrans("\n\r\t", "   ")
-"""Line ends become blanks: clients fold all but the first lines, and arguments must not push others out of
-sight."""
+"""Line ends become blanks: clients fold all but the first lines, and none may push others out of sight."""
 
 _WORD = re.compile(r"[^\s\"]+")
 """A tool name that needs no quotes."""
@@ -99,8 +94,7 @@ def question(
 ) -> Raw:
     """The params of the elicitation (MCP, `elicitation/create`).
 
-    `redact` removes secrets from a text and cuts it to that many characters. `session` says whether the choice
-    may hold for the session; False where the client has none.
+    `redact` removes secrets and cuts to so many characters; `session` offers a choice for the session.
     """
     choices = [UserChoice.ONCE, *([UserChoice.SESSION] if session else []), UserChoice.REFUSE]
     shown = _shown(bytes(arguments), redact)
@@ -124,7 +118,6 @@ def form(text: str, choices: Sequence[UserChoice]) -> Raw:
 
 
 def _shown(arguments: bytes, redact: Callable[[str, int], str]) -> str:
-    """Arguments on one line as they were written, with nothing hidden in them."""
     compact = arguments
     if len(arguments) <= MAX_COMPACTED:
         try:
@@ -200,10 +193,7 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
 def _ask(call: ClientCall, about: tuple[str, str], params: Raw, refusal: Refusal, take: Taking) -> bool:
     """Ask a call's user about a server's tool; `take(call, choice)` comes before the call is judged again.
 
-    Without an answer, the call gets `refusal(why)`.
-
-    The choice is None if a modern client's retry has none. Returns False if too many calls wait for their
-    users.
+    Without an answer (None in a retry), the call gets `refusal(why)`. Returns False if too many calls wait.
     """
 
     async def ask() -> None:
@@ -323,7 +313,6 @@ def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
 
 
 def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: str) -> None:
-    """Record the choice of a call's user."""
     traced = {"traceId": found} if (found := trace_id(call.trace)) else {}
     client = call.calls.client
     told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}

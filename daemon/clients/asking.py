@@ -1,11 +1,8 @@
 """Questions to a call's client before the call continues, in either era.
 
 A client of the handshake era gets requests while a task waits (`Questions`). A client of MCP 2026-07-28 gets
-the questions and a state as its result, and repeats its request with both (`hold`).
-
-Where client and server are of different eras, a call at a server of the handshake era stays open (parked) while
-its client answers in rounds, and a call to a server of MCP 2026-07-28 is judged and sent again with its
-client's answers, to the same server or not at all.
+the questions and a state as its result, and repeats its request with both (`hold`). Where client and server are
+of different eras, the call is parked while its client answers in rounds, or sent again with the answers.
 """
 
 from __future__ import annotations
@@ -103,8 +100,6 @@ class Questions:
 
 
 class _Answer(msgspec.Struct, frozen=True, eq=False):
-    """`wire.requests.Responder` for one question."""
-
     _questions: Questions
     _key: str
     _method: str
@@ -210,7 +205,6 @@ def _of_tool(arguments: bytes) -> bytes:
 
 
 def _of_request(params: bytes) -> bytes:
-    """Request params without the members that differ from round to round."""
     try:
         members = decode_members(params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -305,7 +299,6 @@ class ParkedCall:
             self._park()
 
     def _resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Pass valid answers to the server, repeat the other questions, and wait for the result."""
         call = self._call
         retry.calls.take_over(call, retry)
         answered = {
@@ -389,7 +382,6 @@ def asks_workspace(call: ClientCall, needed: input_required.InputRequired) -> bo
 
 
 async def _take_round(call: ClientCall, needed: input_required.InputRequired) -> None:
-    """Get the input for one round and add it to the call."""
     if call.round is None:
         before = len(members_before(call.others))
         call.round = input_required.Round(_server(call), bytes(call.params[0])[before:], call.label)
@@ -452,7 +444,6 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: input_required.In
 
 
 def _authored(server: str, result: Buffer, needed: input_required.InputRequired) -> bytes:
-    """A result that asks for input, with the server's name in the questions."""
     members = decode_members(result)
     if asked := authored_questions(server, needed.inputRequests or {}):
         members[input_required.REQUESTS] = Raw(msgspec.json.encode(asked))

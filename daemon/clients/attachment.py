@@ -35,15 +35,13 @@ MAX_OWNERS = 64
 """Principals without sessions whose links are kept, the latest: about one for each token."""
 
 MAX_SEARCHED = 256 * 1024
-"""Bytes of the longest result searched, in a millisecond: a thousand links take fewer. Links in a longer result
-are not kept."""
+"""Bytes of the longest result searched, in a millisecond: a thousand links take fewer."""
 
 LONGEST = 4096
 """Characters of the longest URI kept: a server may link to a thousand."""
 
 MARKERS = (b'"resource', b'"contents"')
-"""The markers of a result that names resources: content (MCP, `resource` and `resource_link`), and contents of
-a read."""
+"""The markers of content (MCP, `resource` and `resource_link`), and of a read."""
 
 
 def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
@@ -183,8 +181,7 @@ class SessionInstances:
     ) -> list[Upstream]:
         """The running servers among these, or their instances for this session.
 
-        `strictly` says whether a missing instance is an error; otherwise the server is left out. Raises
-        CallError: no instance of a server, if `strictly`.
+        A missing instance is left out, or `strictly` raises its CallError.
         """
         found = []
         for server in servers:
@@ -220,10 +217,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def present_surface(self) -> Surface:
-        """The surface that decides the request now: an operator may have moved the client since.
-
-        If another client has used the connection meanwhile, the request keeps its own surface.
-        """
+        """The surface that decides the request now: an operator may have moved the client since it began."""
         selection = self.session.selection
         return selection.surface if selection.client == self.client else self.surface
 

@@ -37,10 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
-    """Have an ended call recorded in the audit, unless mcpd answered it, and as a trace.
-
-    `size` is the bytes of its answer, `at` its end in seconds since the epoch.
-    """
+    """Have an ended call recorded and traced: its answer's bytes, its end in seconds since the epoch."""
     audit, trace = call.calls.context.audit, call.trace
     if trace is not None:
         call.trace = None
@@ -85,7 +82,6 @@ def _body(
     at: float,
     size: int,
 ) -> bytes:
-    """A call's record as JSON: the members that its like share, then its own."""
     arguments = bytes(call.params[-1]) if call.params else call.given
     own = b'%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"' % (
         _shared(audit, call),

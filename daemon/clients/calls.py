@@ -84,10 +84,7 @@ def _is_name(said: str) -> bool:
 
 
 class ClientCall(Struct, eq=False, kw_only=True):
-    """A client's call: both the `CallToSend` for the upstream and the `Exchange` that its answer completes.
-
-    One msgspec struct, because its creation is a good part of a small call's cost.
-    """
+    """A client's call: `CallToSend` and `Exchange` in one msgspec struct, because its creation costs time."""
 
     cuts: ClassVar[bool] = True
     """Whether a result that is too large for its client is kept, and answered by both its ends."""
@@ -148,8 +145,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether a script that is a tool makes it."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
-    """Its number for operators and its start in seconds since the epoch; None until listed
-    (`operators.call_commands`)."""
+    """Its number for operators, and its start in seconds since the epoch; None until listed."""
     finished: bytes | None = None
     """The result while it waits for the store and for the client to list its tools."""
     trace: CallTrace | None = None

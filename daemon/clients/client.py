@@ -1,9 +1,8 @@
 """The client of one connection: principal, name, wishes and the resulting selection.
 
-Only an operator can move a client to another profile. The move holds for all connections that name its session,
-or for the connection without a key, until the next move or the daemon's end. Limits of calls a minute
-(`limits.callsPerMinute`) are token buckets kept as the time of the next token (ITU-T I.371). An early call
-waits its turn; one that would wait longer than `timeouts.queue` is refused and takes no token.
+An operator alone can move a client to another profile, for all connections of its session, until the daemon's
+end. Limits of calls a minute are token buckets kept as the time of the next token (ITU-T I.371): an early call
+waits, or is refused beyond `timeouts.queue`.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ class Principal:
     """The user or token that a connection's requests come from, and what they may reach."""
 
     owner: str = ""
-    """The namespace of its session keys, as in `uid 1000: ` or `token ci: `; empty for the daemon's own
-    user."""
+    """The namespace of its session keys, as in `uid 1000: `; empty for the daemon's own user."""
     token: str = ""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use, the first as the default; None is all."""
@@ -159,10 +157,7 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 
 
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
-    """Why a client of a profile may not see these servers as themselves; empty if it may.
-
-    A server that is not configured denies nothing of the others: a reload may bring it back.
-    """
+    """Why a client of a profile may not see these servers as themselves; empty if it may, or knows none."""
     if servers is None:
         return f"`servers` is not a list of 1 to {MAX_CHOSEN} names of servers"
     if not servers:
@@ -262,11 +257,7 @@ class Client:
         count: Callable[[Profile], int] = lambda _profile: 0,
         decided: DecidedSurfaces | None = None,
     ) -> None:
-        """Begin with the default profile.
-
-        `principal` is the authenticated user or token. `count` returns the number of tools that a profile
-        offers now. `decided` is decisions for clients whose connections carry one request each.
-        """
+        """Begin with the default profile; `count` returns the number of tools that a profile offers now."""
         self.info = table.ClientInfo()
         self.name = ""
         self.began: float | None = None

@@ -1,7 +1,6 @@
 """The tasks that servers work on for clients: of MCP 2025-11-25, and of the extension SEP-2663.
 
-mcpd's id of a task cannot be guessed and is good only for the session that made it; the server's may repeat at
-another server. Tasks lost with a connection are kept as failed until they would have expired.
+mcpd's id cannot be guessed and is good only for the session that made it. Lost tasks are kept as failed.
 """
 
 from __future__ import annotations

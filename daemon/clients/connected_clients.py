@@ -198,7 +198,6 @@ def _with_wholes(uri: str) -> Iterator[str]:
 
 
 def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
-    """The params of an update for one subscriber, with its own URI and subscription id."""
     params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
     meta: dict[str, object] = {}
     with suppress(msgspec.MsgspecError, RecursionError):

@@ -33,8 +33,7 @@ from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import Peer
 
 MAX_KEYS = 64
-"""Sessions of one connection; beyond, the one joined first without a call in flight is left. A client with
-several conversations over one connection has a few."""
+"""Sessions of one connection, which has a few; beyond, the oldest without a call in flight is left."""
 
 MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as may be in flight."""
@@ -125,10 +124,9 @@ class Attachments:
         return None if state is None else self._join(key, state)
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
-        """Serve a request once its session is recalled, in order for each session.
+        """Serve a request once its session is recalled, in order; False if too many wait.
 
-        Returns False if too many requests wait. Raises ValidationError: a request with that id is already
-        waiting.
+        Raises ValidationError: a request with that id is already waiting.
         """
         if any(request_id in held for held in self._held.values()):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
@@ -274,7 +272,6 @@ class ClientConnection:
             self.context.note(event)
 
     def _note_beginning(self) -> None:
-        """Record the client's arrival once, except where each request may have a connection."""
         if self._noted_key or not self.client.principal.keeps:
             return
         selection = self.selection

@@ -76,8 +76,7 @@ class SessionContext:
     pauses: dict[Hashable, float] = attrs.field(factory=dict)
     """When users may be asked again about what waits for approval (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None
-    """Returns once what other daemons have written is known here; None without other daemons. A tool just
-    loaded at one daemon may be called at the next."""
+    """Returns once other daemons' writes are known here, as of a tool loaded there; None without others."""
     note: Callable[[Event], None] = lambda _event: None
     gather: Callable[[Event], None] = lambda _event: None
     """Records a refused call; there may be many."""
@@ -121,6 +120,5 @@ class SessionStatistics:
     tokens_not_sent: int | None = 0
     """An estimate; None if the client defers tools itself."""
     workspace: str = ""
-    """The directory, the home abbreviated, or the reason why it cannot be used; empty if none was named or
-    needed."""
+    """The directory, or why it cannot be used; empty if none was named or needed."""
     instances: tuple[str, ...] = ()

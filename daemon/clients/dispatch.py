@@ -1,7 +1,6 @@
 """The path of a client's `tools/call` to a server, for all sessions and surfaces.
 
-A call to a running server goes out in the client's own turn of the loop; only one that must wait gets a task,
-in its connection's nursery. A surface's decision is reused while its view is valid.
+A call to a running server goes out in the client's own turn of the loop; one that must wait gets a task.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"nam
 def plain_call(line: Line) -> PlainCall | None:
     """Read a `tools/call` as nearly all are written; None for a message that needs a closer look.
 
-    The members, compact and in any order, have a known length: a line of exactly that length cannot hold a
-    second `id`, an escaped key or a `_meta`.
+    A line of exactly the members' length cannot hold a second `id`, an escaped key or a `_meta`.
     """
     if len(line) > MAX_PLAIN or not line.isascii():
         return None
@@ -248,7 +246,7 @@ class Dispatch:
             self._later(self._act_after, call, partial(self._known, call, action))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
-        """Send a call. Returns False if it has to wait first."""
+        """Send a call; False if it has to wait first."""
         call.label = forward.label
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
@@ -302,7 +300,6 @@ class Dispatch:
         return False
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
-        """Whether the user has approved the call, and no limit of calls a minute delays it."""
         if forward.ask is not None and not may_send(call, forward.ask, arguments):
             return False
         selection = self._client.selection
@@ -322,7 +319,6 @@ class Dispatch:
         return loaded is not None
 
     def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
-        """Count, load and remember what follows from a sent call."""
         if forward.page:
             links = call.request.session.links
             note_links(links, forward.server, (mcpd_uri(forward.server, forward.page),))

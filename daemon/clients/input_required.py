@@ -27,8 +27,7 @@ STATE_BYTES = 32
 """Random bytes of a state: 256 bits cannot be guessed."""
 
 TTL = 600.0
-"""Seconds for a client's answers: as long as a call may take by default (`timeouts.callMax`), and as in the MCP
-SDK."""
+"""Seconds for a client's answers, as in the MCP SDK."""
 
 CHECK_SECONDS = 1.0
 """Seconds between checks for expired states, while there are any."""

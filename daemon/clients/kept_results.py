@@ -1,7 +1,4 @@
-"""Results too large for a context: kept for their session and profile, and read in pieces.
-
-A result is a file. One thread at a time works on them, never the loop; one that cannot be written passes whole.
-"""
+"""Keeps results too large for a context in files, by one thread; one that cannot be written passes whole."""
 
 from __future__ import annotations
 

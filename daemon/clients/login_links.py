@@ -1,8 +1,7 @@
 """Links to OAuth logins, handed to users whose calls meet a server that needs one.
 
-One client per server gets the link, as an elicitation in mode `url`: all share the login. Other calls get the
-error that names `mcpd login`. Only the daemon's own user is asked. The unsent call is judged again after the
-login.
+One client per server, of the daemon's own user, gets the link (elicitation in mode `url`); other calls get the
+error that names `mcpd login`.
 """
 
 from __future__ import annotations
@@ -113,15 +112,12 @@ async def _wait(login: _SharedLogin, retry: ClientCall) -> None:
 
 
 class _SharedLogin(msgspec.Struct, frozen=True, eq=False):
-    """A login under way, and the error that the waiting call gets without it."""
-
     _context: SessionContext
     _server: str
     run: LoginRun
     error: UpstreamUnavailable
 
     async def page(self) -> LoginPage | DeviceCode:
-        """The page that the user has to open."""
         page = await self.run.wait_shown()
         if page is None:
             raise self._failed(await self.run.wait_over())

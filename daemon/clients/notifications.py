@@ -1,9 +1,8 @@
 """Notifications outside of requests to one client, servers' questions outside of calls, and changed lists.
 
-For a slow client, of required notifications only the newest about each subject is kept, and others are dropped.
-Changed lists are announced by comparison with the lists that the client was given; a call that loads tools is
-answered once the client has listed them. Prompts, resources and templates depend on the profile alone, so all
-sessions of a connection have the same.
+For a slow client only the newest required notification about each subject is kept, and others are dropped.
+Changed lists are announced by comparison with those given; a call that loads tools is answered once the client
+has listed them. Only tools differ between sessions of a connection.
 """
 
 from __future__ import annotations
@@ -96,11 +95,7 @@ class ConnectedClient:
             self._peer.notify(method, params)
 
     def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
-        """Send a required notification as soon as the client takes it.
-
-        `key` is its subject; of two that wait, only the newer is sent. `request_id` is the client's request
-        that it belongs to, if any.
-        """
+        """Send a required notification as soon as the client takes it; of two with one `key`, the newer."""
         if not self._owed and self.has_room(request_id):
             self._peer.notify(method, params, request_id)
             return
@@ -256,9 +251,8 @@ PATIENCE = 1.0
 """Seconds from an announcement that answers wait for `tools/list`; real clients take 30 to 45 ms."""
 
 TAKING_IN = 0.2
-"""Seconds for the client to absorb its new list, which it reads in another task than the answer. Claude Code
-needs none; a busy Gemini CLI had the tool in its next request in 0 of 3 runs without, 3 of 4 with 50 or 100 ms,
-5 of 5 with 200 ms."""
+"""Seconds for the client to absorb its new list: a busy Gemini CLI had the tool in its next request in 0 of 3
+runs without, 3 of 4 with 50 or 100 ms, 5 of 5 with 200 ms."""
 
 
 class Announcement(msgspec.Struct, eq=False):
@@ -277,8 +271,6 @@ ListPlace = tuple[Kind, str | None]
 
 
 class _GivenList(msgspec.Struct, eq=False):
-    """A list as the client last got it or learned of it."""
-
     items: tuple[bytes, ...]
     look: Callable[[], tuple[bytes, ...]]
 

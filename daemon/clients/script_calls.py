@@ -1,7 +1,4 @@
-"""Scripts of models: the calls of a script are calls of the session whose client sent the script.
-
-So permissions, trust, fairness, questions, limits, audit and cancellation are those of any call.
-"""
+"""Scripts of models; their calls are calls of the session, so permissions, limits and audit hold."""
 
 from __future__ import annotations
 
@@ -57,8 +54,6 @@ class ScriptCall(ClientCall, eq=False, kw_only=True):
 
 
 class _ScriptPeer:
-    """Stands in for the client's peer: takes the answers to a script's calls, and drops notifications."""
-
     def __init__(self) -> None:
         self.calls: dict[bytes, ScriptCall] = {}
         self.link = self
@@ -85,8 +80,6 @@ class _ScriptPeer:
 
 
 class _ScriptQuestions(ServerRequests):
-    """Puts questions about a script's calls to the client, as questions about the script."""
-
     def __init__(self, script: ClientCall, peer: Peer) -> None:
         subscribers, capabilities = script.calls.context.subscribers, script.declared or NOTHING
         if not script.request.modern:
@@ -105,13 +98,10 @@ class _ScriptQuestions(ServerRequests):
             script.calls.server_requests.ask(request, script.request.id)
 
     def is_asking(self) -> bool:
-        """Whether a question is open."""
         return any(each.is_open for each in self._put)
 
 
 class _Script:
-    """One script that runs."""
-
     def __init__(self, dispatch: Dispatch, call: ClientCall, asked: RunScript, nursery: trio.Nursery) -> None:
         self._call = call
         """The client's call that is answered with the script's value."""
@@ -153,7 +143,6 @@ class _Script:
         return result
 
     async def _make_call(self, name: str, arguments: Mapping[str, object]) -> object:
-        """Make a call of the script. Raises ScriptError: it has failed."""
         script = self._call
         if len(name) > MAX_NAME:
             raise ScriptError("UnknownTool", f"no tool has a name of {len(name):,} characters")

@@ -1,7 +1,4 @@
-"""Requests of servers to one client during its calls: sampling, elicitation, roots.
-
-A request goes out on the stream of the call that caused it and ends with it (`upstreams.call_admission`).
-"""
+"""Requests of servers to one client during its calls, which they end with: sampling, elicitation, roots."""
 
 from __future__ import annotations
 
@@ -132,10 +129,7 @@ def read_refusal(error: envelope.Buffer, redact: Callable[[str], str]) -> Upstre
 
 
 def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
-    """Code, message and data of a refusal for a client, with the server's name if it sends users to URLs.
-
-    Raises UnsafeQuestion: a URL must not be shown.
-    """
+    """Code, message and data of a refusal for a client, with the server's name; raises UnsafeQuestion."""
     refusal: Any = told.details["upstream"]
     code, message, data = refusal["code"], refusal["message"], refusal["data"]
     if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):

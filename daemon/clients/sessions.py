@@ -409,10 +409,9 @@ class Sessions:
         source: Source,
         leaving: Collection[ToolKey] | None = None,
     ) -> bool:
-        """Add the tools that a call has loaded. Returns whether that changes anything.
+        """Add the tools that a call has loaded, each with its server's epoch; returns whether that is news.
 
-        `tools` are each with its server's epoch. `leaving` is tools that leave the list in exchange, counted as
-        the latest; None for no exchange.
+        `leaving` are tools that leave the list in exchange, counted as the latest; None for no exchange.
         """
         before = state.loaded
         after = before.without(leaving or ()).adding(tools, source, self._wall())
@@ -539,11 +538,9 @@ def _decisive(entry: ServerEntry | None) -> object:
 
 
 async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: Collection[ToolKey]) -> bool:
-    """Unload tools from a session, in use or only stored; its clients are notified of changed lists.
+    """Unload tools from a session, in use or only stored; returns whether that outlives the daemon.
 
-    `identity` is the session's key, else its `SessionState.identity`. Returns whether that outlives the daemon;
-    True for a session that is not stored. What a profile preloads is loaded again with the next change of the
-    catalog. Raises McpdError: the session is not in use, and the store does not answer.
+    `identity` is its key, else its `SessionState.identity`. Raises McpdError: the store does not answer.
     """
     # Otherwise a row of another daemon that is unknown here would survive (`state.writer`).
     await memory.look()

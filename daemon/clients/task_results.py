@@ -1,7 +1,6 @@
 """Calls that a modern server answers with a task (SEP-2663), and the states of such a task for its client.
 
-A client that declares the extension gets the task under an id of mcpd's, and polls it. For any other client
-mcpd polls, asks what the task asks, and answers the call with the result.
+For a client without the extension, mcpd polls, asks what the task asks, and answers with the result.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
 
 
 def _take(call: ClientCall, result: bytes) -> None:
-    """Hand a task out, or begin to poll the task."""
     context, upstream = call.calls.context, call.upstream
     assert upstream is not None, "only a server makes tasks"
     try:
@@ -220,7 +218,6 @@ class PolledTask(Struct, eq=False):
     def _put(
         self, call: ClientCall, state: _Polled, questions: Mapping[str, input_required.InputRequest]
     ) -> None:
-        """Answer a client of MCP 2026-07-28 with questions; its retry goes on with the task."""
         server = self._upstream.of
         try:
             asked = asking.authored_questions(server, questions)
@@ -255,9 +252,7 @@ class PolledTask(Struct, eq=False):
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
         """Ask the server, again if there is no answer: a repeated `tasks/update` does nothing more.
 
-        Raises:
-            UpstreamLost: the task is lost with the server. Its call has run: nothing may send the call again.
-            RemoteError: the server refuses.
+        Raises UpstreamLost: the task is lost, and its call must not be sent again; RemoteError: refused.
         """
         while True:
             upstream = self._present(call)
@@ -278,7 +273,6 @@ class PolledTask(Struct, eq=False):
         return present or self._upstream
 
     def _cancel(self, call: ClientCall) -> None:
-        """Ask the server to end the task, for which nobody waits."""
         context, about = call.calls.context, (b'"taskId":', self._id)
         context.subscribers.tasks.polled.pop(self, None)
         with suppress(errors.CallError):
@@ -294,11 +288,7 @@ async def ask_server(
     task_id: bytes,
     envelope: Mapping[str, bytes] = _NONE,
 ) -> bytes:
-    """Ask a server about a task by the raw bytes of its id; returns the raw result.
-
-    Raises:
-        CallError, RemoteError: there is no result.
-    """
+    """Ask a server about a task by the raw bytes of its id; raises CallError, RemoteError without a result."""
     answer, key = AwaitedAnswer(), None
     try:
         key = upstream.send(OwnCall(method=method, params=(b'"taskId":', task_id), envelope=envelope), answer)
@@ -312,9 +302,7 @@ async def ask_server(
 def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
     """A task's state for its client: mcpd's id, questions under the server's name, a result as for a call.
 
-    Raises:
-        MsgspecError: the state is malformed.
-        UnsafeQuestion: a question must not be shown to users.
+    Raises MsgspecError: the state is malformed; UnsafeQuestion: a question must not be shown.
     """
     ours = {**members, "taskId": Raw(_encode(task.id))}
     if input_required.REQUESTS in members:

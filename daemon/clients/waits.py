@@ -33,8 +33,7 @@ REPORT_SECONDS = 3.0
 """Seconds between progress reports of a waiting call: clients give up after 10 to 60 s without one."""
 
 WAITING_STEP = 1e-6
-"""Progress added by each of mcpd's reports: it must rise (MCP, progress) and stay below what the server reports
-later."""
+"""Progress added by each of mcpd's reports: it must rise (MCP), and stay below what servers report later."""
 
 
 def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
@@ -58,10 +57,9 @@ async def wait_known(
     request_id: bytes | None,
     report: Report | None = None,
 ) -> None:
-    """Wait for what an answer depends on: servers' first lists and, if needed, the search index.
+    """Wait for servers' first lists and, if needed, the search index; roots are asked for by `request_id`.
 
-    `request_id` is the request on whose behalf the client may be asked for its roots. Raises CallError: the
-    only server wanted has no instance for this client.
+    Raises CallError: the only server wanted has no instance for this client.
     """
     # An unavailable server must not cost the others.
     only = awaited.calling and len(awaited.servers) == 1

@@ -1,7 +1,6 @@
 """Doors: the accept loop of each, the door of a unix socket, and the open connections behind one.
 
-A door admits a peer before reading anything, and chooses its server. The opener owns the listening socket; the
-server of a connection owns the connection.
+The opener owns the listening socket; the server of a connection owns the connection.
 """
 
 from __future__ import annotations
@@ -185,16 +184,9 @@ def unix_door(
     workspaces: tuple[str, ...] = (),
     keeps: int = KEPT_DESCRIPTORS,
 ) -> Listener[PeerCredentials]:
-    """Make a door for local processes.
+    """Make a door for local processes, which are admitted by `peers`; an exception of `serve` ends the door.
 
-    Args:
-        listener: bound, listening and non-blocking.
-        peers: admits processes, and bounds their number.
-        serve: serves a link until it ends; an exception ends the door.
-        outbox: the daemon's outbox.
-        limits: bound messages, and the queue for a slow client.
-        workspaces: directories that other users may name (`listen.workspaces`).
-        keeps: descriptors of the process that are left to others.
+    `workspaces` are `listen.workspaces`; `keeps` descriptors of the process are left to others.
     """
     queue = limits.client_queue_bytes
 
@@ -239,7 +231,6 @@ class Front(Generic[R]):
     """Serves each connection, and knows the open ones."""
 
     def __init__(self, make: Callable[[Link, int, Principal], R]) -> None:
-        """Start without connections; `make` gets a link, its number and its principal."""
         self.sessions: dict[int, R] = {}  # by number
         self.count = 0  # connections so far
         self._make = make

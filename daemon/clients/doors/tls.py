@@ -87,10 +87,7 @@ async def terminate(
     serve: Callable[[socket.socket], Awaitable[None]],
     turns: Turns,
 ) -> None:
-    """Shake hands, and serve the plaintext as a connection, which `serve` closes.
-
-    `connection` is closed here; a client that fails to shake hands is not served.
-    """
+    """Shake hands, and serve the plaintext of `connection`, which is closed here, as a connection."""
     transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
     stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
     try:

@@ -1,8 +1,4 @@
-"""The WebSocket door: serves a connection that the HTTP listener has admitted.
-
-The listener has checked the opening handshake, and trio-websocket answers it. The session gets profile, surface
-and key as from a bridge's hello.
-"""
+"""The WebSocket door: serves a connection whose opening handshake the HTTP listener has admitted."""
 
 from __future__ import annotations
 
@@ -49,14 +45,8 @@ async def serve_websocket(
 ) -> None:
     """Serve a client over a WebSocket until it ends.
 
-    Args:
-        connection: plain, connected, non-blocking; closed here.
-        key: the admitted `Sec-WebSocket-Key` (`key_of_opening`).
-        visitor: the client's principal.
-        hello: the demands of path and headers (`clients.requests.initialize.hello`).
-        serve: serves a link until it ends, and contains its faults.
-        outbox: the daemon's outbox.
-        limits: bound messages, and the queue for a slow client.
+    `connection` is plain, non-blocking and closed here; `key` is the admitted `Sec-WebSocket-Key`; `hello` the
+    demands of path and headers.
     """
     stream = websocket_link.WebSocketStream(
         connection.detach(),
@@ -82,7 +72,6 @@ async def serve_websocket(
 
 
 async def _keep_alive(link: websocket_link.WebSocketLink, stream: websocket_link.WebSocketStream) -> None:
-    """Ping the client, and end the link when the answers fail to come."""
     misses = 0
     while misses < MISSES:
         await trio.sleep(PING_SECONDS - PONG_SECONDS)

@@ -1,7 +1,4 @@
-"""Requests for prompts, resources and completions, forwarded to their servers.
-
-Only the name is replaced: all other members of the params travel on unchanged.
-"""
+"""Forwards requests for prompts, resources and completions; only the name in their params is replaced."""
 
 from __future__ import annotations
 
@@ -119,8 +116,7 @@ def begin(
 ) -> None:
     """Send a request to the server that `route` names, now or once that server is up.
 
-    `others` are the params that travel on unchanged. `kinds` are the kinds of lists that may hold its subject.
-    `make` makes the call. Raises MsgspecError: its `_meta` is no object.
+    `others` travel on unchanged, `kinds` may list its subject. Raises MsgspecError: its `_meta` is no object.
     """
     asked = make(
         calls=connection.calls,
@@ -174,8 +170,7 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
 
 
 TOOLS = "mcpd_tools"
-"""mcpd's own prompt, for models that take no list of tools. Unlisted: clients show lists to people, and nearly
-all their models take tools."""
+"""mcpd's own prompt, for models that take no list of tools; unlisted, for clients show lists to people."""
 
 
 def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:
@@ -277,8 +272,7 @@ def uri_in(members: dict[str, Raw]) -> str:
 def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     """The server of a resource, and its own URI there.
 
-    Raises `UnknownResource`: the client sees no such resource; `ResourceDisabled`: the resource is switched
-    off.
+    Raises `UnknownResource`: the client sees none; `ResourceDisabled`: the resource is switched off.
     """
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:

@@ -138,10 +138,7 @@ def initialize_result(
     info: object = None,
     others: Mapping[str, Raw] = NOTHING_ELSE,
 ) -> bytes:
-    """The answer to `initialize`, in the client's version where a single server's `others` have no older one.
-
-    `info` None is mcpd's.
-    """
+    """The answer to `initialize`, in the client's version or an older one of the single server's `others`."""
     newest = _decoded(others.get(VERSION))
     newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
@@ -293,7 +290,6 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
 
 
 def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Callable[[], None]) -> None:
-    """Answer a handshake now, or once the chosen servers have introduced themselves."""
     context, attachments = connection.context, connection.attachments
     servers = not_introduced(connection.selection, context.catalog.value.servers)
 

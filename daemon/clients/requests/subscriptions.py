@@ -43,8 +43,7 @@ MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen name
 def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Subscribe a client to a resource; answered once the resource's server has agreed.
 
-    Raises `msgspec.MsgspecError`: the params name no resource; `Overloaded`: too many of the client's
-    subscriptions wait.
+    Raises `msgspec.MsgspecError`: the params name no resource; `Overloaded`: too many subscriptions wait.
     """
     if _is_of_later_revision(connection, request, "resources/subscribe"):
         return
@@ -222,10 +221,9 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Acknowledge a subscription, which stays open until the client cancels it.
+    """Acknowledge a subscription to later changes, which stays open until the client cancels it.
 
-    It covers all changes from then on, also of lists requested over another connection. Raises MsgspecError:
-    the params are no object.
+    Raises MsgspecError: the params are no object.
     """
     opened, pending, peer = connection.lists.open, connection.listens, connection.peer
     if request.id in connection.calls.open or request.id in opened or request.id in pending:

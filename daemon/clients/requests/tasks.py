@@ -252,17 +252,13 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
 async def watch_tasks(
     connection: ClientConnection, request: Request, tasks: list[Task], honoured: object, declared: Raw
 ) -> None:
-    """Notify a client of its tasks while its `subscriptions/listen` is open (SEP-2663, status notifications).
-
-    mcpd polls, for servers need not push. `declared`: the client's capabilities.
-    """
+    """Notify a client of its tasks, by polling, while its `subscriptions/listen` is open (SEP-2663)."""
     async with trio.open_nursery() as nursery:
         for task in tasks:
             nursery.start_soon(_watch, connection, request.id, task, honoured, declared)
 
 
 async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, said: Raw) -> None:
-    """Notify a client of one task, at its own interval, until it has ended."""
     shown: dict[str, Raw] = {}
     opened, pending, known = connection.lists.open, connection.listens, connection.context.subscribers.tasks
     while known.find(task.id, task.owner) and (opened.get(listen) is honoured or listen in pending):

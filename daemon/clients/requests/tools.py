@@ -49,15 +49,13 @@ MAX_WAITING_LISTS = 16
 """Requests for lists of one client that may wait at a time; others get what is known."""
 
 PAGE_SHARE = 2
-"""A page takes at most half of a client's queue limit: by default 4 MiB, enough for 1,519 tools of 46
-servers."""
+"""A page takes at most half of a client's queue limit: 4 MiB by default, enough for 1,519 tools."""
 
 
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer a request for a list; the first page once servers have listed and other daemons' loads are known.
+    """Answer a request for a list, once servers have listed and other daemons' loads are known.
 
-    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor was never
-    given out.
+    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor is unknown.
     """
     cursor, session = protocol.decode_list(params or b"{}").cursor, request.session
     view, look = session.view(), None

@@ -1,7 +1,6 @@
-"""Admission over HTTP: checks Host, Origin and token of a request before its body is read.
+"""Checks Host, Origin and token of an HTTP request before its body is read, and delays guessers of tokens.
 
 The Host exposes a web page whose name resolves to this machine (DNS rebinding), the Origin any other page.
-Wrong tokens delay the answers to their address.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Delays of the answer to the second wrong token, doubled with each, and at most. The first is answered at
-once: a client with an old token is no attacker."""
+"""Delays after the second wrong token, doubled with each, and at most. The first is no attack."""
 
 FORGET_SECONDS = 600.0  # seconds without a wrong token after which an address starts over
 
@@ -168,15 +166,7 @@ class HttpAdmission:
         loopback: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without records.
-
-        Args:
-            listen: the configuration.
-            tokens: the valid tokens.
-            count: counts a refusal, by its reason (`counting.tally.HTTP_REFUSALS`).
-            loopback: whether only this machine reaches the listener; None: as the address says.
-            clock: returns monotonic seconds.
-        """
+        """Start without records; `count` counts a refusal by its reason (`counting.tally.HTTP_REFUSALS`)."""
         host, _ = split_authority(listen.address)
         self._loopback = bool(host) and is_loopback(str(host)) if loopback is None else loopback
         self._hosts = frozenset(each.lower().removesuffix(".") for each in listen.hosts)
@@ -215,10 +205,7 @@ class HttpAdmission:
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
-        """The profile of a request, whose path may name one; raises Refusal (403) if the token excludes it.
-
-        The answer does not reveal whether a profile exists.
-        """
+        """The profile of a request; raises Refusal (403) if the token excludes it, whether it exists or not."""
         if visitor.profiles is None:
             return DEFAULT_PROFILE if wanted is None else wanted
         found = next((each for each in visitor.profiles if wanted in {None, each}), None)

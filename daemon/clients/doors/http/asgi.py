@@ -1,8 +1,7 @@
 """Runs ASGI applications over exchanges: one request each, its body read whole, its response with backpressure.
 
-The ASGI specification (HTTP connection scope 2.4), with two differences: `path` stays encoded, because a
-decoded `%2F` in a name would look like a separator; a departing client cancels its task, so `http.disconnect`
-never comes.
+HTTP connection scope 2.4, except that `path` stays encoded, because a decoded `%2F` would look like a
+separator, and a departing client cancels its task: `http.disconnect` never comes.
 """
 
 from __future__ import annotations
@@ -120,8 +119,6 @@ class ClientStuck(OSError):
 
 
 class _Response:
-    """The response of one request."""
-
     def __init__(self, exchange: HttpExchange, outbox: Outbox) -> None:
         self._exchange = exchange
         self._outbox = outbox

@@ -1,7 +1,4 @@
-"""Binds the HTTP address, or takes over a socket that the service manager has bound.
-
-Accepted connections inherit TCP_NODELAY from the listener (tcp(7)).
-"""
+"""Binds the HTTP address, or adopts the service manager's socket; connections inherit TCP_NODELAY (tcp(7))."""
 
 from __future__ import annotations
 
@@ -16,12 +13,10 @@ from daemon.kit.wording import quoted
 from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
-"""Bytes per connection that the kernel takes before sending. Its default, megabytes, would make a peer of 40
-KB/s look stuck (`wire.link`)."""
+"""Bytes per connection that the kernel takes; its megabytes would make slow peers look stuck (`wire.link`)."""
 
 BACKLOG = 4096
-"""Connections that the kernel queues (listen(2)): its own limit, net.core.somaxconn, since Linux 5.4, so that
-all agents may reconnect after a restart."""
+"""Connections that the kernel queues, its own limit since Linux 5.4: all agents may reconnect at once."""
 
 UNIT = "mcpd-http.socket"  # the systemd unit that hands the socket over
 
@@ -29,11 +24,7 @@ LOOPBACK = "127.0.0.1"  # meaning of `localhost`, whatever a resolver says
 
 
 def bind_http(address: str) -> socket.socket:
-    """As `listen_at`, with an explanation. Blocks: it searches all of /proc for the holder of a port.
-
-    Raises `OSError`: the text names the holder of the port, if any, and the remedy; `ValueError`: as in
-    `listen_at`.
-    """
+    """Listen as `listen_at`. Blocks: an `OSError` names the port's holder, searched in /proc, and a remedy."""
     try:
         return listen_at(address)
     except OSError as error:
@@ -43,10 +34,9 @@ def bind_http(address: str) -> socket.socket:
 
 
 def listen_at(address: str) -> socket.socket:
-    """Listen on HOST:PORT: an IPv4 address, an IPv6 address in brackets, or `localhost`.
+    """Listen on HOST:PORT, IPv6 in brackets, without blocking and despite TIME_WAIT.
 
-    The socket is non-blocking; a restart may bind despite TIME_WAIT. Raises `OSError`: the address cannot be
-    bound; `ValueError`: the address is malformed, which the configuration's reader refuses earlier.
+    Raises `OSError`: the address cannot be bound; `ValueError`: the address is malformed.
     """
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -63,9 +53,8 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare a socket that was handed over; return its address as HOST:PORT.
+    """Prepare a socket of the service manager's, not to be shut down; return HOST:PORT.
 
-    It belongs to the service manager: closing our descriptor leaves it listening, and it must not be shut down.
     Raises `ConfigError`: it is no listening TCP socket.
     """
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}

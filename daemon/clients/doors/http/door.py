@@ -1,7 +1,4 @@
-"""The HTTP door of a daemon: who may come in, and the routing of requests by path.
-
-A request's head decides on Host, Origin and token before its body is read.
-"""
+"""The HTTP door of a daemon: admits requests by their heads alone, and routes them by path."""
 
 from __future__ import annotations
 
@@ -186,7 +183,6 @@ class HttpDoor:
         return self._console() if self._http.console else None
 
     def _definition(self, place: Place, name: str) -> bytes:
-        """The tool of that name at a place, raw; empty if missing."""
         offers = self._offers
         catalog = offers.choices.of(self._catalog.value, place.servers)
         found = offers.of(catalog, catalog.config.profiles[place.profile]).find(name)
@@ -203,7 +199,6 @@ class HttpDoor:
             self._outbox.flush()
 
     def _judge(self, exchange: HttpExchange, visit: Visit) -> None:
-        """Admit a request by its head, and have it served."""
         if not is_probe(exchange.head):
             self._admission.greet(exchange.head)
         exchange.headers = self._admission.cors(exchange.head)
@@ -285,14 +280,12 @@ class HttpDoor:
         return visitor
 
     def _settle(self, exchange: HttpExchange, visit: Visit, owner: str) -> None:
-        """Give an authenticated connection a place of its own."""
         if visit.owner is None and (crowd := self._crowd(owner)):
             exchange.responses.is_last = True  # It stays unauthenticated, and makes room for others.
             raise self._admission.crowded(exchange.head, crowd)
         self._accepting.settle(visit, owner)
 
     def _crowd(self, owner: str) -> str:
-        """The reason why an owner gets no further connection, or an empty text."""
         most, owners = self._limits.connections, self._accepting.owners()
         taken, share = owners.count(owner), max(1, most // OWNER_SHARE)
         if len(owners) >= most:

@@ -50,10 +50,7 @@ class Refusal(Exception):
 
 
 def require_loopback(head: Head) -> None:
-    """Check that a request names this machine, at a loopback door without tokens.
-
-    Raises `Refusal`: it names another host, like a web page whose name resolves to this machine.
-    """
+    """Check that a request names this machine, not a web page's host; raises `Refusal`."""
     host, _port = split_authority(head.headers.get("host", ""))
     if host is None or not is_loopback(host):
         text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
@@ -134,7 +131,6 @@ class ResponseWriter:
     """Writes the responses of one connection, one at a time."""
 
     def __init__(self, writer: FdWriter, reader: RequestReader, on_done: Callable[[], None]) -> None:
-        """Begin without a request; `on_done` is called after each response."""
         self.exchange: HttpExchange | None = None  # the request whose response is incomplete
         self.is_begun = False
         self.is_last = False  # whether the connection ends with this response
@@ -250,8 +246,7 @@ class HttpConnection:
     ) -> None:
         """Take over a connected, non-blocking socket; bounds are bytes.
 
-        `serve` sees each request when its head is there. It answers, or sets a taker of the body; both may
-        raise `Refusal`.
+        `serve` sees a request's head, and answers or sets a taker of the body; both may raise `Refusal`.
         """
         self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
@@ -405,12 +400,10 @@ class HttpConnection:
                 return
 
     def _may_go_on(self) -> bool:
-        """Whether further bytes of the client count."""
         is_over = self.responses.is_last and self.exchange is None
         return self.writer.reason is None and not self._drops and not is_over
 
     def _parse(self, until: float) -> None:
-        """Parse to the end of a request at most, and no longer than a turn."""
         self._has_more = False
         reader = self._reader
         for _ in range(EVENTS_PER_TURN):
@@ -482,32 +475,26 @@ class HttpConnection:
 
 
 class _RequestBody:
-    """The part of the current request's body that has come."""
-
     def __init__(self, most: int) -> None:
         self.most = most
         self._parts: list[bytes] = []
         self._size = 0
 
     def take(self, part: bytes, exchange: HttpExchange | None) -> None:
-        """Keep a part; refuse a body that is too long."""
         self._size += len(part)
         self._parts.append(part)
         if self._size > self.most and exchange is not None:
             self.refuse(exchange)
 
     def whole(self) -> bytes:
-        """Hand over the whole body."""
         body = b"".join(self._parts)
         self.clear()
         return body
 
     def clear(self) -> None:
-        """Start over."""
         self._parts, self._size = [], 0
 
     def refuse(self, exchange: HttpExchange) -> None:
-        """Respond that the body is too long."""
         text = f"the body is longer than {self.most} bytes (limits.clientMessageBytes)\n"
         exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
 

@@ -146,7 +146,6 @@ class HttpListener:
             self._strangers.leave(scope)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
-        """Serve the requests of one connection, and what it may become."""
 
         def judge(exchange: HttpExchange) -> None:
             if self._bounds.seconds < math.inf:

@@ -1,12 +1,8 @@
 """Answers to POSTs, and sessions over HTTP: begun by `initialize`, named by `Mcp-Session-Id`.
 
-An answer is JSON, or a stream of events once a message precedes the result. A session's link routes answers to
-requests, and keeps events for a client that comes back (WHATWG HTML, 9.2; MCP 2025-11-25, "Resumability and
-Redelivery").
-
-A session (MCP 2025-11-25 and earlier) exists only for its principal and under the path (profile, surface,
-servers) that began it. It ends by DELETE, after half an hour without use, and with the daemon; tools loaded
-under a key outlive it.
+An answer is JSON, or a stream of events once a message precedes the result; events are kept for a client that
+comes back (MCP 2025-11-25, "Resumability and Redelivery"). A session exists only for its principal and path. It
+ends by DELETE, after half an hour without use, and with the daemon; tools loaded under a key outlive it.
 """
 
 from __future__ import annotations
@@ -217,7 +213,6 @@ class ExchangeLink(Generic[R]):
     """A `wire.outbox.Link` whose peer's requests are exchanges."""
 
     def __init__(self, outbox: Outbox, hello: Mapping[str, object]) -> None:
-        """Begin; its session gets the `hello` first (`protocol.HELLO`)."""
         self.queued = 0
         self.turns = 0
         self.is_held = False
@@ -463,7 +458,6 @@ class HttpSessions:
 
 
 def _keep_alive(exchange: HttpExchange) -> None:
-    """Send a comment on a stream regularly."""
 
     def comment() -> None:
         exchange.send((COMMENT,))

@@ -1,8 +1,6 @@
 """HTTP for this machine alone: metrics and health without a token, and the console without an HTTP listener.
 
-`/healthz` is about the process, for restarts; `/readyz` about new clients, for balancers. The HTTP listener
-serves both and `/metrics`, too. Clients are untrusted: connections and time are bounded, and the Host exposes
-DNS rebinding.
+Clients are untrusted: connections and time are bounded, and the Host exposes DNS rebinding.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
 
 
 def is_probe(head: Head) -> bool:
-    """Whether a request is for health and names no host, or an address, as probes do.
-
-    No web page can send this under a name of its own, so its Host needs no check.
-    """
+    """Whether a request is for health and names no host, or an address, which no web page can send."""
     if head.path not in PATHS:
         return False
     sent = head.headers.get("host", "")
@@ -111,10 +106,7 @@ def answers(
     outbox: Outbox,
     admit: Callable[[], object] = lambda: None,
 ) -> bool:
-    """Answer a request for health, or for metrics if they are exported; False for any other request.
-
-    `admit` raises Refusal for those who do not get the metrics.
-    """
+    """Answer a request for health, or for metrics unless `admit` raises Refusal; False for other requests."""
     found = health(exchange.head, readiness)
     if found is not None:
         status, text = found
@@ -158,10 +150,7 @@ def metrics_door(
     readiness: Callable[[], Readiness],
     outbox: Outbox,
 ) -> HttpListener:
-    """The door of `metrics.listen`, for metrics and health, one request per connection.
-
-    `listener` is bound to loopback and non-blocking; `export` makes the text.
-    """
+    """Make the door of `metrics.listen`; `listener` is bound to loopback and non-blocking."""
 
     def judge(exchange: HttpExchange, visit: Visit) -> None:
         if not is_probe(exchange.head):
@@ -179,10 +168,7 @@ def console_door(
     outbox: Outbox,
     vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
 ) -> HttpListener:
-    """The door of the console without an HTTP listener, for this machine's browsers only.
-
-    `listener` is bound to loopback and non-blocking; `vet` judges the process at the other end.
-    """
+    """Make the console's own door on a loopback `listener`; `vet` judges the process at the other end."""
 
     def judge(exchange: HttpExchange, visit: Visit) -> None:
         head = exchange.head

@@ -75,11 +75,7 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
 def marked_fault_of(
     headers: Mapping[str, str], definition: Callable[[str], bytes], params: Raw
 ) -> tuple[int, str] | None:
-    """The fault of headers that repeat arguments of a call, or None.
-
-    `definition` returns a listed tool, raw; `fault_of` has read `params`. Arguments are decoded only for a
-    marked schema.
-    """
+    """The fault of headers that repeat arguments of a call, or None; decoded only for a marked schema."""
     called = _decode_named(params)
     tool = b"" if called.name is UNSET else definition(called.name)
     if MARK.encode() not in tool:
@@ -95,7 +91,6 @@ def marked_fault_of(
 
 
 def _header_value(value: str | None) -> str | None:
-    """A header's decoded value; None if missing or badly encoded."""
     found = None if value is None else _ENCODED.fullmatch(value)
     if found is None:
         return value
@@ -267,7 +262,6 @@ class McpEndpoint:
             session.post(message, line)
 
     def _end_cancelled(self, replies: dict[bytes, http_sessions.ResumableReply], message: Envelope) -> None:
-        """End the response to a cancelled request, which its session does not answer."""
         request_id = protocol.cancelled_id(message.params if isinstance(message.params, Raw) else Raw(b"{}"))
         reply = replies.pop(request_id, None)
         if reply is not None:
@@ -291,10 +285,7 @@ class McpEndpoint:
 
 
 def named_in(headers: Mapping[str, str]) -> http_sessions.RequestNames:
-    """The session key and workspace in the headers; raises Refusal for an invalid key.
-
-    A faulty workspace is reported when a server needs it.
-    """
+    """The session key and workspace in the headers; raises Refusal for an invalid key."""
     key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
@@ -342,7 +333,6 @@ def _is_modern(version: str | None) -> bool:
 
 
 def _is_enveloped(message: Envelope) -> bool:
-    """Whether a request's body belongs to the modern era."""
     meta = None if message.params is UNSET else protocol.decoded(protocol.meta_of, message.params)
     return meta is not None and protocol.VERSION_KEY in meta
 
@@ -354,7 +344,6 @@ def _session_id(given: str | None) -> str:
 
 
 def _require_post(exchange: HttpExchange) -> None:
-    """Check the announced body and answer types of a POST."""
     headers = exchange.head.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json\n")

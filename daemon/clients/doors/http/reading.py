@@ -1,8 +1,7 @@
 """Parses HTTP/1.1 requests from a byte stream, without a socket, a task or a clock (RFC 9112).
 
-llhttp (`httptools`) reads heads and chunks strictly: no folded lines, bare line ends or second lengths. It
-parses its whole input, so it gets one head at a time, and a body only up to a line end. Any request that a
-proxy could read differently is refused, because proxy and mcpd would disagree where the next request begins
+llhttp (`httptools`) parses its whole input, so it gets one head at a time, and a body only up to a line end.
+Any request that a proxy could read differently is refused: both would disagree where the next begins
 (smuggling).
 """
 
@@ -25,8 +24,7 @@ class Head:
 
     method: str  # as sent: `GET`, `POST`
     path: str
-    """The target without the query, percent-decoded except the first part, by which proxies decide
-    (`/%6detrics` is not `/metrics`)."""
+    """The target without the query, percent-decoded except the first part, by which proxies decide."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """By lower-case name; repeated headers are joined by a comma."""
     target: str = attrs.field(default="", repr=False)
@@ -59,8 +57,6 @@ class BadRequest(Exception):
 
 
 class _Fields:
-    """The fields of a head, as llhttp finds them."""
-
     def __init__(self) -> None:
         self.found: list[tuple[bytes, bytes]] = []
 
@@ -68,11 +64,9 @@ class _Fields:
         self.found.append((name, value))
 
     def hosts(self) -> int:
-        """The number of Host fields."""
         return sum(name.lower() == b"host" for name, _ in self.found)
 
     def headers(self) -> dict[str, str]:
-        """Values by lower-case name; repeated ones are joined by a comma."""
         headers: dict[str, str] = {}
         for raw_name, raw_value in self.found:
             name, value = raw_name.decode("ascii").lower(), raw_value.decode("latin-1").strip(" \t")
@@ -81,8 +75,6 @@ class _Fields:
 
 
 class _Chunks:
-    """A chunked body, as llhttp finds it; trailers are dropped."""
-
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.is_complete = False
@@ -213,7 +205,6 @@ def options(header: str) -> list[str]:
 
 
 def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:
-    """Parse a whole head; also return its version."""
     line = _LINE.fullmatch(raw, 0, raw.index(b"\r\n"))
     if line is None:
         raise BadRequest("no request line")

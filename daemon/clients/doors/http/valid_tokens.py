@@ -1,11 +1,8 @@
 """The valid access tokens: those of the configuration, and those that operators had mcpd make.
 
 A token is valid once the control socket brings it. Over a restart the service manager vouches for its digest,
-in sealed memory (`host.notify`). Servers can write the file in the state directory, so a token found only there
-is *doubted*, and admits nobody before an operator confirms it.
-
-A shown value is compared with all digests, each in constant time: the time reveals neither a near miss nor a
-match.
+in sealed memory (`host.notify`). A token only in the file, which servers can write, is *doubted* until an
+operator confirms it. A shown value is compared with all digests in constant time, against timing attacks.
 """
 
 from __future__ import annotations
@@ -206,7 +203,6 @@ class Tokens:
     async def _change(
         self, change: Callable[[tokens.Kept, tokens.Kept], tuple[tokens.Kept, tokens.Kept]]
     ) -> None:
-        """Write a change to the file, then apply it."""
         # One at a time: each builds on the one before.
         async with self._changing:
             if self.problem:
