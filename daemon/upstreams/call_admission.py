@@ -1,14 +1,13 @@
 """The calls of one connection: in flight, in line or refused; and the server's requests that they cause.
 
-A slow server must not collect calls without bound, and a call in line can be taken back. Clients take turns: a
-freed place goes to the next in line. A lone client may have the whole line; once it is full, the newest call of
-the client with the most places makes room (P. E. McKenney, "Stochastic fairness queueing", 1990).
+Clients take turns: a freed place goes to the next in line. A lone client may have the whole line; once it is
+full, the newest call of the client with most places makes room (McKenney, "Stochastic fairness queueing",
+1990).
 
 A server's request goes to the client whose call caused it. In the answer to a call's POST that is certain. Any
-other request can belong to each client with a call in flight, or given up but perhaps still running. One such
-client is asked. Of several nobody is, and the server's calls are made one client at a time (`Apart`), which
-makes the next request certain. A request that none of them can answer sets nobody apart; nor does the first
-`roots/list` of a connection, or after changed roots, as servers ask for roots once they are up.
+other can belong to each client with a call in flight, or given up. One such client is asked; of several nobody
+is, and the server's calls are made one client at a time (`Apart`). A request that none of them can answer sets
+nobody apart; nor does the first `roots/list` of a connection, or after changed roots.
 """
 
 from __future__ import annotations
@@ -246,7 +245,6 @@ class Attribution:
         return True
 
     def _ask(self, request: PeerRequest, causes: list[Admitted]) -> None:
-        """Ask the client of these calls, over the newest of them."""
         if not causes:
             request.refuse(INVALID_REQUEST, NO_CLIENT)
             return
@@ -399,9 +397,8 @@ class Admission:
     def admit(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Send a call, or put it in line; return its ticket, for `cancel`.
 
-        Raises:
-            Overloaded: the line is full, and no client has more places in it; or the server does not read.
-            UpstreamUnavailable: the connection has ended.
+        Raises Overloaded: the line is full, or the server does not read; UpstreamUnavailable: the connection
+        ended.
         """
         if self._closed:
             raise UpstreamUnavailable(f"server {self.server} has just gone. The call was not sent.")

@@ -1,8 +1,7 @@
 """Messages that a server sends of its own accord, and the level and resources that clients follow.
 
-Requests go to the client whose call caused them, notifications to the clients that want them, everything else
-into the log or the status. A server of the handshake era is asked for its log level and resource updates again
-on each connection (`WatchedServer`), a modern one in a subscription (`HeldSubscription`).
+A server of the handshake era is asked for both again on each connection (`WatchedServer`), a modern one in a
+subscription (`HeldSubscription`).
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ class _OfConnection:
         self._limit = trio.CapacityLimiter(AT_ONCE)
 
     async def become(self, wished: frozenset[str]) -> None:
-        """Follow these, and no others."""
         self._refused = {uri: refusal for uri, refusal in self._refused.items() if uri in wished}
         self._before &= wished
         for uri in wished & (self.held | self._refused.keys()):
@@ -187,8 +185,7 @@ ACK_SECONDS = 5.0
 """Seconds that a server has to acknowledge a subscription; without a word it is taken to hold it."""
 
 REOPEN_FIRST, REOPEN_LATEST = 1.0, 30.0
-"""Seconds until an ended subscription is opened again, doubled each time; changes meanwhile are looked up once
-it is open."""
+"""Seconds until an ended subscription is opened again, doubled each time; missed changes are looked up then."""
 
 
 class _Filter(Struct):
@@ -239,7 +236,6 @@ class HeldSubscription:
     """Holds the subscription with one modern server, over all of its connections."""
 
     def __init__(self, server: str, subscribers: Subscribers, missed: Callable[[], None]) -> None:
-        """Begin without a connection; `missed` is called when the lists may have changed unnoticed."""
         self._server = server
         self._subscribers = subscribers
         self._missed = missed
@@ -312,7 +308,6 @@ class HeldSubscription:
             self._subscribers.settled(self._server, uri, held.refusal or unsupported)
 
     async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
-        """Return when another subscription is due: True if this one has ended, False for new wishes."""
         with trio.CancelScope() as scope:
             held.at_end = scope.cancel
             if held.has_ended:

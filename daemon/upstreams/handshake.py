@@ -1,9 +1,8 @@
 """The handshake: a server's era and capabilities; then pings and timeouts, whether it is still there.
 
-The probe goes first (`server/discover`, 2026-07-28): all of 48 real servers that did not know it said so, and
-then took `initialize`; some with a wrong error code, so any error means "the older era". The era is remembered,
-by the next daemon too, as many servers write a page to stderr when probed in vain. A run that ends during the
-probe has failed, and the next goes without, in case the server died of it; after two, no probe is made again.
+The probe goes first (`server/discover`, 2026-07-28): any error means "the older era", and `initialize` follows.
+The era is remembered, by the next daemon too. A run that ends during the probe has failed, and the next goes
+without, in case the server died of it; after two, no probe is made again.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class Keepalive:
         return Reason(text, Cause.NOT_ANSWERING, {"count": self._missed, "seconds": seconds})
 
     async def _shows_life(self, method: str) -> bool:
-        """Ping once; whether the server has said anything since."""
         sent, beside_calls = trio.current_time(), self._connection.in_flight > 0
         seconds = self._timeouts.ping
         if beside_calls and sent < self._verdict_at:
@@ -174,10 +172,7 @@ ROOTS: Mapping[str, object] = {"listChanged": True}
 
 
 def capabilities_of(server: Server) -> Mapping[str, object]:
-    """The capabilities (MCP, `ClientCapabilities`) declared to a server: of any client that it may have.
-
-    For an instance of one client, that client's. With a workspace there are roots.
-    """
+    """The capabilities (MCP, `ClientCapabilities`) declared to a server: of any client that it may have."""
     instance = server.instance
     if instance is None or instance.capabilities is None:
         return protocol.CLIENT_CAPABILITIES
@@ -210,8 +205,7 @@ INSTRUCTIONS_CHARACTERS = 16_000
 
 
 LONGEST_START = 300.0
-"""Seconds up to which a handshake's limit grows: no real server needed more on a busy machine, and one that
-hangs is tried again at least this often."""
+"""Seconds up to which a handshake's limit grows: more than any real server needed on a busy machine."""
 
 MAX_DOUBLINGS = 30
 """2^30 times any limit is beyond the longest; without it the float would overflow."""
@@ -314,10 +308,8 @@ async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:
     """Open the connection in the handshake era.
 
-    Raises:
-        StartTimeout: no answer within `seconds`.
-        ProtocolFault: the server refuses, answers something else, or has no protocol version in common with us.
-        UpstreamLost: the connection ended.
+    Raises StartTimeout: no answer within `seconds`; ProtocolFault: it refuses, or has no version in common with
+    us; UpstreamLost: the connection ended.
     """
     connection.adopt(Era.HANDSHAKE, protocol.HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {

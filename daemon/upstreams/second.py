@@ -1,9 +1,8 @@
 """A second connection to a server of the modern era, for clients of the handshake era.
 
-In the modern era a server asks nothing while it works on a call: it returns its question, and is called again.
-Tools that ask in the middle, as all did before 2026-07-28, fail there, so handshake clients get a connection of
-their own era. Servers do not list the older revisions that they speak, so it is tried; where it fails, and
-where the configuration names the era, these calls use the first connection. Lists and log come from that only.
+A modern server returns its question and is called again; tools that ask in the middle of a call fail there.
+Whether it speaks an older revision is tried; if not, or if the configuration names the era, these calls use the
+first connection. Lists and log come from that only.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0
-"""Seconds without a call until the connection is closed: its memory is worth more than the second of its next
-start, and a person who thinks is not idle yet."""
+"""Seconds without a call until the connection is closed: a person who thinks is not idle yet."""
 
 REFUSED_SECONDS = 300.0
 """Seconds that calls use the first connection after the second failed to open: as for a failed server."""
@@ -192,7 +190,6 @@ class SecondConnection:
             nursery.cancel_scope.cancel()
 
     async def _idle(self, connection: UpstreamConnection) -> None:
-        """Return once nobody has called for a while."""
         while True:
             self._called = False
             await trio.sleep(self._idle_seconds)

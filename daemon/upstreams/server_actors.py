@@ -54,8 +54,7 @@ CALLS_SECONDS = 0.1
 """Seconds between looks at whether a retired actor's calls have ended: there are few."""
 
 DRAIN_SECONDS = 10.0
-"""Seconds for calls in flight to end when a reload replaces their server. New calls wait meanwhile, and clients
-give up after 60 s."""
+"""Seconds for calls in flight when a reload replaces their server; clients, who wait, give up after 60 s."""
 
 
 _leaving = count(1)

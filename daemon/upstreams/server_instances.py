@@ -92,9 +92,7 @@ Key = tuple["Hashable | None", str | None]
 def key_of(server: Server, holder: Holder) -> Key:
     """The key of a client's instance.
 
-    Raises:
-        NoWorkspace: the server needs a workspace, and the client has none, or an unusable one.
-        NoSession: each session has an instance, and the client has no session.
+    Raises NoWorkspace: the client has none, or an unusable one; NoSession: the client has none.
     """
     by_session = server.shared_by is Share.SESSION
     if by_session and holder.session is None:
@@ -187,8 +185,7 @@ def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int,
 
 
 GRACE_SECONDS = 60.0
-"""Seconds that a session's instances outlast its last connection: a restarted agent or a bridge that reconnects
-is back within seconds, and finds its browser as it was."""
+"""Seconds that a session's instances outlast its last connection: a reconnecting bridge finds its browser."""
 
 BUSY_SECONDS = 5.0
 """Seconds until a busy instance that is to end is looked at again."""
@@ -200,8 +197,7 @@ FIRST_LIST = "mcpd: "
 """The owner of an instance that only lists (`servers.keep_listing`): it makes room for any client's."""
 
 MAX_LOSSES = 1024
-"""Sessions that are still to learn why their instance ended: more than use one server in a day, at some hundred
-bytes each."""
+"""Sessions that are still to learn why their instance ended: more than use one server in a day."""
 
 
 @attrs.define(eq=False)
@@ -378,10 +374,9 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Make room for an instance of an owner: his longest unused one goes, or that of one above his share.
+        """Make room for an owner's instance: his longest unused one goes, or one of an owner above his share.
 
-        Raises:
-            Overloaded: all are at work, or were until a moment ago.
+        Raises Overloaded: all are at work, or were until a moment ago.
         """
         most = self.server.limits.instances
         if len(self.running) < most:

@@ -54,9 +54,8 @@ async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float
 async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
     """List all of one kind, raw; each page may take `seconds`.
 
-    Raises:
-        ListingFault: the server refuses, answers something else or not in time, or its pages do not end.
-        UpstreamLost: the connection ended.
+    Raises ListingFault: the server refuses, answers something else or not in time; UpstreamLost: the connection
+    ended.
     """
     method = LISTS[kind].method
     listed: list[Raw] = []
@@ -197,7 +196,6 @@ class ServerLists:
         redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Start without a connection (`Listing`)."""
         self._all = {
             kind: Listing(server, kind, tell=tell, wall=wall, redact=redact, settle=settle) for kind in Kind
         }
@@ -343,8 +341,7 @@ class Listing:
     async def wait_current(self) -> None:
         """Return once the list is newer than every change announced so far.
 
-        Raises:
-            UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
+        Raises UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
         """
         needed = self._needed
         if self.is_stale:
@@ -413,7 +410,6 @@ class Listing:
         return f"no list within {seconds:g} s"
 
     def _ask_now(self) -> None:
-        """List without the delay after failures, as somebody waits for it."""
         self._asked.set()
         self._needed_now.set()
 
@@ -471,8 +467,7 @@ class Listing:
     async def read(self) -> tuple[str, Reason]:
         """Read the list and tell the registry of it, or why there is none; return the problems of both.
 
-        Raises:
-            UpstreamLost, RunError: the connection ended, while tools were read.
+        Raises UpstreamLost, RunError: the connection ended, while tools were read.
         """
         listed = partial(
             DefinitionsListed, server=self._server.name, incarnation=self._incarnation, kind=self._kind

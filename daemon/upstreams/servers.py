@@ -44,7 +44,6 @@ class InstancedServer:
     """A server whose instances run its calls: `ports.Upstream`; operators see all of them, or the newest."""
 
     def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
-        """Begin without any instance; `run` is the number of the server's last run in the catalog."""
         self.server = server
         self.name = self.of = server.name
         self.stats = CallStats()
@@ -154,8 +153,7 @@ class InstancedServer:
 
 
 LIST_SECONDS = 600.0
-"""Seconds until an instance that only lists is ended: enough for its turn among many starts, and for a
-download."""
+"""Seconds until an instance that only lists is ended: enough for its turn, and for a download."""
 
 LEAVE_SECONDS = 30.0
 """Seconds that the directory stays for an instance that does not stop: a kill ends nearly all sooner."""
@@ -411,7 +409,6 @@ class Servers:
             upstream.instances.speaks = False
 
     def _sort(self) -> None:
-        """Put the servers in the configuration's order, without removed ones."""
         enabled = [server.name for server in self._config.mcp_servers.values() if server.enabled]
         ordered = {name: self.upstreams[name] for name in enabled}
         for name in self.upstreams.keys() - ordered.keys():

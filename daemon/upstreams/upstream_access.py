@@ -1,7 +1,6 @@
 """One server for callers and operators, whether it is up or down: its counts, its log, the waits for it.
 
-Calls do not pass through the server's actor: `send` puts them on the connection in the caller's task, and the
-answer goes straight back. The actor only opens and closes the admission to a live connection.
+`send` puts calls on the connection in the caller's task; the actor only opens and closes the admission.
 """
 
 from __future__ import annotations
@@ -181,7 +180,6 @@ class Waking:
     """Waits for one server to come up."""
 
     def __init__(self, timeouts: Timeouts, start_limit: Callable[[], float]) -> None:
-        """Start without waiters; `start_limit` returns the seconds that the handshake may take."""
         self._timeouts = timeouts
         self._start_limit = start_limit
         self.waiting = 0
@@ -269,8 +267,7 @@ def outlook(server: str, status: ServerStatus) -> str:
 
 
 INSTANCE_IDLE = 600.0
-"""Seconds without use after which an instance ends if `idle` does not say: an agent at work calls again within
-minutes, and an unused browser holds hundreds of megabytes."""
+"""Seconds without use after which an instance ends if `idle` does not say: unused browsers hold much memory."""
 
 
 def idle_seconds(server: Server) -> float:
@@ -448,8 +445,7 @@ class UpstreamAccess:
     async def refresh(self) -> str:
         """List everything again now; return the problem with the tools, empty without one.
 
-        Raises:
-            UpstreamUnavailable: the server is down, and does not come up for it.
+        Raises UpstreamUnavailable: the server is down, and does not come up for it.
         """
         if not await self.wake():
             raise self._unavailable()

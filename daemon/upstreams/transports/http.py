@@ -1,6 +1,5 @@
 """A server behind streamable HTTP, both eras: a POST is answered by JSON, or by a stream of events.
 
-The handshake era adds a session, ended with a DELETE, and a stream of its own (GET) for unasked messages.
 First, one connection is made and dropped: "refused" and "not trusted" are better reported before a handshake.
 """
 
@@ -28,12 +27,10 @@ GOODBYE_SECONDS = 1.0
 """For ending the session: a courtesy, and a stop waits for it."""
 
 REOPEN_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds between attempts to reopen the stream of notifications: they outlast the idle time after which a ping
-tests the server."""
+"""Seconds between attempts to reopen the stream of notifications; they outlast the time to the next ping."""
 
 RESUME_ATTEMPTS = 2
-"""Attempts in a row to resume a request's broken stream: more would keep its caller waiting for a server that
-is gone."""
+"""Attempts to resume a request's broken stream: more would keep its caller waiting for a lost server."""
 
 NO_PARAMS = Raw(b"{}")
 QUESTIONS = ("ping", "tools/list")
@@ -47,10 +44,8 @@ RETRY_LEAST, RETRY_MOST = 0.1, 60.0
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
     """Reach the server; on the way out, end the session.
 
-    Raises:
-        CannotStart: the url is wrong, or the server's certificate is not trusted.
-        NeedsAuth: the stored login cannot be read.
-        ConnectionLost: it could not be reached just now.
+    Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: the stored
+    login cannot be read; ConnectionLost: it could not be reached just now.
     """
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")
@@ -77,8 +72,6 @@ async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Serve
 
 
 class _Position(msgspec.Struct, eq=False):
-    """The place to resume a stream of events."""
-
     last_id: str = ""
     """Of the last event; empty if the stream cannot be resumed."""
     retry: float = 1.0
@@ -163,7 +156,6 @@ class HttpLink(PostLink):
             await self._take(body, uid)
 
     async def _follow(self, response: httpx2.Response, uid: int) -> None:
-        """Read the events of a request until its answer is there, over several streams if need be."""
         position, misses = _Position(), 0
         await self._read_events(response, uid, position)
         while (
@@ -205,10 +197,7 @@ class HttpLink(PostLink):
             return
 
     async def _take(self, message: bytes, uid: int | None) -> None:
-        """Deliver a message; an error without our id is still the answer: some servers send `null` there.
-
-        Some answer an unknown session with -32600 in a success.
-        """
+        """Deliver a message; an error without our id, or in a success (-32600), is still the answer."""
         post = self._posts.get(uid or 0)
         if (
             post is not None
@@ -229,8 +218,6 @@ class HttpLink(PostLink):
 
 
 class _ServerSession:
-    """The session that a server of the handshake era has given a link."""
-
     def __init__(self, link: HttpLink, context: OpenContext) -> None:
         self._link = link
         self._ping_seconds = context.server.timeouts.ping
@@ -267,6 +254,5 @@ class _ServerSession:
 
 
 def _form(response: httpx2.Response) -> str:
-    """The media type of a success, without its parameters; empty for any other response."""
     text: str = response.headers.get("content-type", "") if response.is_success else ""
     return text.partition(";")[0].strip().lower()

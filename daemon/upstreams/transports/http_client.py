@@ -1,8 +1,7 @@
 """The HTTP client for one server, and the login (RFC 6750) that its requests carry.
 
-Redirects are followed within the origin (and from http to https on the same host, default ports) if they keep
-the method: credentials travel nowhere else. No proxy of the environment, no .netrc: an inherited variable must
-not send our headers elsewhere. No time limit on reading: calls have the connection's, a stream may be silent.
+Redirects are followed within the origin (and from http to https on the same host) if they keep the method:
+credentials travel nowhere else. No proxy of the environment, no .netrc, no time limit on reading.
 """
 
 from __future__ import annotations
@@ -57,13 +56,9 @@ async def exchange(
     heard: Callable[[], None] = lambda: None,
     login: ServerLogin | None = None,
 ) -> AsyncIterator[httpx2.Response]:
-    """Send a request and follow its redirects; the body of the response is still to be read.
+    """Send a request and follow its redirects; `heard` is called for the response's head and each chunk.
 
-    `heard` is called for each sign of life: the head of the response and each chunk of its body.
-
-    Raises:
-        httpx2.TransportError: no response, or its body broke off.
-        httpx2.DecodingError: its body is not encoded as it says.
+    Raises httpx2.TransportError: no response, or its body broke off; httpx2.DecodingError: wrongly encoded.
     """
     send = partial(_followed, client, method, url, content)
     response = await (login.send(send, headers) if login is not None and login.held else send(headers))

@@ -69,7 +69,6 @@ class PostLink(ABC):
     def __init__(
         self, client: httpx2.AsyncClient, context: OpenContext, login: http_client.ServerLogin
     ) -> None:
-        """Attach to a client that the caller closes."""
         self.queued = 0
         """Bytes that keep their order; requests go side by side, bounded by `limits.inFlight`."""
         self.turns = 0
@@ -238,7 +237,6 @@ class PostLink(ABC):
 
 
 async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -> None:
-    """Take in an HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
     body = await http_client.read_body(response, ERROR_BYTES) or b""
     over = await link.session_over(response, body, post)
     failure = await link.login.refusal(response, link.client) or of_status(
@@ -266,7 +264,6 @@ class PostConnection(RawConnection):
     """`ports.UpstreamConnection` over POSTs."""
 
     def __init__(self, link: PostLink, context: OpenContext) -> None:
-        """Attach to a link that the caller opens and closes."""
         super().__init__(link, outbox=context.outbox, events=context.events)
         self._link = link
         link.peer = self._peer
@@ -289,10 +286,8 @@ class PostConnection(RawConnection):
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
         """Send a request of our own, and wait (`ports.UpstreamConnection.request`).
 
-        Raises:
-            RunError: the connection ended of this request's failure.
-            HttpRefusal: the server answered with an HTTP error that held no JSON-RPC error.
-            UpstreamLost: only its own exchange failed, or the connection ended around it.
+        Raises RunError: the connection ended of this request's failure; HttpRefusal: an HTTP error without a
+        JSON-RPC error; UpstreamLost: only its own exchange failed, or the connection ended around it.
         """
         if (end := self._link.state.end) is not None:
             raise UpstreamLost(str(end)) if isinstance(end, ConnectionLost) else end
@@ -308,9 +303,8 @@ class PostConnection(RawConnection):
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a tool call (`ports.UpstreamConnection.call`).
 
-        Raises:
-            Overloaded: the server does not take what is already waiting for it.
-            UpstreamUnavailable: the connection has just ended, or the server wants to be left alone.
+        Raises Overloaded: the server does not take what waits; UpstreamUnavailable: the connection has just
+        ended, or the server wants to be left alone.
         """
         if (end := self._link.state.end) is not None:
             raise UpstreamUnavailable(f"{end}. The call was not sent: it is safe to try again.")

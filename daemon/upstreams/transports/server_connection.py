@@ -1,8 +1,7 @@
 """A connection to a server: opened by its `type`, and the edge that stdio, unix socket and WebSocket share.
 
-Transport modules are loaded in a worker thread when first needed: a daemon with only stdio servers never loads
-the libraries behind HTTP and WebSocket. A forwarded request is spliced together from the client's bytes, its
-answer handed back as the server's bytes; nothing in between is parsed or re-serialised.
+Transport modules are loaded in a worker thread when first needed. A forwarded request is spliced together from
+the client's bytes, and its answer handed back as bytes.
 """
 
 from __future__ import annotations
@@ -175,7 +174,6 @@ class RawConnection:
     """`ports.UpstreamConnection` over a `Peer`."""
 
     def __init__(self, link: Link, *, outbox: Outbox, events: ConnectionEvents) -> None:
-        """Attach to a link that the caller opens and closes."""
         self.link = link
         self._outbox = outbox
         self._events = events

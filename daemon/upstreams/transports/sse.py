@@ -25,11 +25,9 @@ from daemon.upstreams.transports.server_connection import OpenContext
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
     """Open the stream and learn the target of POSTs; close it on the way out.
 
-    Raises:
-        CannotStart: the url is wrong, or the server's certificate is not trusted.
-        NeedsAuth: the server answered 401 or 403.
-        ProtocolFault: it names an endpoint of another origin, or no url.
-        ConnectionLost: it could not be reached just now, or its answer is no stream.
+    Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: 401 or 403;
+    ProtocolFault: it names an endpoint of another origin, or no url; ConnectionLost: no connection, or no
+    stream.
     """
     server = context.server
     place = place_of(*host_and_port(server.url or "", "http", "https"))

@@ -27,9 +27,8 @@ INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
     *("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
 )
-"""Variables that a child inherits: the list of the MCP SDKs, and where certificates are, as a runner behind a
-proxy with its own downloads nothing without them. All others (tokens, SSH_AUTH_SOCK, NOTIFY_SOCKET, LISTEN_FDS)
-must be in the server's `env`."""
+"""Variables that a child inherits: the list of the MCP SDKs, and where certificates are, for downloads behind a
+proxy. All others must be in the server's `env`."""
 
 LAST_WORDS = 0.05
 """Seconds to wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status tells
@@ -59,9 +58,7 @@ def child_environment(environ: Mapping[str, str], configured: Mapping[str, str])
 async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection]:
     """Start the child and connect to it; on exit, end it with everything that it started.
 
-    Raises:
-        CannotStart: the command cannot be run at all.
-        ConnectionLost: it could not be run just now.
+    Raises CannotStart: the command cannot be run at all; ConnectionLost: it could not be run just now.
     """
     server = context.server
     async with AsyncExitStack() as held:

@@ -26,9 +26,7 @@ _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DE
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     """Connect to the socket; disconnect on exit.
 
-    Raises:
-        CannotStart: the url names no socket.
-        ConnectionLost: nothing listens there, or we may not connect.
+    Raises CannotStart: the url names no socket; ConnectionLost: nothing listens there, or we may not connect.
     """
     server = context.server
     path = socket_path(server.url or "")
@@ -53,7 +51,6 @@ def socket_path(url: str) -> str:
 
 
 async def _connect(path: str, seconds: float) -> int:
-    """A connected, non-blocking descriptor, owned by the caller."""
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
         try:
             with trio.fail_after(seconds):

@@ -38,10 +38,8 @@ _CHALLENGE = re.compile(rb"(?i)^www-authenticate:[ \t]*(.*?)[ \t]*\r?$", re.MULT
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     """Connect and shake hands; say goodbye on the way out.
 
-    Raises:
-        CannotStart: the url is wrong, or the server's certificate is not trusted.
-        NeedsAuth: the server answered 401 or 403, or the login is over.
-        ConnectionLost: it could not be reached just now, or no WebSocket server answers.
+    Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: 401 or 403, or
+    the login is over; ConnectionLost: not reached just now, or no WebSocket server answers.
     """
     async with AsyncExitStack() as stack:
         link = await _open_with_login(stack, context)
@@ -84,7 +82,6 @@ class _ServerStream(WebSocketStream):
     """The answer, with the bytes that followed it."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Some of the server's bytes; nothing after an answer that opens no WebSocket."""
         if self.head:
             return await super().receive_some(max_bytes)
         while b"\n\r\n" not in self.head and len(self.head) < MAX_HEAD:
