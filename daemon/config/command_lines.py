@@ -1,7 +1,4 @@
-"""Takes servers' command lines apart and knows what some servers need (known_servers.toml).
-
-`mcpd up`, `import` and `add` write those needs into new entries; for existing ones mcpd only advises.
-"""
+"""Takes servers' command lines apart and knows what some servers need (known_servers.toml)."""
 
 from __future__ import annotations
 

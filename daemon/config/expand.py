@@ -1,7 +1,4 @@
-"""Resolves references such as ${VAR} and edits the files that hold variables.
-
-Values are recorded for redaction and never appear in a fault, which may end up in a bug report.
-"""
+"""Resolves references such as ${VAR}, without values in faults, and edits the files that hold variables."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ REGISTRIES = {
     **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
     **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
 }
-"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well. They are
-allowed by name, so that a mirror in a private network may stand in for them."""
+"""Hosts that a program installs packages from, by its name; by name, so that a private mirror may stand in."""
 
 _REGISTRY_HOSTS = frozenset(host for hosts in REGISTRIES.values() for host in hosts)
 
@@ -133,7 +132,6 @@ def pattern_problem(text: str) -> str:
 
 
 def _host(url: str) -> str:
-    """The host of a URL, if it is sound."""
     try:
         return _normal(urlsplit(url).hostname or "")[0]
     except ValueError:
@@ -154,11 +152,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _normal(host: str) -> tuple[str, bool]:
-    """Return the host in lower case and ASCII without a last dot, and whether it is an address.
-
-    Raises:
-        ValueError: neither a name nor an address.
-    """
+    """Return the host, lower case and ASCII, and whether it is an address; raises ValueError for neither."""
     if not host.isascii():
         host = idna.encode(host, uts46=True).decode()
     host = host.lower()

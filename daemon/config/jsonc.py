@@ -1,7 +1,4 @@
-"""Reads JSON with comments and trailing commas and keeps every position and duplicate key.
-
-Comments become spaces for the standard library, and a walk over the result finds what it accepts silently.
-"""
+"""Reads JSON with comments and trailing commas and keeps every position and duplicate key."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ MAX_HOPS = 16
 
 
 def resolve(root: Any, reference: object) -> Any:
-    """Follow a `#/...` reference within a schema, and references that stand alone behind it.
-
-    None for an anchor or a reference that leaves the schema.
-    """
+    """Follow a `#/...` reference within a schema; None for an anchor or one that leaves the schema."""
     for _ in range(MAX_HOPS):
         found = target(root, reference)
         if not isinstance(found, dict) or "$ref" not in found or len(found) > 1:
@@ -151,14 +145,10 @@ def _hint(error: json.JSONDecodeError) -> str:
 
 
 class _Odd(msgspec.Struct, frozen=True):
-    """A number that JSON or a later reader cannot represent."""
-
     message: str
 
 
 class _Pairs(dict[str, object]):
-    """An object that remembers its repeated keys."""
-
     repeated: tuple[str, ...] = ()
 
 
@@ -267,10 +257,7 @@ def is_within(inner: str, outer: str) -> bool:
 
 
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
-    """Give each fault of a decodable text its line and column.
-
-    A repeated key has the place of its last occurrence; an absent one that of its parent.
-    """
+    """Give each fault its line and column: of a repeated key the last, of an absent one its parent's."""
     text = text.removeprefix("\ufeff")
     offsets = _offsets(text)
     return [_placed(fault, text, offsets) if fault.line is None else fault for fault in faults]

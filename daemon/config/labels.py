@@ -16,10 +16,7 @@ def server_of(name: str) -> str:
 
 
 def split_off(name: str) -> tuple[str, str]:
-    """Split `server/tool`; the first part is empty without a server.
-
-    An instance's directory has slashes: then the last slash counts.
-    """
+    """Split `server/tool` at the last slash, as instances' directories have some; no server is empty."""
     server, _, rest = name.partition("/")
     if "@" in server:
         server, _, rest = name.rpartition("/")

@@ -1,7 +1,4 @@
-"""The configuration of listening addresses and of HTTP clients.
-
-No fault quotes a token, or a path that may be a key's content.
-"""
+"""The configuration of listening addresses and of HTTP clients; no fault quotes a token, or a key's path."""
 
 from __future__ import annotations
 

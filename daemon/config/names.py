@@ -1,7 +1,4 @@
-"""Server names, the spellings of tool names, and the patterns that choose tools.
-
-Regexes are RE2: linear time, so that no pattern blocks the event loop.
-"""
+"""Server names, the spellings of tool names, and the patterns that choose tools (RE2, for linear time)."""
 
 from __future__ import annotations
 

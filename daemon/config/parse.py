@@ -1,7 +1,4 @@
-"""Turns a file into a `Config` or all of its faults, and plans the change to the next `Config`.
-
-Steps: jsonc, translation, expand, structure, validate. Each works on whatever the previous one accepted.
-"""
+"""Turns a file into a `Config` or all of its faults, and plans the change to the next `Config`."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ APPLIED = (
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """The steps of a reload: server names in the new configuration's order (`removed`: the old one's).
-
-    Each server is in exactly one of the first seven fields.
-    """
+    """The steps of a reload, each server in one of the first seven fields, in the new configuration's order."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

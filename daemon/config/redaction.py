@@ -1,8 +1,7 @@
 """Finds the secrets of a configuration and redacts them from texts.
 
-Anything that is no clear setting counts as a secret. A server's texts lose its own secrets, so that a common
-word does
-not blank other logs; unmistakable secrets disappear everywhere.
+Anything that is no clear setting counts as a secret. A server's texts lose its own secrets alone, which may be
+common words; unmistakable ones disappear everywhere.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ _PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 
 
 def names_credential(name: str) -> bool:
-    """Whether a variable, header, option or parameter of this name holds a credential.
-
-    `api_key`, `githubToken` and `PGPASSWORD` do; `keyspace`, `max-tokens` and `primary-key` do not.
-    """
+    """Whether a name is a credential's: `githubToken` and `PGPASSWORD` are, `keyspace` and `max-tokens` not."""
     words = [word.lower() for word in _WORDS_OF_NAME.findall(name)]
     if not words or words[-1] in _WORDS.of_one or words[0] in _WORDS.counted or tuple(words) == _OF_TABLES:
         return False
@@ -78,12 +74,7 @@ def names_credential(name: str) -> bool:
 
 
 def may_be_common(value: str, *, named: bool) -> bool:
-    """Whether a value may be common words that reveal nothing elsewhere.
-
-    Of values that a name or place marks as credentials (`named`), only a short word without digits may: a
-    passphrase is
-    several words, or long.
-    """
+    """Whether a value may be common words; of `named` credentials, only a short word without digits."""
     if named:
         return len(value) < RANDOM_CHARACTERS and bool(
             _PLAIN.fullmatch(value) or (value.isalpha() and not value.isascii())
@@ -92,10 +83,7 @@ def may_be_common(value: str, *, named: bool) -> bool:
 
 
 def looks_random(text: str) -> bool:
-    """Whether a path segment looks like a credential: long, letters and digits, no words.
-
-    `0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607` does; `mcp-server-2025-11-25` does not.
-    """
+    """Whether a path segment looks like a credential: a UUID does; `mcp-server-2025-11-25` does not."""
     if len(text) < RANDOM_CHARACTERS or not _CHARACTERS.fullmatch(text):
         return False
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
@@ -104,10 +92,7 @@ def looks_random(text: str) -> bool:
 
 
 def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield index and value of each credential among a command's arguments.
-
-    Forms: `--api-key VALUE`, `--token=VALUE`, `API_KEY=VALUE`, `Authorization: VALUE`.
-    """
+    """Yield index and value of credentials in arguments: `--api-key VALUE`, `--token=VALUE`, `KEY=VALUE`."""
     for index, word in enumerate(args):
         if word.startswith("-") and names_credential(word) and "=" not in word:
             place, values = index + 1, args[index + 1 : index + 2]
@@ -169,9 +154,8 @@ MOST_JOINERS = 4
 def is_setting(value: str) -> bool:
     """Whether a value is clearly words, numbers, versions, paths, hosts, URLs, models or a list.
 
-    `us-east-1` and `gpt-4o-mini` are; `7fK2mQ9xVb4Z` and `xkqzvbwmtrpl` are not. Secrets within a URL or path
-    need a
-    search of their own.
+    `us-east-1` and `gpt-4o-mini` are; `7fK2mQ9xVb4Z` is not. Secrets within a URL or path need a search of
+    their own.
     """
     if _PRIVATE_KEY in value or any(tokens(value)):
         return False
@@ -354,14 +338,12 @@ def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _around_workspaces(written: str) -> Iterator[str]:
-    """The parts around ${workspace}, which is a path that may continue."""
     first, *rest = written.split(WORKSPACE)
     yield first
     yield from (f"/workspace{each}" if each.startswith("/") else each for each in rest)
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether a value is a common word or path, which a message needs to stay readable."""
     if value.lower() in _WORDS.ordinary:
         return True
     return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))

@@ -108,10 +108,7 @@ def sandbox_in_force(
     *,
     enabled: bool | None = None,
 ) -> SandboxRules | None:
-    """The sandbox of an entry whose command starts `programs`; None for none.
-
-    `wish` and `enabled` are the entry's `sandbox` and `sandboxEnabled`, `default` is the configuration's.
-    """
+    """The sandbox of an entry that starts `programs`, else the configuration's `default`; None for none."""
     if enabled is False:
         return None
     if enabled and wish in {None, SandboxMode.OFF}:

@@ -1,7 +1,4 @@
-"""Structures decoded JSON into the model with cattrs and reports all faults.
-
-cattrs alone would turn 3 into "3" and "no" into True: strict hooks refuse and keep the usable rest.
-"""
+"""Structures decoded JSON with cattrs, reporting all faults; strict hooks, for cattrs turns 3 into "3"."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Misfit(ValueError):
     """A value that does not fit: problems by trail within it, and the usable rest."""
 
     def __init__(self, message: str, problems: Iterable[tuple[str, str]] = (), rest: Any = None) -> None:
-        """Describe the value as a whole, or list its problems and give its usable rest."""
         super().__init__(message)
         self.problems = list(problems) or [("", message)]
         self.rest = rest
@@ -46,8 +42,7 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
     """Structure `raw` as a `cls` and append faults; None if nothing is usable.
 
-    Faulty members keep their defaults. `name` is the entry's key, which the model has as a field and the file
-    does not.
+    Faulty members keep their defaults. `name` is the entry's key.
     """
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))

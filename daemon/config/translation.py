@@ -54,10 +54,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> Translated:
-    """Translate an entry of any common client; unknown keys stay.
-
-    `milliseconds` is the unit of the client's `timeout`; None: judged by size.
-    """
+    """Translate an entry of any common client; unknown keys stay; `milliseconds` None: judged by size."""
     work = _Work(dict(entry), milliseconds=milliseconds)
     for key in entry:
         work.take(key)
@@ -82,7 +79,6 @@ class _Work:
         self._is_opencodes = entry.get("type") in (LOCAL, REMOTE)
 
     def take(self, key: str) -> None:
-        """Translate one key; unknown ones and mcpd's own stay."""
         value = self.entry[key]
         is_ours = key in _OURS and _is_ours(key, value)
         meant = None if is_ours else client_keys.keys_of_servers().get(client_keys.fold(key))

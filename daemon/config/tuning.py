@@ -1,7 +1,4 @@
-"""The tunable numbers and the rules for single values, which are parts of the types (`Annotated`).
-
-Times are seconds and sizes bytes; a file may give both a unit.
-"""
+"""The tunable numbers and the rules for single values, as types (`Annotated`), in seconds and bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules between the values of a configuration; rules for one value are on the model's field.
-
-A rule yields trails within its object, each with a message.
-"""
+"""Rules between the values of a configuration; each yields trails within its object with messages."""
 
 from __future__ import annotations
 
