@@ -1,9 +1,8 @@
 """Marks servers' questions to users and models with the server's name, and refuses deceptive ones.
 
-Clients show every question as mcpd's. So a server's text starts with `Server NAME asks: `, its further lines
-with `> `, and hidden characters are spelt out. mcpd's own questions start with `OURS`, which no server's text
-may contain or resemble, since a server can choose where a client wraps lines. Refused: URLs other than plain
-http or https, and names and choices with hidden characters, which answers repeat.
+A server's text starts with `Server NAME asks: `, its further lines with `> `, and hidden characters are spelt
+out. mcpd's own questions start with `OURS`, which no server's text may contain or resemble. Refused: URLs other
+than plain http or https, and names and choices with hidden characters, which answers repeat.
 """
 
 from __future__ import annotations

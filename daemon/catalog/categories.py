@@ -1,7 +1,6 @@
 """Categories of tools: the configuration's selections applied to the servers' lists.
 
-A tool may be named bare, as `server/tool` or with a client's prefix (`mcp__server__tool`). A configured name
-that its server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
+A configured name that its server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
 """
 
 from __future__ import annotations
@@ -177,11 +176,10 @@ class ToolCategory:
 def resolve(
     config: CategoryConfig, listed: Listed, given: Mapping[ToolKey, str], held: Collection[ToolKey] = ()
 ) -> ToolCategory:
-    """Apply a category's selection to the known tools.
+    """Apply a category's selection to the known tools; `listed` is None for a server that has not listed.
 
-    `listed` is None for a server that has not listed. `given` holds names among all servers' tools, so that the
-    same tool keeps a shared name in every category. `held` are the listed tools that wait for approval: they
-    keep their names from others.
+    `given` holds names among all servers' tools; `held` tools wait for approval, and keep their names from
+    others.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))

@@ -1,9 +1,7 @@
 """Definitions: hashes, schemas, header marks, OpenAI's form, and the comparison of successive lists.
 
-Comparison needs only names, bytes and hashes, so it serves prompts, resources and templates too.
-
 MCP requires `"type": "object"` in an argument schema; many servers omit it, and clients refuse the whole list.
-Arguments are always an object, so adding the type keeps the meaning.
+Adding it keeps the meaning.
 """
 
 from __future__ import annotations
@@ -37,11 +35,7 @@ _PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
 
 def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path of each marked argument and its header's suffix.
-
-    Only arguments reached through `properties` alone can be marked. For a tool with an invalid mark, the server
-    ignores all headers, so sending the valid ones is harmless.
-    """
+    """Yield the path of each marked argument and its header's suffix, reached through `properties` alone."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, argument in properties.items() if isinstance(properties, dict) else ():
         mark = argument.get(MARK) if isinstance(argument, dict) else None
@@ -96,10 +90,7 @@ def tools_digest(hashes: Iterable[str]) -> str:
 
 
 def fingerprint(server: Server) -> str:
-    """Hex SHA-256 of the settings that decide which server answers; equal ones share stored facts.
-
-    Empty while the entry is faulty: facts about the last good server stay until the entry is mended.
-    """
+    """Hex SHA-256 of the settings that decide which server answers; empty while the entry is faulty."""
     if server.faults:
         return ""
     decisive = {

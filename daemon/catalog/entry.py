@@ -247,10 +247,7 @@ def fresh(
 
 
 def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
-    """The trouble after a new status, in the former words while tries fail alike.
-
-    Last words vary from try to try, and clients that read their lists again lose the cache of a conversation.
-    """
+    """The trouble after a new status, in the former words while tries fail alike, for clients' caches."""
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
     if one is None or other is None or before.cause is not why.cause or status.attempt < entry.status.attempt:

@@ -1,8 +1,4 @@
-"""Extensions of the protocol (SEP-2133): `capabilities.extensions` of servers and clients.
-
-An extension with methods passes only as far as its methods do: a server would otherwise offer what the client
-could never fetch.
-"""
+"""Extensions of the protocol (SEP-2133); one with methods passes only as far as its methods do."""
 
 from __future__ import annotations
 
@@ -67,8 +63,7 @@ KEPT = frozenset(method for each in KNOWN.values() if each.reach is not Reach.AL
 """Methods and notifications of known extensions that pass as mcpd routes them."""
 
 MAX_BYTES = 16 * 1024
-"""Bytes of all extensions in one declaration; real ones have some hundred, and a modern client repeats them in
-each request."""
+"""Bytes of all extensions in one declaration, which modern clients repeat in each request."""
 
 MAX_CACHED = 4 * MAX_BYTES
 """Bytes of the longest declaration whose filtered form is kept."""
@@ -80,19 +75,13 @@ _encode = msgspec.json.encode
 
 
 def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
-    """Whether an extension passes.
-
-    `alone`: between a client and its only server; `modern`: between sides of MCP 2026-07-28.
-    """
+    """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides."""
     known = KNOWN.get(name, UNKNOWN)
     return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method goes unread to a client's only server; `served`: the methods that mcpd knows itself.
-
-    Cases do not matter: a lenient server must not take it for a call that permissions would have refused.
-    """
+    """Whether a method outside of `served`, in any case, goes unread to a client's only server."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None

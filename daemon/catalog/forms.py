@@ -109,7 +109,6 @@ _decode = json.JSONDecoder(object_pairs_hook=_object).decode
 
 
 def _parts(kind: Kind, raw: bytes) -> dict[str, Any]:
-    """The members of a definition that can change, and the arguments of a tool."""
     if is_nested_deeper(raw, MAX_DEPTH):
         return {WHOLE: raw.decode()}
     said = _decode(raw.decode())

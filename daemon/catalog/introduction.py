@@ -1,8 +1,4 @@
-"""A server's self-description from its handshake, for clients that see it as if connected directly.
-
-Kept as one JSON object: `serverInfo`, `capabilities`, `instructions`, all `others`, and `era`, which spares the
-next start a probe unless `sure` is false.
-"""
+"""A server's self-description from its handshake, for clients that see it as if connected directly."""
 
 from __future__ import annotations
 

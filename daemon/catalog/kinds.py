@@ -62,10 +62,7 @@ CHANGED: Mapping[str, tuple[Kind, ...]] = {
 
 
 def switch_of(kind: Kind, name: str) -> str:
-    """An operator's word for a definition: `prompt:NAME`; tools go by their bare names.
-
-    A tool whose name looks like that is `tool:NAME`, so that no prompt's switch disables a tool.
-    """
+    """An operator's word for a definition: `prompt:NAME`; a tool's bare name, or `tool:NAME` if it looks so."""
     bare = kind is Kind.TOOL and switched_by(name) == (Kind.TOOL, name)
     return name if bare else f"{kind}:{name}"
 

@@ -1,7 +1,6 @@
 """Reads a server's list, quarantining bad definitions (for `mcpd status`) instead of refusing the list.
 
-Real servers send schemas without a type, which are completed, duplicate names and more. Lists are read often
-and rarely differ: equal bytes in the same server's list are one object, decoded and hashed once.
+Equal bytes in the same server's list are one object, decoded and hashed once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A session's loaded tools, their stored form and their validity.
-
-`Loaded` is immutable, so that sessions keep it across connections. The pure function `judge` decides on
-validity, at each request and in bulk when an epoch rises.
-"""
+"""A session's loaded tools, immutable, their stored form and their validity, decided at each request."""
 
 from __future__ import annotations
 

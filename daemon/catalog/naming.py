@@ -2,10 +2,8 @@
 
 A tool keeps its own name unless another server's tool has it: the first owner keeps the name while its server
 is configured, across restarts; later ones are called `server__tool`. The configuration's order decides among
-servers that start together, until a client saw the name. So a shown name never changes its meaning.
-
-No tool gets a name that reads as another server's (`github/delete`, `mcp__github__delete`), or a server could
-hijack references; a new server withdraws names that now mislead. Prompts and URIs follow the same rules.
+servers that start together, until a client saw the name. No tool gets a name that reads as another server's
+(`github/delete`), or a server could hijack references. Prompts and URIs follow the same rules.
 """
 
 from __future__ import annotations
@@ -270,11 +268,7 @@ class Names:
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
-        """The tool behind a name in any spelling, listed or not; None for an unknown bare name.
-
-        Given names win, then `server/tool`, `server__tool`, `mcp__server__tool`, then `name` of
-        `mcp__us__name`.
-        """
+        """The tool behind a name in any spelling, listed or not; None for an unknown bare name."""
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
             return owner
@@ -427,7 +421,6 @@ def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
 
 
 def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool:
-    """Whether a server's own name may stay in a list with the others."""
     key, spelling = (server, own), names.spelling
     if not others or names.given.get(key) == own:
         return True

@@ -22,8 +22,7 @@ MAX_BYTES, MAX_DEPTH, MAX_MEMBERS, MAX_ITEMS = 2048, 6, 100, 50
 is no map, and elements of an array that are looked at."""
 
 MAX_ALIKE, MAX_ALIKE_OBJECTS, MAX_APART = 20, 2, 8
-"""Members of one type, objects of one shape, and members of two objects at one place that share none: more are
-a map."""
+"""Members of one type, objects of one shape, members of two objects that share none: more are a map."""
 
 KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 4, 256 * 1024
 """Results that make the shape of a tool, the last ones; tools with a shape; results that wait for a look; bytes
@@ -139,7 +138,6 @@ def _of(value: object, depth: int, said: set[str]) -> Any:
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """The shape of the values of two shapes."""
     kept: dict[str, Any] = {}
     for shape in (one, other):
         for each in shape[OPTIONS] if isinstance(shape, dict) and OPTIONS in shape else [shape]:

@@ -1,7 +1,6 @@
 """The offer of a profile: every allowed tool once, under its one name, and prompts, resources and templates.
 
-Categories may repeat a tool; an offer does not. Offered tools are made on first use and reused while valid:
-most clients see few tools, and a change of one server's list leaves the others'.
+Offered tools are made on first use and reused while valid: most clients see few tools.
 """
 
 from __future__ import annotations
@@ -125,8 +124,6 @@ class ProfileRules:
 
 
 class _Named:
-    """The tools named in a profile; a bare name means every server's tool of that name."""
-
     def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
         # All configured servers, even where a client sees only some.
         servers = catalog.config.mcp_servers
@@ -427,7 +424,6 @@ class Offer:
         )
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
-        """The tools of an earlier offer that are surely still valid."""
         if before._catalog.config is not self._catalog.config:
             return {}
         names, listed = self._catalog.names, self._listed

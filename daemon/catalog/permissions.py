@@ -1,8 +1,4 @@
-"""The permission rules of a profile: whether a tool may be called, and whether the user is asked.
-
-The first matching rule wins. Annotations are the server's word, with MCP's defaults: a tool may be destructive
-unless it says otherwise.
-"""
+"""The permission rules of a profile: may a tool be called, is the user asked? The first match wins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""MCP Apps (SEP-1865) and Skills (SEP-2640): URIs that name their server, in definitions and results.
-
-Two servers may have the same URI and need not list either, so a collision stays unseen, and hosts cache by URI.
-"""
+"""MCP Apps (SEP-1865) and Skills (SEP-2640): URIs that name their server, as hosts cache by URI."""
 
 from __future__ import annotations
 
@@ -88,10 +85,7 @@ def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> byt
 
 
 def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """A raw object in which `name` has named the `uri` of each object in the array `member`.
-
-    An object without such an array stays as it is.
-    """
+    """A raw object in which `name` has named the `uri` of each object in the array `member`, if any."""
     said = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(said)

@@ -122,10 +122,7 @@ MAX_SHOWN = 10_000
 
 
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
-    """The hash of a tool shown to a client known since `began` (seconds since the epoch), or `UNKNOWN`.
-
-    A tool that took form and name before can only have been shown in it.
-    """
+    """The hash of a tool shown to a client known since `began` (seconds since the epoch), or `UNKNOWN`."""
     entry = catalog.servers.get(key[0])
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
     if entry is None or tool is None:

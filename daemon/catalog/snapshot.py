@@ -1,8 +1,7 @@
 """The catalog: an immutable snapshot of servers, tools and categories, and the effect of facts on it.
 
-`fold` and `fold_all` return the same object if nothing changed, so "did it change" is an identity test. Each
-fact counts by itself for epochs (`catalog.entry`); categories and names are derived once per batch, reusing the
-parts of unchanged servers, so that a fact costs as much as it changes.
+`fold` and `fold_all` return the same object if nothing changed. Categories and names are derived once per
+batch, reusing the parts of unchanged servers, so that a fact costs as much as it changes.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ def _own_names(entry: ServerEntry, kind: Kind) -> Mapping[str, object] | None:
 
 
 def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
-    """Whether an entry lists the same names as before, or none."""
     had, has = _own_names(was, kind), _own_names(now, kind)
     return has is None or has is had or (had is not None and had.keys() == has.keys())
 
@@ -215,7 +213,6 @@ def _gated(catalog: Catalog, now: float) -> Catalog:
 
 
 def _drawn(after: Catalog, before: Catalog) -> Catalog:
-    """Derive categories and names for `after`, whose entries changed since `before`."""
     if after.servers is before.servers:
         return after
     changed = [
@@ -230,7 +227,6 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
 
 
 def _lists_others(was: ServerEntry, now: ServerEntry) -> bool:
-    """Whether other tools are offered, or wait for approval."""
     return was.tools is not now.tools or was.all_tools is not now.all_tools
 
 

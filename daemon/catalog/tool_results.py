@@ -1,7 +1,6 @@
 """Reads tools' results: whether the tool failed and in which words, its data, and what `grep` or `jq` finds.
 
-A search is a process with limits. It reads a line [room, grep, jq] and the text, prints what it finds, and
-fails with the reason as a traceback. It can open no file: a program of jq could read any.
+A search is a process with limits, which can open no file: a program of jq could read any.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ _decode_is_error = msgspec.json.Decoder(_IsError).decode
 
 
 def is_error(result: bytes | memoryview, most: int = MAX_SEARCHED) -> bool:
-    """Whether a result reports an error of its tool; False above `most` bytes.
-
-    A quoted `"isError": true` does not count: the result is decoded if the words occur.
-    """
+    """Whether a result reports an error; decoded only if the words occur. False above `most` bytes."""
     if len(result) > most:
         return False
     # A plain search is three times faster, and most results lack the member.
@@ -86,10 +82,7 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 def json_in(result: bytes) -> Raw:
-    """A result as JSON: structured content, else text that is JSON, else text, with images all content.
-
-    Not decoded: as objects, eight megabytes of empty lists would hold up the loop for a second.
-    """
+    """A result as raw JSON: structured content, else text (as JSON if it is), with images all content."""
     said = protocol.decoded(_decode_result, result)
     if said is None or said.isError:
         return Raw(b"null")

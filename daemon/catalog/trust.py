@@ -1,7 +1,4 @@
-"""Trust: the definitions of a server that somebody approved, and those held until then (docs/trust.md).
-
-Approvals belong to a server's identity, kind, name and form. A held definition stands in no list of a client's.
-"""
+"""Trust: the definitions of a server that somebody approved, and those held until then (docs/trust.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""Surfaces: the tools that a client lists, and the meaning of a call to one of them.
-
-Surfaces are pure: they read the catalog and decide; the call path acts.
-"""
+"""Surfaces, pure: they decide on the tools that a client lists and on its calls; the call path acts."""

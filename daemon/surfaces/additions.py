@@ -1,8 +1,4 @@
-"""Meta-tools that several surfaces add: `read_resource`, and a call tool for read-only tools.
-
-Most clients never let their model read a resource that a result links to (`resource_link`). Clients may allow
-the read-only call tool without asking.
-"""
+"""Meta-tools that several surfaces add: `read_resource`, and a call tool for read-only tools."""
 
 from __future__ import annotations
 

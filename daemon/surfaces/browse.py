@@ -1,8 +1,4 @@
-"""The `browse` surface: `list_categories`, `get_tools`, `call_tool`.
-
-The smallest surface: even the categories are listed on request. The first description holds a few words on each
-category, for clients that hide tools until their own search finds them.
-"""
+"""The `browse` surface, the smallest: `list_categories`, `get_tools`, `call_tool`."""
 
 from __future__ import annotations
 

@@ -134,8 +134,7 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Action]) -> Action:
     """Decide on a call of a client that shows apps; `decide` is its surface's decision.
 
-    An app uses its server's own names; one of several servers is in no list and means the app opened last of
-    those that have it, held or not.
+    An app uses its server's own names; one in no list means the app opened last of the servers that have it.
     """
     apps, opened = view.offer.apps, [view.linked[uri] for uri in reversed([*view.linked]) if is_page(uri)]
     theirs = {each.tool.server for each in apps.by_name.get(name, ())}
@@ -179,12 +178,9 @@ def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:
     """Find the tool that a name means; `chosen`: the client selected the servers, any name may be theirs.
 
-    Raises:
-        ToolChanged: the tool differs from the one that this client saw.
-        ToolDisabled: the tool exists, but this profile does not offer it.
-        ToolHeld: the tool waits for approval.
-        UpstreamUnavailable: the name includes its server, which never listed its tools.
-        UnknownTool: no server has the tool.
+    Raises ToolChanged: the tool differs from the one that this client saw; ToolDisabled: this profile does not
+    offer it; ToolHeld: it waits for approval; UpstreamUnavailable: its server never listed; UnknownTool: no
+    server has it.
     """
     catalog, offer = view.catalog, view.offer
     key = catalog.names.key_of(name, catalog.servers)
@@ -248,7 +244,6 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
 
 
 def _is_off(view: View, key: ToolKey) -> bool:
-    """Whether an unoffered tool exists, as far as known, and is switched off."""
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.all_tools:
         return False

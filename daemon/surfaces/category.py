@@ -1,7 +1,6 @@
 """The `category` surface: `get-category-tools`, `call-category-tool` and a call tool for read-only tools.
 
-The first description lists the categories, so a model knows them even while no server is up. Schemas come from
-the catalog; a call keeps the client's payload bytes unless they need repair.
+The first description lists the categories, so a model knows them even while no server is up.
 """
 
 from __future__ import annotations

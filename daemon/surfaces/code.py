@@ -1,7 +1,4 @@
-"""The `code` surface: `search_tools`, `describe_tools` and `run_code`, for agents that write Python.
-
-Only a script's value enters the context: a model reads three numbers instead of two hundred issues.
-"""
+"""The `code` surface: `search_tools`, `describe_tools` and `run_code`, whose value alone enters the context."""
 
 from __future__ import annotations
 
@@ -135,10 +132,7 @@ SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
 
 
 def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:
-    """Decide on a script's call: as `calling.call_tool`, but a call by `run_read_only_code` only reads.
-
-    Raises CallError: the call is refused.
-    """
+    """Decide on a script's call as `calling.call_tool`, but `read_only` calls only read; raises CallError."""
     found = calling.find(view, name, patient=patient)
     if isinstance(found, AwaitListing):
         return found

@@ -1,7 +1,4 @@
-"""Descriptions of tools on all surfaces: schemas, and notes on what cannot be used now.
-
-Schemas come without white space and empty fields. Where they do not fit into one answer, each tool gets a line.
-"""
+"""Descriptions of tools on all surfaces: compact schemas, or lines, and notes on what cannot be used now."""
 
 from __future__ import annotations
 
@@ -225,10 +222,8 @@ def describe_category(
 ) -> Action:
     """Answer with the schemas of a category's known tools, or lines if too many, and the unavailable ones.
 
-    `name_of` returns a member's callable name, given its key; `tool` is the meta-tool called.
-
-    Raises:
-        CallError: bad arguments, cursor, category or tools, or a server that is up cannot list its tools.
+    `name_of` returns a member's callable name, `tool` is the meta-tool called. Raises CallError: bad arguments,
+    cursor, category or tools, or a server that is up cannot list its tools.
     """
     asked = answers.decode_arguments(arguments, _DescribeArguments, DESCRIBE_EXAMPLE)
     category, wanted, cursor = find_category(view, asked.category), asked.toolNames or [], asked.cursor
@@ -266,7 +261,6 @@ def describe_category(
 def _definitions_of_some(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """Definitions of named tools, with the call for those that do not fit."""
     names = [name for name, _tool, _description in tools]
     # Name the rest, so that the model need not remember it; a third of the room holds some 400 names.
     most = (answers.room_of(view) - _beside(meta)) // 3
@@ -281,7 +275,6 @@ def _definitions_of_some(
 def _definitions_of_all(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """Definitions of all tools if they fit into one answer, else a line each."""
     page = paged(view, tools, answers.room_of(view) - _beside(meta))
     if page.left:
         some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]

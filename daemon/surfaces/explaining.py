@@ -1,7 +1,4 @@
-"""The error about arguments that do not fit: faults, the relevant part of the schema, and an example call.
-
-The client's values are never repeated, except for short valid ones in the example.
-"""
+"""The error about arguments that do not fit: faults, the relevant part of the schema, and an example call."""
 
 from __future__ import annotations
 
@@ -207,8 +204,7 @@ def refusal(
 ) -> InvalidArguments:
     """The error for arguments that fit no reading, or `several`.
 
-    `literal` is the decoded slot for arguments, `others` names the members next to it; `example` makes a
-    whole call of example arguments.
+    `literal` is the decoded slot, `others` the members next to it; `example` makes a call of example arguments.
     """
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []

@@ -1,8 +1,7 @@
 """The `full` surface, which lists servers' own tools, and the surface of selected servers.
 
-Names are qualified only on collision (`catalog.naming`); payloads pass undecoded. A server that is down has no
-entry in such a list, so the instructions name it with cause and remedy, and so does the tool `mcpd_status`,
-which is listed only while a server is down.
+A server that is down has no entry in such a list, so the instructions name it with cause and remedy, and so
+does the tool `mcpd_status`, which is listed only then.
 """
 
 from __future__ import annotations
@@ -74,7 +73,6 @@ def _describe_status(view: View) -> str:
 
 
 def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
-    """Answer `mcpd_status`: every server that cannot be called now."""
     absent = [entry for entry in view.servers.values() if not entry.usable or is_down(entry)]
     entries = ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in absent)
     text = "Every MCP server is up, or is started by the next call to it."

@@ -23,10 +23,7 @@ _PLAIN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
 
 def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
-    """Refuse what waits for approval under this name or a new one, unless the profile hides it anyway.
-
-    Raises `ToolHeld`.
-    """
+    """Raise `ToolHeld` for what waits for approval under this name or a new one, if the profile shows it."""
     entry = None if key is None else view.catalog.servers.get(key[0])
     if key is not None and entry is not None:
         known = entry.list_of(kind)

@@ -1,8 +1,4 @@
-"""The `load` surface: `load_mcp_server`, `load_mcp_tool` and the loaded tools of the session.
-
-Each step costs a little more: a line per server initially, a line per tool on request, a schema per loaded
-tool. Only loaded tools are listed and can be called.
-"""
+"""The `load` surface: `load_mcp_server`, `load_mcp_tool` and the loaded tools, which alone can be called."""
 
 from __future__ import annotations
 
@@ -157,7 +153,6 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
 def _server_summary(
     view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
 ) -> dict[str, Any]:
-    """A server's summary and a line per tool from `start` on, in `room` bytes."""
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
     said = answers.cut(server_words(entry), room // answers.SHARE)
     summary = {"summary": said} if said else {}

@@ -1,7 +1,6 @@
 """The `search` surface: `search_tools`, core tools and `call_tool` (Serena's deferred loading).
 
 Found tools join the session's list, within `LISTED_ANSWERS`: called tools stay, others leave oldest first.
-Every tool can be called by name, listed or not, and through `call_tool` by clients that only call listed tools.
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
-    """As many findings as fit; tools with fitting schemas are listed from now on."""
     room = answers.room_of(view)
     best = findings.tools[: DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None]
     # Measured as a list of tools shows them.

@@ -1,7 +1,4 @@
-"""Python stubs of tools for models that write scripts: a typed call, and the type of its result.
-
-A stub is valid Python, whatever a server says: its words are string literals, or comments on one line.
-"""
+"""Python stubs of tools for models that write scripts; a server's words are literals or one-line comments."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 MAX_DEPTH, MAX_MEMBERS, MAX_OPTIONS, MAX_PARTS = 4, 40, 20, 150
-"""Levels of a type, since a schema may contain itself; members of an object; alternatives of a choice; parts of
-a schema that are read, values among them: a stub of 4 KB."""
+"""Levels of a type, since a schema may contain itself; members of an object; alternatives; parts read."""
 
 MAX_VALUE, MAX_NAME = 40, 128
 """Characters of a value, which otherwise is its type, and of a member's name, which otherwise is left out."""
@@ -53,8 +49,6 @@ def stub(name: str, tool: Tool, description: str, observed: Shape | None) -> str
 
 
 class _Types:
-    """The types of one schema."""
-
     def __init__(self, root: object) -> None:
         self._root, self._left = root, MAX_PARTS
 
@@ -136,13 +130,11 @@ def _merged(node: Schema, part: Schema) -> Schema:
 
 
 def _value(value: object) -> str:
-    """A value in Python's words, or its type if it is long."""
     if isinstance(value, list | dict) or len(str(value)) > MAX_VALUE:
         return type(value).__name__
     return json_line(value) if isinstance(value, str) else str(value)
 
 
 def _comment(text: str) -> str:
-    """A text as a comment on one line, without hidden characters; empty without a text."""
     line = one_line(legible(" ".join(text.split())), MAX_LINE)
     return f"# {line}" if line else ""

@@ -1,8 +1,4 @@
-"""One line about a server, category or tool, and servers' own instructions.
-
-An operator's words precede a model's, and a model's a cut description. Without any, tool names become words:
-`browser_take_screenshot` becomes "take screenshot".
-"""
+"""One line about a server, category or tool: an operator's words, a model's, a description's, or names'."""
 
 from __future__ import annotations
 
@@ -45,8 +41,7 @@ Phrase = tuple[str, ...]
 def in_words(tools: Iterable[tuple[str, str]], server: str, room: int = ROOM) -> str:
     """Tool names as phrases, as many as fit into `room` characters: `navigate, take screenshot, click`.
 
-    A common prefix and the server's name are dropped. If not all phrases fit, words are not repeated, and
-    phrases win whose words occur in most of the server's tools.
+    Phrases win whose words occur in most of the server's tools; the server's name is dropped.
     """
     return _in_words(tuple(islice(tools, MAX_PHRASES)), server, room)
 
@@ -89,7 +84,6 @@ def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:
-    """The number of tools with a word in name or description, by stem."""
     return Counter(
         stem
         for name, description in tools
@@ -195,7 +189,6 @@ def _own(entry: ServerEntry) -> str:
 
 
 def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, room: int) -> str:
-    """The given words; else a server's own, followed by its tools."""
     if given:
         return given
     half = one_line(own, MAX_LINE // 2)

@@ -1,7 +1,4 @@
-"""The base class of all surfaces, the view that they read, and the actions that they decide on.
-
-A surface only decides. The session and the call path wait, send, load and answer, and know no surface by name.
-"""
+"""The base class of all surfaces, the view that they read, and the actions that they decide on."""
 
 from __future__ import annotations
 
@@ -143,10 +140,7 @@ class View:
 
 
 class WrappedCalls:
-    """Finds the decision about repeated calls through one meta-tool without taking them apart.
-
-    The key is the bytes before the arguments' members. A call written in an unusual form goes to its surface.
-    """
+    """Finds the decision about repeated calls of a meta-tool by the bytes before the arguments' members."""
 
     def __init__(self, opening: bytes) -> None:
         self._opening = opening
@@ -282,17 +276,11 @@ Does: TypeAlias = "Callable[..., Action]"
 
 
 READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
-"""Annotations of a meta-tool that changes nothing and stays on this machine (MCP, tool annotations).
-
-Defaults and titles are left out: every session pays for the list.
-"""
+"""Annotations of a meta-tool that changes nothing and stays here; without defaults, as each session pays."""
 READS = {"readOnlyHint": True}
 """Annotations of a meta-tool that runs read-only tools of servers, which may reach anything."""
 RUNS_ANYTHING = {"destructiveHint": True}
-"""Annotations of a meta-tool that runs any tool.
-
-True is MCP's default; some clients run a tool without the hint unasked.
-"""
+"""Annotations of a meta-tool that runs any tool: some clients run one without the hint unasked."""
 
 
 @attrs.frozen(kw_only=True)
@@ -375,8 +363,7 @@ class Surface(ABC):
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide on a call to the tool `name`, listed or not; `AwaitListing` only if `patient`.
 
-        Raises:
-            CallError: the call is refused; `answers.error_result` is the client's answer.
+        Raises CallError: the call is refused; `answers.error_result` is the client's answer.
         """
         for tool in self.tools:
             if tool.name == name and tool.exists(view):

@@ -1,7 +1,4 @@
-"""All surfaces, and the choice of a client's surface: requested, configured, or fitting the client.
-
-A new surface is a module and a line here (docs/surfaces.md).
-"""
+"""All surfaces, and the choice of a client's surface: requested, configured, or fitting the client."""
 
 from __future__ import annotations
 
@@ -235,11 +232,7 @@ DEFERRED = SearchSurface.name
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface of a client before it identifies itself; may be `AUTO`.
-
-    A lazy surface needs the configuration's and the profile's switch; `surface` and `lazy` are the client's
-    wishes.
-    """
+    """The surface of a client before it identifies itself; may be `AUTO`; a lazy one needs both switches."""
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:

@@ -96,10 +96,7 @@ class Validator:
         return self._verdict(value) is True
 
     def proven(self, raw: bytes) -> Object | None:
-        """Decode an object and return it if cheaply proven valid; None proves nothing.
-
-        The bytes bound the work: one visit per value and character, one level per bracket.
-        """
+        """Decode an object and return it if proven valid within one visit per value; None proves nothing."""
         if len(raw) > self._quick_bytes or raw.count(b"{") + raw.count(b"[") > QUICK_DEPTH:
             return None
         try:
@@ -134,8 +131,7 @@ class Validator:
 def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
     """Call the validator; None if it fails.
 
-    The Rust validator panics where its assumptions break (an anchor beneath an `$id`), with an exception that
-    is no `Exception` and would end the daemon.
+    It panics (an anchor beneath an `$id`) with an exception that is no `Exception` and would end the daemon.
     """
     try:
         return work(*given)

@@ -1,8 +1,7 @@
 """Calls of tools through a meta-tool, and the readings of their arguments.
 
-Nearly all calls have one form and are recognised by their first bytes (`surfaces.surface.WrappedCalls`).
-Models also flatten, stringify and double-wrap arguments: another reading than the literal one counts only if
-exactly one fits the schema, and accounts for everything sent.
+Models flatten, stringify and double-wrap arguments: another reading than the literal one counts only if exactly
+one fits the schema, and accounts for everything sent.
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ class Checker:
     ) -> Read:
         """Determine the arguments that a wrapper call means; `example` makes a whole call for the error text.
 
-        Raises:
-            InvalidArguments: no reading fits, or more than one.
+        Raises InvalidArguments: no reading fits, or more than one.
         """
         size = len(args or b"")
         if beside:
@@ -193,7 +191,6 @@ def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
 
 
 def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
-    """All non-literal readings that account for everything sent."""
     value, beside = sent.value, sent.beside
     if sent.own is None or beside is None or not isinstance(value, dict):
         return
