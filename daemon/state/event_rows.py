@@ -1,7 +1,4 @@
-"""The rows of events, written once and deleted when old or too many, and of hourly counts.
-
-They have no stamps (`writer.StampedRows`): nobody changes one, and each is of one life of one daemon.
-"""
+"""The rows of events, written once and deleted when old or too many, and of hourly counts."""
 
 from __future__ import annotations
 
@@ -61,8 +58,7 @@ KEPT_SECONDS = 30 * 24 * 3600.0
 """Seconds that an event is kept: a month, so that a monthly event is seen twice."""
 
 KEPT_OF_EACH = 10_000
-"""Most events of one server, of the daemon itself, and of its sessions: 5 MB each. A server that never comes up
-makes three thousand a day."""
+"""Most events of one server, of the daemon itself, and of its sessions: 5 MB each."""
 
 FORGOTTEN_EVENTS = 2000
 """Most events that one transaction deletes: some 20 ms, for which writers wait."""
@@ -132,10 +128,9 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
 
 
 def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
-    """Delete events from before a time (seconds since the epoch), and the oldest where there are too many.
+    """Delete events from before a time (seconds since the epoch), and all but `most` of each kind.
 
-    At most `most` stay of each server, of the daemon itself, and of its sessions. Returns the number of deleted
-    events: if `FORGOTTEN_EVENTS`, there may be more.
+    Returns the number of deleted events: if `FORGOTTEN_EVENTS`, there may be more.
     """
     room = FORGOTTEN_EVENTS
     room -= _delete(transaction, "at < :before", {"before": before}, room)
@@ -226,7 +221,6 @@ def _row(event: Event) -> dict[str, Any]:
 
 
 def _delete(transaction: Transaction, which: str, values: dict[str, Any], most: int) -> int:
-    """Delete the oldest of some events; returns their number."""
     oldest = f"SELECT life, number FROM events WHERE {which} ORDER BY at LIMIT :most"
     statement = f"DELETE FROM events WHERE (life, number) IN ({oldest})"
     return transaction.change(statement, {**values, "most": most})

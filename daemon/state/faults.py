@@ -40,8 +40,6 @@ class StoreCause(StrEnum):
 
 
 class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of faults.toml."""
-
     state: str
     """The state of the store, in words."""
     helps: str

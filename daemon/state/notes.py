@@ -1,7 +1,6 @@
 """Records of sessions, events and counts that are not in the store yet: bookkeeping without I/O.
 
-A record leaves the list only once it was written: a write that fails, hangs or is cut off changes nothing. A
-record that changed meanwhile is another object, and stays.
+A record leaves the list only once it was written; one that changed meanwhile is another object, and stays.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ class StoredEvents:
 
 
 WAITING = 48
-"""Most hours whose counts wait for the store, or are written again to one that lost them: a weekend's
-outage."""
+"""Most hours whose counts wait for the store: a weekend's outage."""
 
 
 class HourlyCounts:
@@ -308,11 +306,7 @@ class SessionNotes:
 
 
 class Totals:
-    """Counts that survive restarts: the stored counts and the increments since.
-
-    The store is given increments, so several daemons on one store add up. A write whose outcome is unknown may
-    be counted twice.
-    """
+    """Counts that survive restarts: the stored counts, and increments, so that several daemons add up."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Start with this run's counters by name, which never fall."""

@@ -1,13 +1,8 @@
 """Reads other daemons' writes: after a notification of the database, or each second without notifications.
 
-`Recalling` turns the content into facts for the registry.
-
-Every commit notifies all listening connections of the writer and the store's version, never of the content,
-which is read as always (`StorePoll`). A lost notification costs time only.
-
-A silent connection may be quiet or dead: a firewall forgets idle connections, a pooler may pass nothing on. So
-a daemon trusts its connection only while it hears its own writes; while it writes nothing, it has the store
-send a heartbeat. Without one, it polls each second.
+Every commit notifies all listening connections of the writer and the store's version; a lost notification costs
+time only. A silent connection may be dead, so a daemon trusts it only while it hears its own writes, or a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -123,8 +118,7 @@ class Recalling:
 
 
 CHECK_SECONDS = 10.0
-"""Seconds between checks that the store exists, while nothing is written; in a shared store each check
-polls."""
+"""Seconds between checks that the store exists, while nothing is written."""
 
 POLL_SECONDS = 1.0
 """Seconds between polls without working notifications."""
@@ -293,7 +287,6 @@ class Listening:
             raise
 
     async def _follow(self, listener: PostgresNotifications) -> None:
-        """Hear until the connection is lost, or given up by `wants_heartbeat`."""
         self._heard_at, self._heartbeat_at = -inf, None
         with closing(listener), trio.CancelScope() as scope:
             self._connection = scope

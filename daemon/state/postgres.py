@@ -42,8 +42,7 @@ ABANDONED_SECONDS = 2
 """Seconds after which libpq gives up an abandoned connection; its minimum."""
 
 MOST_ABANDONED = 4
-"""Most attempts to connect at a time, abandoned ones included: resolving a name can take half a minute and
-cannot be stopped."""
+"""Most attempts to connect at a time, abandoned ones included: resolving a name cannot be stopped."""
 
 CONNECTS = "mcpd connects to postgresql"
 """The name of the threads that connect."""
@@ -55,8 +54,7 @@ SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
 """The schema for the tables of a store of before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
-"""The channel of the daemons on one database and schema. A long name is cut; if two schemas share one then,
-their daemons poll in vain now and then."""
+"""The channel of the daemons on one database and schema; if two schemas share a cut name, they poll in vain."""
 
 _NAME = re.compile(r":(\w+)")
 
@@ -139,9 +137,8 @@ class PostgresDatabase:
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
         """Move the tables of a store of before mcpd 0.1.0 into a schema of their own, which is returned.
 
-        The present schema stays, since other programs may have tables in it. Daemons on one database take
-        turns, as for migrations: the result is empty if another daemon was faster. Raises `psycopg.Error`:
-        nothing was moved.
+        Daemons take turns: the result is empty if another was faster. Raises `psycopg.Error`: nothing was
+        moved.
         """
         with self.transaction(writes=True) as transaction:
             transaction.rows(DIALECT.migrate_alone)

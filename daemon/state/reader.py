@@ -1,7 +1,4 @@
-"""Rows to records. A row that was edited into nonsense is left out alone.
-
-SQLite stores any type in any column, so every cell is checked.
-"""
+"""Rows to records. Every cell is checked; a row that was edited into nonsense is left out alone."""
 
 from __future__ import annotations
 
@@ -228,7 +225,6 @@ class Reader:
         )
 
     def _tools(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:
-        """The tools in these rows, each with its row."""
         raws = [row["raw"] for row in listed]
         if all(isinstance(raw, bytes) for raw in raws):
             tools, _ = read_definitions(Kind.TOOL, server, map(msgspec.Raw, raws))
@@ -289,7 +285,6 @@ def digest(approval: Approval) -> str:
 
 
 def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
-    """The tool in a cell, or the reason for its absence."""
     if not isinstance(raw, bytes):
         return None, "raw is no bytes"
     usable, faulty = read_definitions(Kind.TOOL, server, [msgspec.Raw(raw)])

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 
 NAME_BYTES = 2000
-"""Longest stored name, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most. Only a URI may be longer;
-its owner is settled at each start."""
+"""Longest stored name, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most."""
 
 
 NAMES_AT_ONCE = 2000
-"""Most names that one batch writes or deletes, and most approvals: 10 ms of the event loop. The next batch has
-the rest."""
+"""Most names that one batch writes or deletes, and most approvals: 10 ms of the event loop."""
 
 
 class NameNotes:

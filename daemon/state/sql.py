@@ -126,8 +126,7 @@ class Notification(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, and both plan long lists
-slowly."""
+"""Most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, both plan long lists slowly."""
 
 _NONE: Values = {}
 
@@ -205,11 +204,7 @@ class Database(Protocol):
         """Check the database, outside of any transaction; raises `StoreFault` (CORRUPT)."""
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Move a store of before mcpd 0.1.0 aside as a whole; returns its new location.
-
-        `tables` names its tables, and is asked again where daemons share the database: the result is empty if
-        another daemon was faster.
-        """
+        """Move a store of before mcpd 0.1.0 aside; returns its place, empty if another daemon was faster."""
 
     def close(self) -> None:
         """Close the connection, whatever its state."""

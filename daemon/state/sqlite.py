@@ -1,7 +1,6 @@
 """SQLite: one file, one connection, one writer. Only SQLite itself opens the file.
 
-Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's: so
-this module only asks the file system about the file (stat), and never reads it.
+Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction that ends with the block; raises `sqlite3.Error`.
-
-        A writer that begins as a reader fails at once, without waiting, if another writer was faster: hence
-        `writes`.
-        """
+        """A transaction that ends with the block, begun as a writer if it `writes`; raises `sqlite3.Error`."""
         self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             # A cursor that failed half-way would keep the database's files open.
@@ -133,10 +128,8 @@ class FileIdentity(msgspec.Struct, frozen=True):
 def hold(path: Path) -> Iterator[None]:
     """Lock the state in `path` against other daemons, which would overwrite it, as long as the block runs.
 
-    The kernel releases a lock of flock(2) when its holder dies, so a leftover lock file locks nobody out. The
-    file is never removed: a daemon that waits for the old file and one that creates a new one would both hold a
-    lock. Raises `DaemonRunning` with the holder's pid, or `OSError` for the lock file or a directory that
-    others can write.
+    The lock of flock(2) ends with its holder. The file is never removed, or two would hold a lock. Raises
+    `DaemonRunning` with the holder's pid, or `OSError` for the lock file or a directory that others can write.
     """
     private_directory(path.parent)
     lock = own_file(path.with_name(path.name + ".lock"))

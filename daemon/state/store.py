@@ -1,7 +1,4 @@
-"""The store of everything that outlives the daemon: synchronous, for one caller at a time, in a worker thread.
-
-`Store.open(parse("sqlite:////var/lib/mcpd/state.db"), writer="mcpd-1").keep(Batch(at=now, servers=(record,)))`
-"""
+"""The store of everything that outlives the daemon: synchronous, one caller at a time, in a worker thread."""
 
 from __future__ import annotations
 
@@ -168,8 +165,7 @@ if not TYPE_CHECKING:
 T = TypeVar("T")
 
 TURN_SECONDS = 0.2
-"""Seconds that an operation waits for an earlier one of this daemon, normally none: callers take turns, and a
-hanging one is left behind. Short, since the operation's own wait comes on top."""
+"""Seconds that an operation waits for an earlier one, normally none: a hanging one is left behind."""
 
 _ALONE = "UPDATE version SET value = value"
 """Every other writer waits until the transaction ends."""
@@ -186,7 +182,6 @@ class Store:
     """An open store."""
 
     def __init__(self, url: StateUrl, database: sql.Database, writer: str) -> None:
-        """Wrap a database that is not prepared yet; callers use `open`."""
         self.where = url.where
         """The store's location for people, without a password."""
         self._file = url.path
@@ -245,8 +240,7 @@ class Store:
     ) -> sql.Changes:
         """The changes that other daemons wrote since a version (0: all); raises `StoreFault`.
 
-        `heartbeat` notifies all listeners of the present version. `on_switched` gets changed switches before
-        the rest is read: a server with many tools takes its time.
+        `heartbeat` notifies all listeners; `on_switched` gets changed switches before the rest is read.
         """
         with self._transaction(writes=False) as transaction:
             now, reader, me = _version(transaction, self.where), Reader(transaction), self._writer
@@ -277,8 +271,7 @@ class Store:
     def keep(self, batch: sql.Batch) -> sql.Written:
         """Write a batch: all of it or nothing.
 
-        Raises `StoreFault`: nothing was written, as far as we know: a connection that breaks during the commit
-        leaves that open, and the same batch can be written again.
+        Raises `StoreFault`: nothing was written, as far as we know; the same batch can be written again.
         """
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
@@ -409,7 +402,6 @@ class Store:
 
 
 def _version(transaction: sql.Transaction, where: str) -> int:
-    """The number of transactions that have written."""
     now: int | None = transaction.scalar("SELECT value FROM version")
     if now is None:
         raise StoreFault(StoreCause.UNAVAILABLE, where, "its table 'version' is empty")

@@ -1,11 +1,8 @@
 """Access to the store: opening it, one worker thread that uses it, and a bound on every wait for it.
 
-The database library blocks and may hang. No operation starts before the last one has returned, so a hang costs
-one thread however long it lasts; the thread is left behind when the loop ends. An operation continues when its
-caller gives up waiting.
-
-The store's owner waits as long as an operation takes, since a second one would hang, too; after the patience
-`on_overdue` is called. Other callers wait for the patience, and then get the reason.
+The database library may hang. No operation starts before the last one has returned, so a hang costs one thread.
+The store's owner waits as long as an operation takes, and has `on_overdue` called; other callers wait for the
+patience, and then get the reason, while the operation continues.
 """
 
 from __future__ import annotations
@@ -47,9 +44,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 class TrustedSwitches:
     """The switches that came over the control socket, where only this daemon writes to the store.
 
-    A server that runs as the daemon's user can rewrite the store's file or put another in its place, and so
-    switch itself on. So the daemon's memory counts, not the file; and the previous daemon's handover where no
-    server could change it (`host.notify`). The file counts without either: at a start without such a place.
+    A server that runs as the daemon's user can rewrite the store's file. So the daemon's memory counts, and the
+    previous daemon's handover where no server could change it (`host.notify`); the file only without either.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Synchronizes the store: reads other daemons' writes, writes what differs, deletes idle sessions.
 
-Rounds are level-triggered: each compares what is known with what the store holds. A round that fails changes
-nothing, and the next one does the same again.
+Rounds are level-triggered: a round that fails changes nothing, and the next one does the same again.
 """
 
 from __future__ import annotations
@@ -43,16 +42,13 @@ FORGET_SECONDS = 600.0
 """Most seconds between two sweeps."""
 
 ANONYMOUS_SECONDS = 600.0
-"""Seconds that an unnamed session is kept after its last use: its bridge, the only user, returns within seconds
-of the start of a new daemon. It is deleted up to `FORGET_SECONDS` later."""
+"""Seconds that an unnamed session is kept after its last use: its bridge returns within seconds."""
 
 MAX_STORED = 10_000
-"""Most sessions in the store, the most recently used: 20 MB with twenty loaded tools each, and a changed tool
-is marked in all of them while others wait for the store. Clients may name any number of keys."""
+"""Most sessions in the store, the most recently used: 20 MB with twenty loaded tools each."""
 
 MAX_BEGUN = 500
-"""New sessions after which a sweep is due at once: the store may exceed `MAX_STORED` by as many for a
-moment."""
+"""New sessions after which a sweep is due at once: the store may exceed `MAX_STORED` by as many."""
 
 SWEEPS = 2
 """Sweeps per idle period: a session is deleted within one and a half periods of its last use."""
@@ -194,10 +190,7 @@ class Sync:
         self._put(FORGET, self._expiry.period)
 
     async def recall_trusted(self) -> None:
-        """Send the switches that count against the store's, even if it cannot be opened.
-
-        Returns once the catalog has them: else the store's content would be taken for an operator's change.
-        """
+        """Send the switches that count against the store's; returns once the catalog has them."""
         if (off := self._access.opener.trusted.off) is not None:
             self._recalling.switches(off, certainly=True)
             await self._recalling.settle()
@@ -260,10 +253,7 @@ class Sync:
         return news or bool(notes.sessions.waiting or notes.sessions.touched or beside)
 
     async def _write(self, *, touches: bool) -> None:
-        """Write what differs, and check in any case that the store still exists, unless a poll has shown that.
-
-        `touches` says whether times of use and counts are worth a transaction of their own.
-        """
+        """Write what differs, also mere `touches`, and check that the store still exists, unless a poll has."""
         self._put(CHECK, self._poll.period)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
         await self._complete(sessions)
@@ -354,7 +344,6 @@ class Sync:
 
 
 def _keep(store: Store, batch: Batch, *, checked: bool) -> Written:
-    """Write a batch; check first that the store still exists, unless a poll has."""
     if not checked:
         store.check()
     return store.keep(batch)

@@ -1,7 +1,6 @@
 """Records to rows, within one transaction whose number is stamped on all changed rows.
 
-Only rows that differ are written: a session that loads its five hundredth tool costs one row. The counter's row
-serializes writers, so the rows that were read stay true until the transaction ends.
+Only rows that differ are written. The counter's row serializes writers, so the rows that were read stay true.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
 
 MAX_IDENTITIES = 1000
-"""Most identities with approvals, those with the latest: 30 MB of memory with twenty tools each. Each edit of
-an entry's command makes one, and nothing tells which are out of use."""
+"""Most identities with approvals, the latest: each edit of a command makes one, of some 30 kB of memory."""
 
 _LATEST = f"SELECT identity FROM approvals GROUP BY identity ORDER BY max(at) DESC LIMIT {MAX_IDENTITIES}"
 
@@ -130,8 +128,7 @@ class Writer:
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Store given names, and delete names that are gone.
 
-        If two daemons give a name to different tools, each means its own while it runs. Afterwards nobody can
-        say which one a client was shown: the name stays with the first tool, and is valid since never.
+        A name that two daemons gave to different tools stays with the first, and is valid since never.
         """
         left = [{**_named(each), **_owner(each)} for each in gone]
         self._rows.drop("given_names", ("kind", "name", "server", "own"), left)
