@@ -1,10 +1,8 @@
 """Control groups (cgroups(7), v2): a leaf for each child, in the tree that systemd has delegated to the daemon.
 
 A leaf holds limits, ends a tree at once, and counts memory and CPU. A child joins right after its exec, and
-what it forked before is fetched from the daemon's own group by its mark; to join before the exec takes a
-`preexec_fn`, which forbids vfork: 8.6 ms in a process of 100 MB. A move takes 12 ms, as the kernel's lock waits
-for all CPUs, and 0.1 ms soon after another: so the daemon first moves to where it is. Then 13 of 40 starts of a
-program that does nothing but fork had processes outside, and one fetch got all; without that all 40 did.
+what it forked before is fetched by its mark; to join before the exec takes a `preexec_fn`, which forbids vfork.
+A move takes 12 ms, and 0.1 ms soon after another: so the daemon first moves to where it is.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ OWN = "daemon"
 UNITS = (".service", ".scope", ".slice")
 """Ends of units' groups; another name below a unit is its `DelegateSubgroup=`."""
 HIGH_SHARE = 0.98
-"""memory.high as a share of memory.max: the kernel takes back cache, and slows the server, before it kills. At
-0.9 a leak of 512 MiB was slow for 30 s, in which a server answers nothing; at 0.98 not measurably."""
+"""memory.high as a share of memory.max: at 0.9 a leak of 512 MiB was slow for 30 s before it was killed."""
 PERIOD, SHORTEST = 100_000, 1_000
 """Microseconds: the period of cpu.max, and the shortest quota that the kernel takes."""
 FETCHES = 200
@@ -227,7 +224,6 @@ def leaf_of(mark: int) -> Leaf | None:
 
 
 def _settings(limits: ServerLimits | None, controllers: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The files of a leaf to write, with their content."""
     if limits is None:
         return
     if limits.memory_bytes is not None and "memory" in controllers:

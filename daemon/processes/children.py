@@ -1,9 +1,8 @@
 """Child processes: started in a session of their own, watched, and ended with all their descendants.
 
-Descendants can leave a group (`setsid`, a double fork), and survive when it is killed (measured). So every
-process is killed that belongs to the server by its place in the process tree or by its mark (`marks`). The
-daemon is a child subreaper and adopts orphans. Only sandboxes use PR_SET_PDEATHSIG: it follows the *thread*
-that forked, so one thread forks all children, and lives as long as the daemon.
+Descendants can leave a group (`setsid`, a double fork). So every process is killed that belongs to the server
+by its place in the process tree or by its mark (`marks`). The daemon is a child subreaper and adopts orphans.
+Only sandboxes use PR_SET_PDEATHSIG: it follows the *thread* that forked, so one thread forks all children.
 """
 
 from __future__ import annotations
@@ -363,7 +362,6 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | ConnectionLost:
-    """The error for a failed start: a shortage of resources is worth another try."""
     text, why = f"cannot start {command}: {error.strerror}", str(error.strerror)
     if error.errno in SHORTAGES:
         return ConnectionLost(text, SHORTAGES[error.errno], command=command)

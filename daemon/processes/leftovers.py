@@ -1,8 +1,7 @@
 """The record of started processes (`Starts`), and the end of those that a killed daemon left. Blocks.
 
-A daemon is certainly dead if its file is not locked and the machine was not restarted since. Its processes have
-one of its marks, are recorded children (pid and start time), or descend from such. Other daemons, their
-descendants, and our own ancestors are spared.
+A daemon is dead if its file is not locked and the machine was not restarted since. Its processes have one of
+its marks, are recorded children (pid and start time), or descend from such.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class Starts:
     """The record of this daemon's starts."""
 
     def __init__(self, path: Path, fd: int, identity: Identity) -> None:
-        """Take ownership of an open file; see `begin`."""
         self.path = path
         self.failure: OSError | None = None
         """Why the newest starts could not be written; None if they were."""
@@ -100,10 +98,7 @@ class Starts:
 
     @classmethod
     def begin(cls, state: Path) -> Self:
-        """Create the file of this daemon in the state directory, before it starts anything.
-
-        Raises `OSError`: it cannot be created; leftovers of this daemon will not be found if it is killed.
-        """
+        """Create this daemon's file in the state directory, before it starts anything; raises `OSError`."""
         own = proc.read(os.getpid())
         folder = state / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -223,8 +218,7 @@ LOOK_SECONDS = 0.01
 """Seconds between two attempts to lock such a file."""
 
 FOREIGN_SECONDS = 7 * 24 * 3600.0
-"""Seconds that a file from another pid namespace is kept, such as a container's: its processes are invisible
-here."""
+"""Seconds that a file from another pid namespace is kept: its processes are invisible here."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -315,7 +309,6 @@ def _end_all(dead: Sequence[DeadDaemon]) -> tuple[list[Leftover], list[Leftover]
 
 
 def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftover]:
-    """The leftovers that were found, without processes that are still alive."""
     alive = {(process.pid, process.started) for each in left for process in each.processes}
     gone = [
         attrs.evolve(
@@ -378,7 +371,6 @@ def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
 def _roots(
     dead: DeadDaemon, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
 ) -> Iterator[tuple[int, str]]:
-    """Processes with a mark of a dead daemon, and recorded children, with their servers."""
     names = {start.mark: start.server for start in dead.starts}
     for pid, process in alive.items():
         is_marked = limits[pid] >> marks.COUNT_BITS == dead.identity.series

@@ -31,8 +31,7 @@ _STARTING = 0
 """Stands for the pid of a child that is just being started."""
 
 ELSEWHERE = -1
-"""Stands for the pid of a process that another library starts for us. Until its pid is told, no stray is
-swept."""
+"""The pid of a process that another library starts for us: until its pid is told, no stray is swept."""
 
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
@@ -110,10 +109,7 @@ def sweep_strays(*, others: bool) -> None:
 
 
 def find() -> Found:
-    """Find our descendants among all processes of our user. Reads all of /proc: call it in a thread.
-
-    A hidden process is not seen unless it is our child, which it becomes when its parent ends.
-    """
+    """Find our descendants among our user's processes. Reads all of /proc: call it in a thread."""
     alive, limits = proc.alive()
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
@@ -142,10 +138,7 @@ def strays() -> list[int]:
 
 
 def may_stem_from_us(pid: int) -> bool | None:
-    """Whether a process may be our descendant, by its inherited limit; None if that could not be set.
-
-    Another user's process does not: a descendant cannot change its user without root's rights.
-    """
+    """Whether a process of our user may descend from us, by its inherited limit; None if that was not set."""
     limit = proc.limit(pid)
     return (limit is not None and 0 <= limit[1] <= HIGHEST) if _sweeping else None
 

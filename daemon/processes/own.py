@@ -1,7 +1,6 @@
 """The daemon's own process: its limits and attributes, those that children inherit, its freed memory.
 
-A server runs as the daemon's user and could read secrets in its /proc/PID/environ and /proc/PID/mem. A process
-that is not dumpable is closed to its own user (prctl(2), PR_SET_DUMPABLE), and so is a child until exec.
+A process that is not dumpable is closed to its own user's servers (prctl(2), PR_SET_DUMPABLE).
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def handing_down(mark: int) -> Iterator[None]:
 
 
 def _raise_files() -> None:
-    """Have as many descriptors as we may: a shell gives 1,024, for programs that use select(2). We do not."""
+    """Have as many descriptors as we may: a shell gives 1,024, for programs that use select(2)."""
     soft, hard = resource.prlimit(0, resource.RLIMIT_NOFILE)
     if soft != hard and _limit(resource.RLIMIT_NOFILE, hard, hard, f"the daemon has only {soft} descriptors"):
         _soft_files[:] = [soft]
@@ -147,10 +146,9 @@ class _Account(ctypes.Structure):
 
 
 def spare() -> int:
-    """Bytes at the end of the heap that could be given back; 0 where the C library does not say.
+    """Bytes at the end of the heap that could be given back; takes up to 1 ms, 0 where the C library is silent.
 
-    Takes up to a millisecond. glibc keeps up to twice the largest block ever freed (mallopt(3),
-    M_MMAP_THRESHOLD): a second answer of 10 MB is faster, but after the last one 10 MB are held for nothing.
+    glibc keeps up to twice the largest block ever freed (mallopt(3), M_MMAP_THRESHOLD).
     """
     with suppress(AttributeError, OSError):
         ask = ctypes.CDLL(None).mallinfo2

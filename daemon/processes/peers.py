@@ -1,8 +1,7 @@
 """Admission of connections: which users and processes may connect, and how many connections each may have.
 
-A process of a server must not give orders to its own daemon: everything that a server starts stays below us, as
-we adopt orphans, so its ancestors tell. Pids are reused: a parent that is younger than its child is not its
-parent, and the walk up is then repeated.
+A process of a server must not give orders to its own daemon: its ancestors tell. Pids are reused: a parent that
+is younger than its child is not its parent, and the walk up is then repeated.
 """
 
 from __future__ import annotations
@@ -112,12 +111,9 @@ class Peers:
         clock: Callable[[], float] = time.monotonic,
         gather: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start without connections.
+        """Start without connections of `uids` at the `door` "clients" or "operators"; `gather` takes refusals.
 
-        - `door`: "clients" or "operators", for the log.
-        - `uids`: the users that may connect.
-        - `servers`: returns the pids of servers whose processes may connect.
-        - `gather`: takes refusals, which may be many.
+        `servers` returns the pids of servers whose processes may connect.
         """
         self.places = places
         self.refused: Counter[RefusalReason] = Counter()
@@ -132,10 +128,7 @@ class Peers:
         self._said: dict[str, tuple[float, int]] = {}
 
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
-        """Admit the peer of a connection, who counts until `leave`; None if it is refused.
-
-        Raises `OSError`: the peer cannot be identified, as we are out of descriptors.
-        """
+        """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: out of descriptors."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
         peer = PeerCredentials(pid, uid)
@@ -206,10 +199,7 @@ class Peers:
 def _stems_from_server(
     peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
 ) -> tuple[RefusalReason, str] | None:
-    """The refusal of a peer that is a process of a server; None if it is not.
-
-    A peer from another pid namespace has no pid here; whatever we start has one.
-    """
+    """The refusal of a peer that is a process of a server; None if it is not, or of another pid namespace."""
     if not peer.pid:
         return None
     try:
@@ -311,11 +301,7 @@ def _climb(pid: int) -> int | None:
 
 
 def _hidden(above: int, pid: int) -> int | None:
-    """Decide about a process below a hidden one, which may be the process itself.
-
-    Hidden are other users' processes, such as the login process above a user's programs, and processes of mcpd
-    that have chosen to be.
-    """
+    """Decide about a process below a hidden one of another user, or of mcpd's, or about the process itself."""
     if above in proc.own_children():
         return above
     ours = marks.may_stem_from_us(pid)
@@ -338,8 +324,7 @@ order, its own first, interface, cookie (two words; all ones: any)."""
 
 _OWNER = struct.Struct("=II")
 _OWNER_AT = 16 + 4 + 48 + 12
-"""Offset of uid and inode in the answer: behind header, state, socket, timer and queues (`struct
-inet_diag_msg`)."""
+"""Offset of uid and inode: behind header, state, socket, timer and queues (`struct inet_diag_msg`)."""
 
 ANY = 0xFFFFFFFF
 

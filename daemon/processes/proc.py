@@ -1,8 +1,7 @@
 """The one reader of /proc: the table of processes, sockets, locks and limits; None for what cannot be read.
 
-A hidden process (hidepid, systemd's ProtectProc=, or ours if not dumpable) looks as if it did not exist;
-`exists` tells the two apart. The kernel always lists our children and their limits. Reading takes no lock and
-wakes no daemon, as connecting to a socket of systemd's would.
+A hidden process (hidepid, systemd's ProtectProc=) looks as if it did not exist; `exists` tells the two apart.
+The kernel always lists our children and their limits.
 """
 
 from __future__ import annotations
@@ -137,10 +136,7 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
-
-    A hidden process is not seen unless it is a child of mcpd.
-    """
+    """Our user's living processes and their limits by pid, but hidden ones that are no children; reads all."""
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}
@@ -298,7 +294,6 @@ def open_files(pid: int | str = "self") -> tuple[float, float] | None:
 
 
 def _words_after(start: str, path: Path) -> list[str]:
-    """The words behind the beginning of a line; none without such a line."""
     lines = (_read(path) or "").splitlines()
     return next((line.removeprefix(start).split() for line in lines if line.startswith(start)), [])
 

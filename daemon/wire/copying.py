@@ -21,8 +21,7 @@ LAST_SECONDS = 30.0  # time for a slow peer to take the last bytes: at most 200 
 HURRIED_SECONDS = 0.2  # the same during cancellation, because a stop waits for it
 
 GOODBYE_SECONDS = 1.0
-"""Time for the peer to hang up after our last byte. Unread bytes of the peer would reset the connection and
-could lose our last ones."""
+"""Time for the peer to hang up after our last byte, which a reset by unread bytes could lose."""
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 

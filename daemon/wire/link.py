@@ -99,7 +99,6 @@ class FdWriter:
             self._note_queued()
 
     def _note_queued(self) -> None:
-        """Have the queue written, and notice a peer that is behind."""
         if not self._touched:
             self._touched = True
             self._outbox.touch(self.flush)
@@ -239,10 +238,7 @@ _views = (_view,)
 
 
 class FdLink:
-    """A link over two non-blocking descriptors, or over one socket twice. It owns them.
-
-    All bounds are bytes. Without `pause_at` the peer is always read, and never holds other links.
-    """
+    """A link over two non-blocking descriptors, or one socket twice, which it owns; bounds are bytes."""
 
     def __init__(
         self,

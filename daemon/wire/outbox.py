@@ -1,19 +1,18 @@
 """The I/O loop of all links: one epoll that reads them, and the outbox that writes them.
 
-trio watches our epoll's descriptor (epoll(7): an epoll is itself readable). One task calls all ready links in
-the same step, because a round of trio costs 20 to 30 us, as much as the rest of a small call. The task then
-lingers in the epoll: the answer of a quick server usually follows. Lingering is bounded: only while no other
-task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless try not for 2, 4, 8 ...
-turns.
+trio watches our epoll's descriptor (epoll(7)). One task calls all ready links in the same step, because a round
+of trio costs 20 to 30 us. The task then lingers in the epoll, as the answer of a quick server usually follows:
+only while no other task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless try not
+for 2, 4, 8 ... turns.
 
 Guests are the clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line.
-They wait in an epoll of their own and get a turn one by one, only while no other link and no task is ready. A
-thousand guests thus delay a local client, a server or an operator by one guest's turn.
+They get a turn one by one, only while no other link and no task is ready.
 
-A client that reads more slowly than servers answer fills memory. Up to a bound for all such clients nobody
-notices; above it, the links whose lines go to one of them are held until it has caught up or gone.
+A client that reads more slowly than servers answer fills memory. Above a bound for all such clients, the links
+whose lines go to one of them are held until it has caught up or gone.
 
 - A descriptor has at most one owner in the epoll; the owner removes it before closing it.
+
 - Callbacks neither block nor raise. One that raises is logged and disturbs no other link.
 """
 
@@ -62,8 +61,7 @@ class Watching:
     def watch(self, fd: int, events: int, on_ready: OnReady) -> None:
         """Call `on_ready` with a descriptor's ready events, hang-ups included, each time, until `events` is 0.
 
-        Raises:
-            OSError: the kernel cannot watch the descriptor, or has no room for another (epoll_ctl(2)).
+        Raises OSError: the kernel cannot watch the descriptor, or has no room for another (epoll_ctl(2)).
         """
         known = self.watched.get(fd)
         if not events:
@@ -177,7 +175,6 @@ class Poll(Watching):
         self._both = self.epoll = self.guests.epoll = self._bell = None
 
     async def _drive(self, epoll: select.epoll, both: select.epoll) -> None:
-        """Take turns until the last descriptor is removed, or the run ends."""
         others = _Others(trio.lowlevel.current_task())
         trio.lowlevel.add_instrument(others)
         try:
@@ -312,10 +309,7 @@ class Link(Protocol):
         """Whether reading is suspended because another link is behind: the silence is then our doing."""
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Queue one frame for the next `Outbox.flush`. Never blocks.
-
-        `request_id` is the peer's request behind the frame, which HTTP carries apart; `ends` marks its answer.
-        """
+        """Queue one frame for `Outbox.flush`; it belongs to the peer's `request_id`, and `ends` it or not."""
 
     def waiting(self, request_id: bytes | None = None, /) -> float:
         """Bytes that wait in the queue of a frame for this request; infinite if nobody takes such a frame."""

@@ -1,7 +1,6 @@
 """One JSON-RPC peer over a link: our requests to it, by id, and its requests to mcpd.
 
-Our ids are integers that never repeat on a connection, so a late or second answer matches nothing; each doubles
-as progress token. A peer's request gets one answer or is withdrawn.
+Our ids are integers that never repeat on a connection; each doubles as progress token.
 """
 
 from __future__ import annotations
@@ -184,10 +183,7 @@ class Exchange(Protocol):
 
 
 class _Pending(Struct, eq=False):
-    """An open request; its times are seconds on trio's clock.
-
-    A msgspec struct: each call makes one, in a quarter of the time of an attrs object.
-    """
+    """An open request, its times on trio's clock; a msgspec struct, four times as quick as attrs."""
 
     exchange: Exchange
     sent: float
@@ -300,10 +296,7 @@ class Requests:
             entry.exchange.progressed(fields)
 
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
-        """The ids of forwarded calls without life for `idle` seconds, or sent `total` seconds ago.
-
-        Calls in `alive` have just shown life. If both times are 0, no call is spared.
-        """
+        """The ids of forwarded calls, but those `alive`, silent for `idle` or sent `total` seconds ago."""
         now = self._clock()
         for uid in alive:
             if (entry := self._pending.get(uid)) is not None:
@@ -492,10 +485,8 @@ class Peer:
     ) -> bytes:
         """Ask, and wait for the raw result; unless `tells`, the peer does not learn that we have given up.
 
-        Raises:
-            RemoteError: the peer answered with an error.
-            UpstreamTimeout: no answer within `timeout` seconds.
-            UpstreamLost: the connection ended first.
+        Raises RemoteError: the peer answered with an error; UpstreamTimeout: no answer within `timeout`
+        seconds; UpstreamLost: the connection ended first.
         """
         reply = AwaitedAnswer()
         uid = self.requests.open(reply, forwarded=False)
@@ -592,8 +583,7 @@ class Peer:
     def on_oversized(self, head: bytes) -> None:
         """Report a message over the limit to its sender, or end the request that it answers.
 
-        Raises:
-            ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
+        Raises ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
         """
         request_id = envelope.id_in_head(head)
         # A client's request may have the same id as ours.

@@ -1,10 +1,7 @@
 """A link over a WebSocket, from either side: trio-websocket reads it, the writer of all links writes it.
 
-The library's task shakes hands, joins frames and answers pings; the poll of all links reads its socket. Our
-frames, made by wsproto, share one bounded queue with the library's. Besides the invariants of `wire.link`:
-
-- Nothing is handed over after a close frame or a fault of the peer.
-- `leave` sends a close frame on an unbroken connection, behind the last frame begun: no frame is torn.
+The library's task shakes hands, joins frames and answers pings; our frames, made by wsproto, share one bounded
+queue with the library's. After a close frame or a fault of the peer nothing is handed over; no frame is torn.
 """
 
 from __future__ import annotations
@@ -48,11 +45,7 @@ HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all link
 
 
 class WebSocketStream(trio.abc.Stream):
-    """Presents a connected socket to trio-websocket: the poll reads it, and a writer queues its output.
-
-    A guest is anybody who could connect, with its turns after all others; `opening` precedes the socket's
-    bytes.
-    """
+    """Presents a connected socket, after the bytes of `opening`, to trio-websocket; guests have turns last."""
 
     def __init__(
         self,
@@ -341,10 +334,7 @@ class WebSocketLink:
             self._writer.end(error)
 
     async def _hand_over(self, receiver: Receiver, message: str | bytes) -> None:
-        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind.
-
-        The lines that follow from it are written when no further message is there, or links are behind.
-        """
+        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind."""
         if isinstance(message, str):
             line = as_line(message.encode())
         elif self._connection.is_client:
