@@ -1,14 +1,10 @@
 """HTTP to authorization servers, and tokens that one caller at a time renews over it.
 
-Strangers supply the addresses, and requests to token endpoints carry secrets.
+- Only https, or http to loopback; and loopback only for a server on loopback: strangers supply the addresses.
 
-- Only https, or http to loopback; and loopback only for a server on loopback, or strangers could aim requests
-  at this
-machine.
 - Never to link-local addresses and the clouds' metadata services. Names are resolved here, and the connection
-  goes to
-the checked address: a second lookup may differ.
-- Redirects are left to the SDK, which follows them within an origin.
+goes to the checked address: a second lookup may differ.
+
 - Answers are uncompressed, at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
 """
 
@@ -253,8 +249,6 @@ class AuthorizationUnavailable(httpx2.TransportError):
 
 
 class _Turn(msgspec.Struct, eq=False, weakref=True):
-    """The callers in this process that wait for the same renewal."""
-
     lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
     failed: int = 0  # number of failed attempts
     failure: Exception | None = None  # the last attempt's
@@ -267,19 +261,11 @@ _TURNS: WeakValueDictionary[tuple[str, str], _Turn] = WeakValueDictionary()
 async def fresh(
     logins: Logins, server: str, url: str, *, rejected: str | None, scope: str | None = None
 ) -> Login | None:
-    """The login for a request, renewed if necessary; None if there is none.
+    """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    Args:
-        logins: the store.
-        server: the server's name.
-        url: the request's target.
-        rejected: the access token that the server has just refused.
-        scope: needed by the server; a renewal adds none.
-
-    Raises:
-        LoginOver: the user has to log in again.
-        LoginsTrouble: the login cannot be read or kept.
-        httpx2.TransportError: the authorization server is unreachable or does not renew at present.
+    `rejected` is the access token that the server has just refused; a renewal adds no `scope`. Raises
+    LoginOver: the user has to log in again; LoginsTrouble: it cannot be read or kept; httpx2.TransportError:
+    the authorization server is unreachable or does not renew at present.
     """
     login = await _read(logins, server, url)
     if login is None or _serves(login, rejected, scope):
@@ -324,7 +310,6 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
 
 @asynccontextmanager
 async def _held(logins: Logins, server: str) -> AsyncIterator[None]:
-    """Hold a login's lock, waiting in a thread."""
     held = ExitStack()
     try:
         await trio.to_thread.run_sync(held.enter_context, logins.locked(server))
@@ -354,10 +339,9 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
 
 
 async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
-    """Renew a login (RFC 6749, section 6). The caller holds its lock, and keeps the result.
+    """Renew a login (RFC 6749, section 6), whose lock the caller holds, and which the caller keeps.
 
-    Raises `LoginOver`: the authorization server refuses; `httpx2.TransportError`: it is unreachable or
-    misbehaves at present.
+    Raises `LoginOver`: refused; `httpx2.TransportError`: the authorization server is unreachable or misbehaves.
     """
     form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
     if login.resource is not None:
@@ -382,10 +366,9 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
 
 
 async def revoke(login: Login) -> bool:
-    """End a login at its authorization server (RFC 7009); False if that offers no way.
+    """End a login at its authorization server (RFC 7009), refresh token first; False if that offers no way.
 
-    The refresh token goes first: most servers end its access tokens, too. Raises `httpx2.TransportError`: the
-    authorization server is unreachable, or refuses.
+    Raises `httpx2.TransportError`: the authorization server is unreachable, or refuses.
     """
     if login.revocation_endpoint is None:
         return False

@@ -1,8 +1,7 @@
 """Performs one OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
 
-The SDK (`mcp.client.auth`) yields requests, which this module sends through the guarded client. It adds the
-choice of a client authentication, the device flow, a test of the token, and error texts; the SDK's quote
-answers, maybe with secrets.
+It adds the choice of a client authentication, the device flow, a test of the token, and error texts; the SDK's
+(`mcp.client.auth`) quote answers, maybe with secrets.
 """
 
 from __future__ import annotations
@@ -90,10 +89,7 @@ def code_page(answer: DeviceAnswer) -> DeviceCode:
 async def granted(
     client: httpx2.AsyncClient, answer: DeviceAnswer, request: Callable[[], httpx2.Request]
 ) -> httpx2.Response:
-    """Poll until the user has agreed (section 3.5); the last answer need not hold a token.
-
-    Raises `NoLogin`: the user has refused, or not answered in time.
-    """
+    """Poll until the user has agreed (section 3.5); raises `NoLogin`: refused, or not in time."""
     interval = min(max(answer.interval, MIN_INTERVAL), MAX_INTERVAL)
     with trio.move_on_after(max(answer.expires_in, 0.0)):
         while True:
@@ -296,10 +292,7 @@ async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: s
 
 
 class _SpeltOtherwise(Exception):
-    """The server spells the issuer with a slash after the host, and the issuer itself does not, or vice versa.
-
-    The Python SDK's servers always write the slash, many authorization servers never; the SDK sees two issuers.
-    """
+    """The server spells the issuer with a slash after the host (as the SDK does), the issuer without."""
 
 
 class LoginFlow:

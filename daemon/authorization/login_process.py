@@ -92,7 +92,6 @@ async def _login(
 
 
 async def _hear(lines: Lines, redirect: Redirect | None, login: trio.CancelScope) -> None:
-    """Take pasted answers, and cancel the login when the caller has gone."""
     while (told := await lines.next()) is not None:
         if isinstance(told, logins.Answer) and redirect is not None:
             redirect.take_pasted(told.url)

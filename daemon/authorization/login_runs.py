@@ -1,10 +1,7 @@
 """Runs logins, each in a process of its own that all callers with the same wish share.
 
+Another wish (say, other scopes) ends the first login, for there is one user; a login ends with its last caller.
 mcpd's own logins (`auth`) need no user: their tokens are kept here, in memory.
-
-Operators (`mcpd login`) and clients' calls may want the same login at once, but there is one user. A second
-caller with the same wish sees the same page; another wish (say, other scopes) ends the first login. A login
-ends with its last caller.
 """
 
 from __future__ import annotations
@@ -194,13 +191,8 @@ class LoginRuns:
     async def join(self, server: Server, *, scope: str | None = None, device: bool = False) -> LoginRun:
         """Begin a login, or join the one under way; the caller must `leave` it.
 
-        Args:
-            server: has a `login`.
-            scope: to ask for; None: the configured scopes and those that the server has wanted.
-            device: use the device flow where offered.
-
-        Raises:
-            LoginRefused: too many logins are under way, or the daemon is stopping.
+        Without `scope`, the configured scopes and those that the server has wanted; `device`: use the device
+        flow where offered. Raises LoginRefused: too many logins are under way, or the daemon is stopping.
         """
         wish = await self._wish(server, scope, device=device)
         while (run := self._running.get(server.name)) is not None:
@@ -218,10 +210,7 @@ class LoginRuns:
         return run
 
     async def obtain(self, server: Server, rejected: str | None) -> Login:
-        """Log in to a server with `auth`, unless there is a good login.
-
-        Raises NoLogin; NotNow if a later attempt may succeed.
-        """
+        """Log in to a server with `auth`, unless there is a good login; raises NoLogin, or NotNow: retry."""
         assert server.auth is not None
         wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
         own = self._own.get(server.name)
@@ -307,7 +296,6 @@ class LoginRuns:
             self._note(Event(kind=EventKind.LOGIN, server=server, text=text, details=outcome_told))
 
     async def _talk(self, run: LoginRun) -> Done | Failed:
-        """Start the process, and pass messages in both directions."""
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         # This very code, wherever it was found.
         env["PYTHONPATH"] = str(Path(daemon.__file__).parent.parent)
@@ -329,7 +317,6 @@ class LoginRuns:
 
 
 async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
-    """Read the process's messages up to its result."""
     rest = b""
     async for chunk in stdout:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -345,7 +332,6 @@ async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
 
 
 async def _tell(stdin: trio.abc.SendStream, run: LoginRun) -> None:
-    """Send the process the wish, then the pasted answers."""
     with suppress(trio.BrokenResourceError):
         await stdin.send_all(msgspec.json.encode(run.wish) + b"\n")
         async for answer in run.given:
@@ -353,6 +339,5 @@ async def _tell(stdin: trio.abc.SendStream, run: LoginRun) -> None:
 
 
 async def _drop(stderr: trio.abc.ReceiveStream) -> None:
-    """Read and drop the process's stderr, which may hold secrets."""
     async for _ in stderr:
         pass

@@ -1,7 +1,4 @@
-"""The logins at all servers: challenges and messages that lead to one, and the stores that keep them.
-
-Stores block: call them in a thread.
-"""
+"""The logins at all servers: challenges, messages, and the stores that keep them, which block."""
 
 from __future__ import annotations
 
@@ -326,11 +323,7 @@ class ServerLogins:
 
 
 class SecretServiceLogins(msgspec.Struct, frozen=True):
-    """Logins in the default collection of the desktop's Secret Service (freedesktop.org).
-
-    Each use opens its own bus connection: logins are read once per connection to a server. A daemon has no
-    screen, so it asks nobody to unlock anything.
-    """
+    """Logins in the desktop's Secret Service (freedesktop.org), in the default collection if unlocked."""
 
     state: Path  # separates daemons, and holds the locks
     patience: float = LOCK_SECONDS  # seconds to wait for a lock

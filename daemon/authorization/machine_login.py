@@ -177,7 +177,6 @@ class MachineLogin:
         return token
 
     async def _id_jag(self, audience: str, resource: str) -> str:
-        """The identity provider's grant for the authorization server."""
         idp = self._auth.idp
         assert idp is not None
         headers, shown = guarded_http.credentials(idp.client_id, idp.client_secret, login.SECRET_METHODS[0])
@@ -229,7 +228,6 @@ class MachineLogin:
 
 
 def _algorithm(pem: str) -> str:
-    """The algorithm of a key's signatures (RFC 7518, section 3.1)."""
     try:
         key = load_pem_private_key(pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

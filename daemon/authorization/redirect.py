@@ -1,7 +1,6 @@
 """Receives the browser after a login: a loopback listener for one answer (RFC 8252, section 7.3).
 
-Local users and web pages can reach the listener, so only an answer with this login's state counts; anything
-else gets an error page.
+Local users and web pages can reach the listener, so only an answer with this login's state counts.
 """
 
 from __future__ import annotations
@@ -134,7 +133,6 @@ class Redirect:
 
 
 def _split(url: str) -> tuple[str, str] | None:
-    """A url without its query, and its query."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -169,7 +167,6 @@ async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
 
 
 async def _serve(stream: trio.SocketStream, redirect: Redirect) -> None:
-    """Read a request and answer it with a page."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST)
     try:
         while (event := connection.next_event()) is h11.NEED_DATA:

@@ -1,9 +1,8 @@
 """The mounts of a policy, and the arguments of bubblewrap (bwrap(1)).
 
 In mode home, the home directory is a new one with what is shown of the real one: a secret that is made while
-the server runs is not in it. These are hundreds of mounts, and bubblewrap reads the table of mounts for each
-file and directory that it shows; so where there is a stub, the stub makes them all, in a namespace of its own,
-and bubblewrap confines the server to the result. Blocks: it reads directories.
+the server runs is not in it. bubblewrap reads the table of mounts for each; so where there is a stub, the stub
+makes them all, in a namespace of its own. Blocks: it reads directories.
 """
 
 from __future__ import annotations
@@ -106,10 +105,7 @@ def _step(policy: Policy, path: str) -> Mount:
 
 
 def _is_bare(path: str, covers: Mapping[str, bool]) -> bool:
-    """Whether a hidden place is seen without a mask: nothing covers it, and it is there, and open to the user.
-
-    Each mount costs time. Of a link, the policy has the target, too.
-    """
+    """Whether a hidden place is seen without a mask, which costs time: nothing covers it, and it is open."""
     if next((covers[each] for each in above(path) if each in covers), False):
         return False
     with suppress(OSError):

@@ -209,11 +209,7 @@ class Egress:
                         idle.cancel()
 
     async def _connect(self, asked: str, port: int) -> trio.SocketStream:
-        """Connect to a host that is allowed, at an address that is.
-
-        Raises:
-            _NotConnected: the host is refused, unknown or unreachable.
-        """
+        """Connect to an allowed host and address; raises _NotConnected: refused, unknown, unreachable."""
         verdict = self._rules.verdict(asked)
         host = verdict.host
         if verdict.refusal:
@@ -250,7 +246,6 @@ class Egress:
     def _refuse(
         self, host: str, port: int, reason: HostRefusal, address: str = "", lacks: str = ""
     ) -> _NotConnected:
-        """Record a refusal, and word it."""
         host = host if len(host) <= NAME_CHARACTERS else f"{host[:NAME_CHARACTERS]}..."
         allow = {HostRefusal.DENIED: "", HostRefusal.INVALID_NAME: ""}.get(reason, lacks or host)
         text = {
@@ -270,13 +265,10 @@ class Egress:
 async def listener_from(
     channel: socket.socket, on_watched: Callable[[int], object] | None = None
 ) -> trio.SocketListener:
-    """Take the listening socket of a stub whose file is complete, and close the channel to it.
+    """Take the listening socket of a stub whose file is complete, and close the daemon's end of its `channel`.
 
-    - `channel`: the daemon's end of the pair. The other end must be open in the stub alone.
-    - `on_watched`: gets the listener of the stub's filter (`watching.watched_calls`).
-
-    Raises:
-        CannotStart: the stub failed, ended, or took longer than `STUB_SECONDS`.
+    `on_watched` gets the listener of the stub's filter (`watching.watched_calls`). Raises CannotStart: the stub
+    failed, ended, or took longer than `STUB_SECONDS`.
     """
     said = f"it was not ready in {STUB_SECONDS:.0f} s".encode()
     with trio.socket.from_stdlib_socket(channel) as own, trio.move_on_after(STUB_SECONDS):
@@ -298,18 +290,14 @@ async def listener_from(
 def stub_command(channel: int, file: int, watched: bytes = b"") -> list[str]:
     """The words before a program that is to have the proxy alone as its network.
 
-    - `channel`: the stub's end of a unix stream pair, inherited by it.
-    - `file`: has the stub (`bubblewrap.compiled_stub`), and then the steps that it takes.
-    - `watched`: a filter to watch the program by.
+    `channel`: the stub's end of a unix stream pair; `file`: the stub (`bubblewrap.compiled_stub`) and its
+    steps; `watched`: a filter to watch the program by.
     """
     return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), watched.hex() or "--"]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:
-    """The variables that tell programs of the proxy, in either case.
-
-    `localhost` is the server's own, unless the rules name it. Node's own fetch obeys from 22.21 on, if told so.
-    """
+    """The variables, in either case, that tell programs of the proxy for all but their own `localhost`."""
     proxy = f"http://127.0.0.1:{stub.PORT}"
     own = ",".join(each for each in ("localhost", "127.0.0.1", "::1") if each not in rules.allowed)
     names = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": own}
@@ -317,7 +305,6 @@ def proxy_environment(rules: HostRules) -> dict[str, str]:
 
 
 async def _head(client: trio.SocketStream, parser: h11.Connection) -> h11.Request | None:
-    """Read the head of a request; None if the program closed without one."""
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await client.receive_some(HEAD_BYTES))
@@ -356,7 +343,6 @@ async def _answer(client: trio.SocketStream, why: _NotConnected) -> None:
 async def _pump(
     source: trio.SocketStream, sink: trio.SocketStream, idle: trio.CancelScope, first: bytes = b""
 ) -> None:
-    """Pass one direction until it ends; a break of either side ends the connection."""
     try:
         data = first or await source.receive_some(WAITING_BYTES)
         while data:

@@ -134,9 +134,8 @@ async def prepared(
 ) -> AsyncIterator[SandboxedStart]:
     """Prepare the start of a confined server, or of one that is learned; on exit, close what belonged to it.
 
-    Raises:
-        CannotStart: no such command; or there is no sandbox (`sandbox-unavailable`).
-        ConnectionLost: the system is short of a resource.
+    Raises CannotStart: no such command, or no sandbox (`sandbox-unavailable`); ConnectionLost: short of a
+    resource.
     """
     with ExitStack() as held, ExitStack() as given:
         prepare = lesson.prepare if lesson else _prepare

@@ -1,8 +1,7 @@
 """Decides which `sandbox` a server needs, from what it was seen to use; nothing secret is ever put into it.
 
-A directory stands for its files once two of them are read, or one is written: programs replace a file by
-renaming another one, which needs the directory. No line opens a directory that many programs share
-(`shared` in places.toml).
+A directory stands for its files once two of them are read, or one is written, as programs replace files by
+renaming. No line opens a directory that many programs share (`shared` in places.toml).
 """
 
 from __future__ import annotations
@@ -94,11 +93,10 @@ class Learned:
 def learned(
     observed: Observations, policy: Policy, registries: Iterable[str] = (), before: SandboxRules | None = None
 ) -> Learned:
-    """The entry for what was observed.
+    """The entry for what was observed, within the bare `policy` of the mode.
 
-    - `policy`: of the mode alone, without the entry's own rules.
-    - `registries`: hosts that the server's runner installs from, into caches that are empty at first.
-    - `before`: the rules in force, of which what they deny stays.
+    `registries`: hosts that the server's runner installs from; `before`: the rules in force, whose denials
+    stay.
     """
     found = _LearnedPaths(observed.paths, policy)
     hosts = dict.fromkeys(registries, "packages are installed from there")
@@ -120,8 +118,6 @@ def learned(
 
 
 class _LearnedPaths:
-    """The paths that a mode does not allow, sorted into those to open and those to tell of."""
-
     def __init__(self, paths: Mapping[str, Use], policy: Policy) -> None:
         self._policy = policy
         self._allowed = {
@@ -150,7 +146,6 @@ class _LearnedPaths:
         )
 
     def _sort(self, path: str, use: Use) -> None:
-        """Put a path where it belongs, unless the mode allows its use."""
         access = self._allowed.get(_nearest(path, self._allowed), Access.READ)
         if access is Access.HIDDEN and _nearest(path, self._allowed) in self._policy.places:
             if use & (Use.READ | Use.WRITE | Use.CONNECT):
@@ -182,7 +177,6 @@ class _LearnedPaths:
             found |= dict.fromkeys(holders)
 
     def lines(self) -> Iterator[LearnedLine]:
-        """The lines of the entry for files."""
         for key, verb, chosen, used in (
             ("allowRead", "read", self._readable, self._read),
             ("allowWrite", "wrote", self._writable, self._written),
@@ -192,7 +186,6 @@ class _LearnedPaths:
                 yield LearnedLine(key, self._shown(each), _why(verb, each, below, used))
 
     def notes(self) -> Iterator[str]:
-        """Notes on what is left out."""
         firsts = {_nearest(path, self._policy.places): path for path in reversed(self._secret)}
         for path in list(firsts.values())[:MAX_NOTES]:
             key, verb = ("allowWrite", "wrote") if Use.WRITE in self._secret[path] else ("allowRead", "read")
@@ -204,7 +197,6 @@ class _LearnedPaths:
                 yield f"it wrote {self._shown(path)}, where other programs' files are: not opened"
 
     def _shown(self, path: str) -> str:
-        """A path as the entry spells it."""
         home = self._policy.home
         return f"~{path[len(home) :]}" if is_within(path, home) else path
 

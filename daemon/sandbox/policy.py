@@ -192,8 +192,6 @@ def above(path: str) -> Iterator[str]:
 
 
 class _Places:
-    """Collects the places of one server."""
-
     def __init__(self, server: Server, rules: SandboxRules, around: DaemonPlaces, home: str) -> None:
         self.found: dict[str, Access] = {}
         self.links: dict[str, str] = {}
@@ -205,7 +203,6 @@ class _Places:
         self.present: set[str] = set()
 
     def add_all(self) -> None:
-        """Add the hidden places, those of the entry, the workspace and the working directory."""
         files = self._rules.filesystem
         self.found = dict.fromkeys(_secrets(self._home)[""], Access.HIDDEN)
         self._hide_present("/")
@@ -278,7 +275,6 @@ class _Places:
         return is_within(self._home, path) or bool(self._hidden_above(path))
 
     def _is_shut(self, path: str) -> bool:
-        """Whether nothing shows a path so far."""
         around = [path, *above(path)]
         if any(self.found.get(each) for each in around):
             return False
@@ -331,10 +327,7 @@ class _Places:
             self._open(path, access, key)
 
     def _open(self, path: str, access: Access, key: str) -> None:
-        """Add a place; raises CannotStart if the server could write files of the daemon's.
-
-        Hiding them would not last: a program that replaces such a file removes the mount over the old one.
-        """
+        """Add a place; raises CannotStart if the server could write files of the daemon's."""
         real = self._followed(path, key)
         if access is Access.WRITE and (ours := self._own_in(real)):
             error = f"`{key}` has {path}, which holds {ours}, a file or directory of mcpd's own"

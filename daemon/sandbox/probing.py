@@ -20,10 +20,7 @@ _ERROR_BYTES = 4096
 
 
 def problem(environ: Mapping[str, str]) -> CannotStart | None:
-    """The error of a server's sandbox on this machine; None where sandboxes work.
-
-    Tries the namespaces and the mounts with a program that does nothing. Blocks: it waits for the program.
-    """
+    """The error of a server's sandbox on this machine, by a trial; None where sandboxes work. Blocks."""
     try:
         bwrap, code = launch.requirements(environ.get("PATH"))
     except CannotStart as error:

@@ -1,8 +1,7 @@
 """The seccomp filter of sandboxed servers: refuses system calls that no server needs.
 
-Every comparison has its answer next to it, so jumps are a few instructions long. The kernel finds out once, by
-number, that most calls are always allowed, and runs no filter for these. Arguments are compared by their low
-halves: the kernel takes them as 32-bit numbers, so bits in the high half hide nothing.
+Arguments are compared by their low halves: the kernel takes them as 32-bit numbers, so bits in the high half
+hide nothing.
 """
 
 import errno
@@ -42,10 +41,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 @functools.cache
 def filter_for(machine: str) -> bytes | None:
-    """Return the filter as `bwrap --seccomp` reads it; None for a machine without a table of calls.
-
-    - `machine`: `os.uname().machine`.
-    """
+    """Return the filter for `bwrap --seccomp`; None for an `os.uname().machine` without a table of calls."""
     if machine not in ARCHITECTURES:
         return None
     column = list(ARCHITECTURES).index(machine)

@@ -123,7 +123,6 @@ def _environment() -> dict[bytes, bytes]:
 
 
 def _separate() -> None:
-    """Enter a user namespace with the same user and group, and namespaces of its networks and mounts."""
     user, group = posix.geteuid(), posix.getegid()
     _system("unshare", _NAMESPACES)
     files = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
@@ -187,7 +186,6 @@ def _copy(directory: int, path: bytes, flags: int) -> tuple[_Descriptor, int]:
 
 
 def _place(path: bytes, type_: int = _DIRECTORY) -> _Descriptor:
-    """Open a place, which is made where it is missing."""
     try:
         return _open(path)
     except FileNotFoundError:
@@ -220,7 +218,6 @@ def _open(path: bytes) -> _Descriptor:
 
 
 def _restrict(mount: int, flags: int, how: int) -> None:
-    """Restrict a mount: mount_setattr(2)."""
     attributes = flags.to_bytes(8, sys.byteorder).ljust(32, b"\0")
     _system("syscall", _MOUNT_SETATTR, mount, b"", _OF_DESCRIPTOR | how, attributes, len(attributes))
 
@@ -239,7 +236,6 @@ def _watched(code: bytes) -> int:
 
 
 def _bring_up(descriptor: int) -> None:
-    """Bring the loopback interface up."""
     request = b"lo".ljust(16, b"\0") + _UP.to_bytes(2, sys.byteorder)
     _system("ioctl", descriptor, _SET_FLAGS, request.ljust(40, b"\0"))
 

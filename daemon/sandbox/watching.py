@@ -1,7 +1,6 @@
 """Watches which files a tree of processes uses, without root: seccomp's user notification (seccomp_unotify(2)).
 
-The stub installs `filter_for` and hands its listener out. Each watched call then waits for `watch`, which reads
-the path from the caller's memory and lets the call go on, whatever it is: this only sees, and refuses nothing.
+Each watched call waits for `watch`, which reads the path from the caller's memory and refuses nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The searchable form of a tool: nine fields folded into one weight per term (BM25F).
-
-Words of self-praise count nothing; a deprecation note counts.
-"""
+"""The searchable form of a tool: nine fields, without self-praise, folded into one weight per term (BM25F)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """The search index over tools and servers.
 
 BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with synonyms,
-spelling and exact names. A tool's weights depend on the tool alone, so unchanged servers' segments are reused.
-A word's weight is its rarity among these and public tools, so scores of all catalogs are comparable. A term
-without tools matches distant neighbours; an unknown word is corrected. With vectors, scores by meaning are
-fused in.
+spelling and exact names. A word's weight is its rarity among these and public tools, so scores of all catalogs
+are comparable. With vectors, scores by meaning are fused in.
 """
 
 from __future__ import annotations
@@ -202,11 +200,7 @@ DEPTH = 50
 """Best tools of each half that are compared: as many as anybody reads."""
 
 UNAIDED_COSINE = 0.39
-"""The cosine that finds a tool without a common word.
-
-Of sixty unserved needs, 15 list something over 397 tools at 0.35, 12 at 0.39, 8 at 0.44 (as by words alone); at
-0.44, `bike` no longer finds a tool that rents bicycles.
-"""
+"""The cosine that finds a tool without a common word: at 0.39, 12 of sixty unserved needs list something."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -342,10 +336,9 @@ class Index:
         return found if within is None or top in found.values() else _above(rows, 0.0, within)
 
     def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
-        """Whether no tool matches any part of a query better than by chance.
+        """Whether no tool matches any part of a query better than by chance, with `top` as the best score.
 
-        Only common words count, without common verbs, and without factors: another action or a deprecation
-        lowers the rank, but stays a match if nothing else fits. `top` is the best score with factors.
+        Only common words count, without common verbs, and without factors.
         """
         if len(query.parts) == 1 and top >= BEYOND_CHANCE:
             return False

@@ -1,8 +1,4 @@
-"""Terms of texts, and prior knowledge about words: rarity, closeness in meaning, verbs.
-
-Rarity and closeness come from data files (data/README.md), read once. Verbs compare actions: a request to
-make something must not find a tool that removes it.
-"""
+"""Terms of texts, and prior knowledge about words, from data files (data/README.md)."""
 
 from __future__ import annotations
 
@@ -37,11 +33,7 @@ _stemmer = Stemmer.Stemmer("english", 0)
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in order, without stop words.
-
-    Unicode is folded (NFKC); words are split at punctuation, underscores, camelCase and digits, and stemmed
-    (Snowball English); runs of Chinese, Japanese or Korean characters become bigrams.
-    """
+    """The terms of a text in order, but stop words: folded (NFKC), stemmed (Snowball English), or bigrams."""
     found: list[str] = []
     for word in _SPELT.findall(unicodedata.normalize("NFKC", text)):
         found += _of_word(word) if word.isascii() else _foreign(word)
@@ -83,7 +75,6 @@ def _foreign(word: str) -> list[str]:
 
 
 def _between(text: str) -> list[str]:
-    """Terms between runs of ideographs: words of other alphabets stay whole."""
     if text.isascii():
         return _of_word(text)
     return [text.lower()] if len(text) <= MAX_WORD else []
@@ -117,7 +108,6 @@ NOTHING = Language(tools=0, frequencies={}, neighbours={})
 
 class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
     def __init__(self, lines: Mapping[str, str], groups: Mapping[str, Mapping[str, float]]) -> None:
-        """Combine the file's lines by term, `other:80 another:60`, with groups that take precedence."""
         self._lines = lines
         self._groups = groups
 
@@ -137,7 +127,6 @@ class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
 
 
 def _rows(name: str) -> list[tuple[str, str]]:
-    """The first word of each line of a data file, and the rest."""
     lines = (line.partition(" ") for line in (_DATA / name).read_text(encoding="utf-8").splitlines())
     return [(first, rest) for first, _, rest in lines]
 

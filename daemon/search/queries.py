@@ -1,7 +1,4 @@
-"""Search queries, parsed within bounds that keep searches quick, and the test for chance matches.
-
-Rarity includes public tools, so scores are comparable between small and large catalogs.
-"""
+"""Search queries, parsed within bounds that keep searches quick, and the test for chance matches."""
 
 from __future__ import annotations
 
@@ -126,12 +123,8 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 8.3
-"""Chance scores less in a catalog of up to `SMALL` tools.
-
-Learned, like the numbers below, on public sets and needs that no tool serves (`python -m bench.search`).
-metatool_single, whose needs share no word with the 199 tools, limits it and `LEAST_SHARE`: 9.0 and 0.33 lower
-its recall@5 from 0.708 to 0.699.
-"""
+"""Chance scores less in a catalog of up to `SMALL` tools; learned, like the numbers below, by `bench.search`.
+metatool_single limits it and `LEAST_SHARE`: 9.0 and 0.33 lower its recall@5 from 0.708 to 0.699."""
 
 LEAST_SHARE = 0.31
 """Chance also scores less per unit of the query's rarity: one word of many, in another context."""
@@ -140,11 +133,8 @@ SMALL = 200
 """In more tools, the best fits better by chance."""
 
 SCORE_BY_DOUBLING, SHARE_BY_DOUBLING, MOST_SHARE = 1.75, 0.12, 0.6
-"""Added to `LEAST_SCORE` and, up to the last, `LEAST_SHARE` per doubling of the catalog.
-
-Of sixty unserved needs, 15 list something over 527 tools, 19 over 1,397 and 28 over 2,479, instead of 24, 36
-and 43; recall@5 of the livemcp sets falls by 0.002.
-"""
+"""Added to `LEAST_SCORE` and, up to the last, `LEAST_SHARE` per doubling of the catalog. Of sixty unserved
+needs, 28 list something over 2,479 tools, instead of 43."""
 
 BEYOND_CHANCE = 3 * LEAST_SCORE
 """No tool scores this by chance: it takes 100,000 tools."""

@@ -1,7 +1,6 @@
 """The searchable tools of one server: the reusable unit of an index.
 
-Each word has two rows: its tools' numbers, and its weight in each. Two arrays hold all rows, at twelve bytes
-per word and tool, where dictionaries take a hundred.
+Two arrays hold all rows, at twelve bytes per word and tool, where dictionaries take a hundred.
 """
 
 from __future__ import annotations
@@ -125,11 +124,7 @@ class Segment:
         return self.server, self.names[number]
 
     def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
-        """The score of each tool by number; 0.0 if it shares nothing with the query.
-
-        Phrasings add up. The best clause counts, and the server's tools gain: one server mostly meets several
-        needs.
-        """
+        """The score of each tool by number: phrasings add up, the best clause counts; 0.0 without a match."""
         total = self._folded(phrases, add)
         best = self._folded(clauses, max)
         if total and best:
@@ -161,7 +156,6 @@ class Segment:
         return ((name, self.key(number)) for name, numbers in self._bare.items() for number in numbers)
 
     def _folded(self, phrases: Iterable[Phrase], both: Callable[[float, float], float]) -> list[float]:
-        """The combined scores of all phrases; empty if no tool shares a word."""
         total: list[float] = []
         for phrase in phrases:
             own = self._phrase_scores(phrase)
@@ -195,7 +189,6 @@ class Segment:
         )
 
     def _closest(self, variants: list[tuple[str, float]]) -> dict[int, float]:
-        """Each tool's score for one term, by its closest variant."""
         best: dict[int, float] = {}
         for term, factor in reversed(variants):
             numbers, weights = self.postings.row(term)

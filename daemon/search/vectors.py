@@ -1,7 +1,6 @@
 """Optional search by meaning: the vectors of all tools, compared with a query's.
 
-A vector is made once per schema. `Vectors` is immutable: the event loop searches one while a worker thread
-makes the next. The extra's packages are imported by `open_encoder` alone, if configured.
+`Vectors` is immutable: the event loop searches one while a worker thread makes the next.
 """
 
 from __future__ import annotations
@@ -132,8 +131,7 @@ class Vectors:
     ) -> dict[ToolKey, float]:
         """The tools nearest to a query with cosines, best first; at most `CLOSEST` and half of all.
 
-        Phrasings' vectors are added. Half of the cosine to the nearest clause is added. `within` None: all
-        tools.
+        Phrasings' vectors, and half of the cosine to the nearest clause, are added. `within` None: all tools.
         """
         passage = passage_of_query(phrasings)
         rows = None if within is None else [row for row, key in enumerate(self._keys) if key in within]
@@ -244,7 +242,6 @@ def _clean(text: str) -> str:
 
 
 def _parameters(tool: Tool) -> Iterator[str]:
-    """All parameters' names, then descriptions."""
     properties = _properties(tool)
     for name in islice(properties, PARAMETERS_CHARACTERS):
         yield _spaced(name[:PARAMETERS_CHARACTERS])

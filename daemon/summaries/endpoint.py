@@ -1,8 +1,4 @@
-"""The interface of a model endpoint, its faults, and the opening of the configured one.
-
-`open_endpoint` imports the client library's module by name, in a worker thread, when the configuration wants
-it.
-"""
+"""The interface of a model endpoint, its faults, and the opening of the configured one."""
 
 from __future__ import annotations
 
@@ -164,10 +160,7 @@ _NO_MEANING = Failing.UNREADABLE, "that is no answer"
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait by a header Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid.
-
-    The value is a number of seconds, or an HTTP date, compared with `now` in seconds since the epoch.
-    """
+    """Seconds to wait by a header Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid."""
     if value is None:
         return None
     try:

@@ -1,8 +1,4 @@
-"""The account of summaries: the existing ones, failed attempts, and the next question.
-
-Nothing that was answered is asked again, and nothing is asked more than `GIVE_UP` times: a tool that the model
-cannot summarise stays without a summary until it changes.
-"""
+"""The account of summaries: the existing ones, failed attempts (at most `GIVE_UP`), and the next question."""
 
 from __future__ import annotations
 
@@ -25,16 +21,13 @@ SHRINK = 4
 all; the third question asks about each tool alone."""
 
 MAX_TRIED = 20_000
-"""Unanswered tools and servers that are remembered; beyond that the oldest are forgotten, and asked about
-again."""
+"""Unanswered tools and servers that are remembered; the oldest are forgotten, and asked about again."""
 
 Tried = tuple[str, str]
 """A server's name with a tool's schema hash, or with the digest of all its tools."""
 
 
 class _Said(msgspec.Struct):
-    """The summaries of one server, and of its tools by schema hash."""
-
     summary: Summary | None = None
     sentences: dict[str, Summary] = msgspec.field(default_factory=dict)
 

@@ -151,7 +151,6 @@ class OpenAIEndpoint:
 
 
 def _count(usage: object, name: str) -> int | None:
-    """The endpoint's number of tokens, if valid: no answer is refused for its statistics."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and value >= 0 else None
 
@@ -259,7 +258,6 @@ def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint
 
 
 def _authorization(base_url: str, key: str | None) -> str:
-    """The Authorization header: the key, else the credentials in the URL."""
     if key is not None:
         return f"Bearer {key}"
     url = httpx2.URL(base_url)

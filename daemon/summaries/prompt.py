@@ -1,8 +1,7 @@
 """The question to the model, and the strict reading of its answer.
 
-A question is a fixed text and one JSON object with the servers' own descriptions. That object is untrusted: it
-is bounded, stripped of invisible characters, and declared to be data. The answer is checked all the same
-(`objection`), because a prompt is a request, not a barrier.
+The servers' descriptions are untrusted: bounded, stripped of invisible characters, and declared to be data. The
+answer is checked all the same (`objection`), because a prompt is a request, not a barrier.
 """
 
 from __future__ import annotations
