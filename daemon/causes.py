@@ -1,8 +1,4 @@
-"""Causes of unhealthy servers: an enum with data, created at the failure, worded at the edge.
-
-`Cause` values are a contract: `mcpd status --json`, `meta.unavailableServers` and `UpstreamUnavailable` contain
-them, and restarts and advice depend on them (`supervision.lifecycle`).
-"""
+"""Causes of unhealthy servers: an enum with data, created at the failure, worded at the edge; a contract."""
 
 from __future__ import annotations
 

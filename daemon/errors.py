@@ -58,10 +58,7 @@ class CoreFailed(McpdError):
 
 
 class CallError(McpdError):
-    """The base of errors that answer a tool call.
-
-    `code` is a contract with models; `details` are merged into `structuredContent.error`.
-    """
+    """The base of errors that answer a tool call; `details` are merged into `structuredContent.error`."""
 
     code: ClassVar[str] = "InternalError"
 

@@ -1,7 +1,4 @@
-"""Facts for the registry: frozen and level-triggered, each states the present.
-
-A newer fact replaces an unread older one of its kind about the same server.
-"""
+"""Facts for the registry: frozen, each states the present and replaces an unread older one of its kind."""
 
 from __future__ import annotations
 

@@ -72,8 +72,7 @@ class UpstreamConnection(Protocol):
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server learns about the cancellation, which an outer scope could not do
         """Make a request, with the modern era's envelope, and return the raw result.
 
-        Raises:
-            RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result.
+        Raises RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result.
         """
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
@@ -188,8 +187,7 @@ class Instances(Protocol):
     def of(self, holder: Holder) -> Upstream:
         """The instance for a client, made if missing, and started when woken.
 
-        Raises:
-            NoWorkspace, NoSession, Overloaded: the client lacks something, or all instances are busy.
+        Raises NoWorkspace, NoSession, Overloaded: the client lacks something, or all instances are busy.
         """
 
     def take_loss(self, holder: Holder) -> str:
@@ -224,8 +222,7 @@ class Upstream(Protocol):
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection; return the key for `cancel`. Clients, by number, take turns.
 
-        Raises:
-            UpstreamUnavailable, Overloaded: nothing was sent.
+        Raises UpstreamUnavailable, Overloaded: nothing was sent.
         """
 
     def cancel(self, key: int, reason: str) -> None:
@@ -284,7 +281,4 @@ class Approving(Protocol):
     async def approve(
         self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
     ) -> list[Definition]:
-        """Approve what is still held in this form, in another catalog than all clients'; returns that.
-
-        Raises CannotApprove.
-        """
+        """Approve what is held in this form, in `where` if given; returns that. Raises CannotApprove."""

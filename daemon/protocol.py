@@ -1,8 +1,4 @@
-"""The parts of MCP that mcpd writes itself: versions, reserved keys, both eras' handshakes.
-
-Source: the MCP specification, 2024-11-05 to 2025-11-25 (`initialize`) and 2026-07-28 (`server/discover`, an
-envelope in each request's `_meta`, `resultType`, `ttlMs`, `cacheScope`).
-"""
+"""The parts of MCP that mcpd writes itself: versions, reserved keys, both eras' handshakes."""
 
 from __future__ import annotations
 
@@ -54,16 +50,11 @@ SUBPROTOCOL = "mcp"
 """Of a WebSocket that carries MCP."""
 
 HELLO = "mcpd/hello"
-"""Notification of `mcpd connect` with its profile, surface and session.
-
-Only a connection's first message counts, or a client behind a bridge could leave its profile.
-"""
+"""Notification of `mcpd connect` with its profile, surface and session; only as a connection's first
+message."""
 
 UNSENT = "mcpd/unsent"
-"""Notification of a stopping daemon with the unsent requests of a bridge, `{"ids": [...]}`.
-
-The bridge holds them, and later ones, for the next daemon.
-"""
+"""Notification of a stopping daemon with requests for a bridge to keep for the next, `{"ids": [...]}`."""
 
 TASKS_EXTENSION = META + "tasks"
 """The tasks extension (SEP-2663): a server may answer a call with a task, which the client polls."""
@@ -78,10 +69,7 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
     "elicitation": {"form": {}, "url": {}},
     "extensions": {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
-"""Declared to servers: everything that some client may have.
-
-Servers show fewer tools without it; each request goes only to a client that declared it.
-"""
+"""Declared to servers, which show fewer tools without: everything that some client may have."""
 
 LIST_ROOTS = "roots/list"
 ROOTS_CHANGED = "notifications/roots/list_changed"

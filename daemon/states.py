@@ -1,8 +1,4 @@
-"""The states of a supervised server and all moves between them.
-
-States change only through `move`. The words, from systemd, supervisord and Kubernetes where possible, are a
-contract with `mcpd status` and `meta.unavailableServers`.
-"""
+"""The states of a supervised server and all moves between them; the words are a contract with `mcpd status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""The actors of the daemon, one module each.
-
-They never import each other: they meet through facts, ports and the catalog, and only `daemon.tree` knows all.
-"""
+"""The actors, one module each, which never import each other: they meet in facts, ports and the catalog."""

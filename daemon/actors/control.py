@@ -1,7 +1,4 @@
-"""The control actor: one operator's connection. Requests are commands of `operators.command_table`.
-
-Commands that wait for a server run in the connection's nursery, and end with it.
-"""
+"""The control actor: one operator's connection, whose requests are commands of `operators.command_table`."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ MAX_REQUESTS = 64
 """Requests of one operator in progress at once; a command makes one."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without a request in progress after which a connection is closed, at most twice as long: commands ask
-at once, and there are few places for them."""
+"""Seconds without a request after which one of the few connections is closed, at most twice as long."""
 
 CONFIG_FAULT = -32078
 """JSON-RPC error of `reload`: the configuration is faulty (78 is EX_CONFIG); `data` has all faults."""

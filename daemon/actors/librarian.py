@@ -1,8 +1,4 @@
-"""The librarian: keeps the search index in step with the catalog, in a worker thread.
-
-Analysing texts takes a millisecond for a few tools; searches meanwhile use the present index. Vectors follow,
-if the configuration asks for them; until then a search goes by words only.
-"""
+"""The librarian: keeps the search index in step with the catalog, in a worker thread; vectors follow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Listeners on loopback that open on demand: metrics at `metrics.listen`, and the console.
+"""Listeners on loopback that open on demand: metrics at `metrics.listen`, and the console without HTTP.
 
-Metrics follow the configuration from one reload to the next; an address that cannot be bound is tried again,
-and the daemon serves clients meanwhile. Without HTTP, the console has a port of its own from its first use.
+An address that cannot be bound is tried again, and the daemon serves clients meanwhile.
 """
 
 from __future__ import annotations
@@ -139,7 +138,6 @@ class Exposition:
 
 
 def _bound(listen: str) -> socket.socket:
-    """A socket that listens on an address; raises `OSError`, or `ValueError` for an address off loopback."""
     host, _port = split_authority(listen)
     if host is None or not is_loopback(host):
         raise ValueError(f"{listen!r} is not HOST:PORT on a loopback address")

@@ -1,7 +1,6 @@
 """The recorder: owns the store, and keeps it in step with what is known.
 
-It watches the catalog and takes sessions; every difference from the store is written, in one transaction. Only
-callers that ask whether something is on disk, or that read, wait for the store, and none beyond a bound. A
+Only callers that ask whether something is on disk, or that read, wait for the store, and none beyond a bound. A
 store that fails, hangs or disappears costs time only: unwritten changes stay here, and are tried again.
 """
 
@@ -39,8 +38,7 @@ OPERATION_SECONDS = 1.5
 """Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""
 
 FINISH_SECONDS = 4.3
-"""Seconds of a stop for the last writes: the 4 s that servers have to stop, and a moment for their
-events; with the drain of calls before it under the promised 5 s."""
+"""Seconds of a stop for the last writes: the 4 s of servers' stop, and a moment; in all under 5 s."""
 
 OBSERVE_SECONDS = 1.0
 """Seconds between two looks at the results of one tool."""

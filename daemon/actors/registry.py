@@ -87,7 +87,6 @@ class Registry:
             self._tell_next()
 
     def _tell_next(self) -> None:
-        """Log and note each server whose tools have changed."""
         untold = self._news.value
         self._news.set(())
         for before, catalog in untold:

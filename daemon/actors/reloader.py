@@ -1,8 +1,4 @@
-"""The reloader: reads the configuration and applies it, one reload at a time.
-
-SIGHUP, the watched file and operators all ask here. Each request waits for the one before, and an operator who
-disconnects while a configuration is applied leaves nothing half done.
-"""
+"""The reloader: reads the configuration and applies it, one reload at a time for all who ask."""
 
 from __future__ import annotations
 
@@ -110,7 +106,6 @@ class Reloader:
 
 
 def _told(plan: Plan) -> dict[str, list[str]]:
-    """The effects of a plan, each with the names of its servers or sections."""
     told = {
         "added": plan.added,
         "removed": plan.removed,

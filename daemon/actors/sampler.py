@@ -1,9 +1,4 @@
-"""The sampler: closes each minute of the measurements, of every server and of the daemon.
-
-It wakes at the full minute of the wall clock, and counts the calls in flight when calls have ended, which the
-log of calls reports four times a second at most. Memory is measured once a minute, in a worker thread, if a
-server is a child.
-"""
+"""The sampler: closes each minute of the measurements, by the wall clock; memory in a worker thread."""
 
 from __future__ import annotations
 
@@ -100,7 +95,6 @@ class Sampler:
         self._series.note(self._of_daemon(at), measured)
 
     async def _resident(self) -> dict[str, int]:
-        """Resident bytes by server, of those that are children."""
         marks = {mark: each.of for each in self._actors.values() for mark in each.children.values()}
         found: dict[str, int] = {}
         if marks:

@@ -1,7 +1,4 @@
-"""The session actor: one client's connection, which hands each message to its handler (`clients.requests`).
-
-A call's meaning is up to its surface; its way to a server and back is in `clients.dispatch`.
-"""
+"""The session actor: one client's connection, which hands each message to its handler (`clients.requests`)."""
 
 from __future__ import annotations
 
@@ -198,10 +195,7 @@ class Session:
         return method in OF_CONNECTIONS or method in OF_SESSIONS
 
     def _passes(self, method: str) -> bool:
-        """Whether a method that mcpd does not know is for the only server of this client.
-
-        A profile with permissions passes none: its rules judge tools, and cannot judge what a method does.
-        """
+        """Whether an unknown method is for the only server of this client, whose rules cannot judge methods."""
         selection = self._connection.selection
         free = selection.is_single and not selection.profile.permissions
         return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))

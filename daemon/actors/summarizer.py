@@ -1,8 +1,4 @@
-"""The summarizer: asks a model for a sentence about every server and tool without one, in the background.
-
-Nothing waits for it: until then, the first sentence of the description is used. A misbehaving endpoint costs
-one question at a time.
-"""
+"""The summarizer: asks a model for a sentence about every server and tool without one, in the background."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs a summarizer for the configured model, if any.
-
-Where loading on demand is switched off, no summary is shown, and no description leaves the machine.
-"""
+"""Runs a summarizer for the configured model, if any, while loading on demand is switched on."""
 
 from __future__ import annotations
 
@@ -84,5 +81,4 @@ def _wanted(config: Config) -> Summaries | None:
 
 
 def _host(summaries: Summaries) -> str:
-    """The endpoint's host and port, without the rest of the URL, which may hold a secret."""
     return urlsplit(summaries.base_url).netloc.rpartition("@")[2]

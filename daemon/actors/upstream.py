@@ -1,7 +1,6 @@
 """The actor of one upstream server, for one connection after the other.
 
 `run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next.
-Callers reach the server by `upstreams.upstream_access`; `upstreams.events` takes the server's own messages.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
 
 QUESTIONS_SECONDS = 2.0
-"""Seconds for answers to a server's questions before its first call (its clients' roots): it may refuse a call
-that comes before. Clients answer without asking anybody, and some never do."""
+"""Seconds for answers to a server's questions before its first call, which it may refuse otherwise."""
 
 REASON_SECONDS = 0.5
 """Seconds that a lost request waits for the connection's reason."""

@@ -1,11 +1,9 @@
 """The warden: watches the memory of servers, and ends those above their ceiling.
 
-One walk over /proc measures every server with a ceiling and its process tree, in a worker thread; without
-ceilings there is no walk. Resident pages are cheap to count, but a shared page counts once for each process: a
-tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup), which takes the
-kernel milliseconds a process. A server is ended only if it is above twice in a row: one large answer is not a
-leak. What the kernel holds to its ceiling (`processes.cgroups`) is not measured. Processes in a container are
-not seen: its engine started them, not the child.
+One walk over /proc measures every server with a ceiling that the kernel does not hold (`processes.cgroups`),
+and its process tree, in a worker thread. Resident pages are cheap to count, but a shared page counts once for
+each process: a tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup). A
+server is ended only if it is above twice in a row. Processes in a container are not seen.
 """
 
 from __future__ import annotations

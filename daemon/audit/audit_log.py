@@ -139,10 +139,7 @@ class Audit:
             self.note(self._began)
 
     async def open(self, heads: Sequence[ChainHead] = ()) -> None:
-        """Find the end of the chain, compare it with heads, and record the beginning.
-
-        A disk that hangs is waited for later.
-        """
+        """Find the end of the chain, compare it with heads, and record the beginning; a hanging disk later."""
         self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):

@@ -54,11 +54,7 @@ class Chain:
             raise
 
     def append(self, bodies: Sequence[bytes], day: str) -> None:
-        """Add records, given as JSON, to the file of a day (`2026-11-29`).
-
-        Raises:
-            OSError: nothing was added.
-        """
+        """Add records, given as JSON, to the file of a day (`2026-11-29`); raises OSError: none was added."""
         self._turn(day)
         seq, prev, lines = self.head.seq, self.head.digest, []
         for body in bodies:

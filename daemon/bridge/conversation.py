@@ -1,8 +1,7 @@
 """The state of one client's conversation with successive daemons; no descriptors, no monotonic clock.
 
-While a daemon is there (`through`), lines pass unchanged. When it goes, a request that may have run is answered
-with `UpstreamLost`, because a second run could do damage; other requests wait for the next daemon, which gets
-the `Script` first: the hello, the handshake and the subscriptions of the client.
+When a daemon goes, a request that may have run is answered with `UpstreamLost`, because a second run could do
+damage; others wait for the next daemon, which gets the `Script` first: hello, handshake and subscriptions.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 CHOOSING = b'"servers":'
-"""Marks a hello that names servers. The handshake may wait for those; a ping then shows that the daemon is
-there."""
+"""Marks a hello that names servers, for which the handshake may wait; a ping shows that the daemon is there."""
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
 LISTS = (b"tools", b"prompts", b"resources")  # the lists that a daemon announces changes of

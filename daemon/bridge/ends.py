@@ -140,8 +140,7 @@ class Dialer:
         self._retry = Retry()
         self._next = 0.0
         self._absent: float | None = None
-        """Time of the last attempt without a listener; None if one listened, whom more attempts would only
-        load."""
+        """Time of the last attempt without a listener; None if one listened, whom more attempts would load."""
 
     def dial(
         self, now: float, *, awaited: bool = False, known: bool = False

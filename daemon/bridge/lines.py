@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     AnyBytes = TypeVar("AnyBytes", bytes, bytearray)
 
 LONG_BYTES = 256 * 1024
-"""Longest line of a client that is kept whole until its last byte is sent, so that another daemon can get it.
-Longer ones, which are rare, pass in parts, because nothing bounds a client's line here."""
+"""Longest line of a client that is kept whole until its last byte is sent; longer ones pass in parts."""
 
 Piece = tuple[bytes, bool, bool]
 """Bytes of a line, whether they begin it, and whether they end it (with its newline)."""
@@ -99,8 +98,7 @@ class Cutter:
 class Outgoing:
     """The bytes for one connection after another.
 
-    A line stays whole until its newline is sent: until then no daemon has executed any of it, and the next
-    daemon can get all of it. Only lines over `LONG_BYTES` lose their beginning.
+    A line stays whole until its newline is sent: until then no daemon has executed any of it.
     """
 
     def __init__(self) -> None:

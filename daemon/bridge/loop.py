@@ -1,7 +1,6 @@
 """The bridge's one poll loop: bytes between stdin, stdout and a socket that is dialled again when it ends.
 
-Each direction has a bounded buffer; over the bound its source is not read. No write ever blocks, so a client
-and a daemon that both write before they read cannot deadlock.
+Each direction has a bounded buffer; over the bound its source is not read. No write ever blocks.
 """
 
 from __future__ import annotations
@@ -80,10 +79,9 @@ class Bridge:
         return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
-        """Pass on whole lines while nothing else comes and nothing has to wait.
+        """Pass on whole lines while nothing else comes or has to wait: the loop that every call pays for.
 
-        Every call pays for this loop. It looks at a line after passing it on, while the other side works on it.
-        Unhandled events that poll has reported are reported again.
+        It looks at a line after passing it on; unhandled events of poll are reported again.
         """
         client, daemon, conversation = self._client, self._daemon, self._conversation
         up, poll, stdout, own = conversation.up, self._poll.poll, self._stdout, conversation.own_tool

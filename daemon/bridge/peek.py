@@ -1,8 +1,4 @@
-"""Finds the id and the method of a message without reading the rest.
-
-Both stay raw bytes, because ids are compared and answered byte for byte. They come first or, from SDKs, last;
-only a message with another order is read completely.
-"""
+"""Finds the id and the method of a message, as raw bytes, without reading the rest."""
 
 from __future__ import annotations
 
@@ -148,11 +144,7 @@ def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
 
 
 def _tail(line: bytes, start: int) -> bytes | None:
-    """The id, if it is the last member, or the last before the version.
-
-    After a comma outside a string and before the final brace there is a member of the message itself: within a
-    string the quote would be escaped.
-    """
+    """The id, if it is the last member, or the last before the version: in a string the quote is escaped."""
     at = line.rfind(b'"id"', max(start, len(line) - ENDS))
     comma = line.rfind(b",", start, at) if at > 0 else -1
     found = _last(line, at) if comma >= 0 and not line[comma + 1 : at].strip() else None

@@ -62,8 +62,7 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.calls: dict[bytes, tuple[int, bytes | None]] = {}
-        """Calls, the most frequent requests, by id: the offset of their end, and the line if kept. `_open` has
-        none."""
+        """Calls, the most frequent requests, by id: the offset of their end, and the line if kept."""
         self.kept = 0  # bytes of kept lines
         self._open: dict[bytes, Open] = {}
 
@@ -110,14 +109,10 @@ class OpenRequests:
         return entry
 
     def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Open], dict[bytes, Open]]:
-        """Hand over all open requests, because the daemon is gone.
+        """Hand over all open requests, because the daemon, which may have had `gone` bytes, is gone.
 
-        Args:
-            gone: number of the client's bytes that it may have received.
-            unsent: ids of the requests that it reported as not forwarded.
-
-        Returns:
-            The requests that it may have executed, in order; and, by id, those that it certainly has not.
+        `unsent` are ids that it reported as not forwarded. Returns the requests that it may have executed, in
+        order; and, by id, those that it certainly has not.
         """
         calls = (Open(request_id, CALL, *call, None) for request_id, call in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)

@@ -115,7 +115,6 @@ class ClientSide:
         end: int,
         until: float | None = None,
     ) -> None:
-        """Record a line on its way: a request is open from now on."""
         if request_id is None:
             return
         if method is None:

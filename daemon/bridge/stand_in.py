@@ -69,10 +69,7 @@ def absent(trouble: str, seconds: float = 0.0) -> Refusal:
 
 
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
-    """The line that refuses a request: a call with a result for the model, all else with a JSON-RPC error.
-
-    `modern` clients speak 2026-07-28, which requires a `resultType`.
-    """
+    """The line that refuses a request: a call with a result for the model, all else with a JSON-RPC error."""
     code, text = refusal
     if method != CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
@@ -220,7 +217,6 @@ def reason(line: bytes | bytearray) -> str:
 
 
 def _params(line: bytes) -> Json | None:
-    """The params of a request; None if unreadable."""
     import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     try:
@@ -263,7 +259,6 @@ def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
 
 
 def _acknowledged(request_id: bytes, params: Json) -> bytes:
-    """The notification that opens a subscription."""
     import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     wanted = params.get("notifications")

@@ -1,7 +1,4 @@
-"""Starts a daemon through `mcpd start` where none runs, and computes the delays between attempts.
-
-The first start is immediate, as is one after a lost daemon; later ones need a waiting request.
-"""
+"""Starts a daemon through `mcpd start` where none runs, at once or for a waiting request, with delays."""
 
 from __future__ import annotations
 
@@ -59,8 +56,7 @@ class Starting:
     def ask(self, now: float, *, awaited: bool, known: bool) -> None:
         """Start a daemon unless it is too early (`now` in seconds, monotonic).
 
-        Only an `awaited` start follows a failed one; a `known` bridge does not restart a daemon that was
-        stopped.
+        After a failed start only an `awaited` one; a `known` bridge does not restart a daemon that was stopped.
         """
         if self.pipe is not None or now < self._next or (self._failures and not awaited) or not self._allowed():
             return

@@ -73,7 +73,6 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
 
 
 def _fault(path: str, finding: Finding) -> Fault:
-    """A finding at its place, whose key already names the server."""
     what = finding.what.removeprefix(f"{finding.data.get('server')}: ")
     words = " ".join(each for each in (what, finding.why, finding.do) if each)
     return Fault(path=path, message=words.removesuffix("."))

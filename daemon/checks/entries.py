@@ -1,7 +1,4 @@
-"""Checks each server: command, url, downloads and state.
-
-The doctor connects to loopback and unix sockets only: remote hosts see nothing of it.
-"""
+"""Checks each server: command, url, downloads and state; connects to loopback and unix sockets only."""
 
 from __future__ import annotations
 
@@ -61,8 +58,7 @@ class Program(NamedTuple):
 def command(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
     """Findings on a server's command, with the entry's `key`; starts nothing.
 
-    `inherited` is the environment of servers, which differs from the command's (`shell`) if the daemon is
-    `running`.
+    The environment of servers, `inherited`, differs from the command's (`shell`) if the daemon is `running`.
     """
     server = server.written
     base = base_of(server, inherited)
@@ -147,7 +143,6 @@ def find(command: str, path: str, base: Path) -> Program:
 
 
 def _is_file(path: Path) -> bool:
-    """False on any error, like execvp(3)."""
     try:
         return path.is_file()
     except OSError:

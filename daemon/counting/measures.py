@@ -23,8 +23,7 @@ STDERR_LINES = 1000
 """Most lines of stderr that are kept: empty ones cost memory, too."""
 
 LATENCIES = 2048
-"""Newest latencies, for percentiles: all of a minute with up to 34 calls a second, in 64 KiB; the end of a
-busier one."""
+"""Newest latencies, for percentiles: all of a minute with up to 34 calls a second, in 64 KiB."""
 
 MINUTES = 15
 """Closed minutes that windows reach back to, in 4 KiB a server."""
@@ -53,15 +52,13 @@ MAX_CLIENTS = 64
 """Clients whose repairs are counted separately: more kinds of agents than anybody runs."""
 
 LOG_BURST_BYTES = 256 * 1024
-"""Bytes of one server's stderr that may be logged in a burst: ten times the most of a real one before its first
-call."""
+"""Bytes of one server's stderr that may be logged in a burst: ten times the most of a real one."""
 
 LOG_BYTES_PER_SECOND = 4 * 1024
 """Bytes of it that may be logged per second in the long run: at most 350 MB a day."""
 
 LOG_RESUMES_BYTES = LOG_BURST_BYTES // 2
-"""Free bytes at which logging of a server's stderr resumes: the rest can be read in one piece, and omissions
-are reported at most twice a minute."""
+"""Free bytes at which logging of a server's stderr resumes: omissions are reported twice a minute at most."""
 
 LOG_LINE_COSTS = 64
 """Bytes of a log line in addition to its text: the time, the level, the server."""
@@ -198,10 +195,7 @@ class _Minute(msgspec.Struct, frozen=True):
 
 @attrs.define
 class CallStats:
-    """Counts and latencies of calls forwarded to a server.
-
-    `record` is part of each call and knows no time: the owner of a clock calls `turn` after each minute.
-    """
+    """Counts and latencies of calls forwarded to a server; the owner of a clock calls `turn` each minute."""
 
     calls: int = 0
     """Ended calls."""

@@ -1,8 +1,7 @@
 """All metrics with their names, types and labels, and their export in Prometheus' text format.
 
-`METRICS` is the one list of metrics; a test compares it with docs/metrics.md. Names follow Prometheus'
-conventions: base units, the unit and `_total` at the end. The values of labels are bounded (`counting.tally`).
-Importing the client library takes 0.1 s: `readings` imports this module on the first request.
+A test compares `METRICS` with docs/metrics.md. The values of labels are bounded (`counting.tally`). Importing
+the client library takes 0.1 s: `readings` imports this module on the first request.
 """
 
 from __future__ import annotations
@@ -63,8 +62,6 @@ def render(reading: Reading) -> str:
 
 
 class _ReadingCollector(Collector):
-    """Gives the client library the values of a reading."""
-
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 

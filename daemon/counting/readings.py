@@ -1,8 +1,4 @@
-"""The values of all metrics at one moment: copied on the event loop, rendered in a worker thread.
-
-The event loop only copies numbers that exist already. The thread loads the client library when it is first
-needed, and reads the children's memory from /proc.
-"""
+"""The values of all metrics at one moment: copied on the event loop, rendered in a worker thread."""
 
 from __future__ import annotations
 

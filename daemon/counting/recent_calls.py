@@ -1,7 +1,6 @@
-"""The last thousand calls, and the last errors of each server: caller, duration and outcome.
+"""The last thousand calls, and the last errors of each server: caller, duration and outcome, no arguments.
 
-They come from the log of calls (`CallLogger`), so they cost a call nothing. Arguments and results are never
-kept. Names of tools, and texts of errors, are kept verbatim, bounded: reports take secrets out.
+Names of tools, and texts of errors, are kept verbatim, bounded: reports take secrets out.
 """
 
 from __future__ import annotations
@@ -136,8 +135,7 @@ class RecentCall(NamedTuple):
     server: str
     """The server's name in the configuration; empty if mcpd answered it itself."""
     tool: str
-    """The server's own name of the tool; else the log's label, such as a meta-tool with its argument. Up to
-    `NAME` characters."""
+    """The server's own name of the tool; else the log's label. Up to `NAME` characters."""
     seconds: float
     """From the client's request to its answer."""
     outcome: str

@@ -1,8 +1,6 @@
-"""The measurements of each minute of the last day, of each server and of the daemon itself. Values only.
+"""The measurements of each minute of the last day, of each server and of the daemon itself: 28 bytes each.
 
-A minute takes 28 bytes of each server and of the daemon: with 50 servers a day takes 2.1 MB, with the most
-10.4 MB. Minutes are those of the wall clock, which may jump: a repeated minute holds the latest values, and a
-skipped one is left out.
+Minutes are those of the wall clock, which may jump: a repeated minute holds the latest values.
 """
 
 from __future__ import annotations
@@ -66,10 +64,7 @@ class MinuteOfDaemon(NamedTuple):
 
 
 class _Ring:
-    """Rows of numbers by minute, the newest `KEPT`."""
-
     def __init__(self, columns: str) -> None:
-        """Start empty; `columns` has a type code of `array` for each column."""
         self._minutes = array("I", [_NEVER]) * KEPT
         self._columns: list[array[Any]] = [array(code, [0]) * KEPT for code in columns]
 

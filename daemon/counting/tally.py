@@ -1,8 +1,7 @@
 """Counters of events since the daemon started, which only rise, and their summaries.
 
-Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. The number
-of counters is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
-of the table, methods those of MCP, outcomes the codes of `errors`. Anything else is counted as `OTHER`.
+The number of counters is bounded whatever arrives: by the configuration, the tables, MCP and `errors`. Anything
+else is counted as `OTHER`.
 """
 
 from __future__ import annotations
@@ -72,8 +71,7 @@ REQUESTS = frozenset(
 """The methods of clients' requests to servers, other than `tools/call`."""
 
 RELAYS = frozenset({"relayed", "parked", "refused"})
-"""The fate of a server's request to its client: put to the client, kept until the client's next request answers
-it (MCP 2026-07-28), or refused for a client that cannot answer, or has too many requests already."""
+"""The fate of a server's request: put to the client, kept for its next request (MCP 2026-07-28), or refused."""
 
 SOURCES = frozenset(map(str, Source))
 
@@ -402,7 +400,6 @@ def _of_lookups(tally: Tally, *, hit: bool) -> int:
 
 
 def _summed(counts: Iterable[Mapping[tuple[str, str], int]], part: int) -> dict[str, int]:
-    """The sums of counts by one part of their keys."""
     sums: Counter[str] = Counter()
     for each in counts:
         for key, count in each.items():

@@ -94,8 +94,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 def replace(found: FoundFile, content: bytes, *, private: bool = False) -> None:
     """Replace a file atomically; mode, owner and links stay. `private` is for new files and directories.
 
-    Raises:
-        DocumentError: the file cannot be written or has changed.
+    Raises DocumentError: the file cannot be written or has changed.
     """
     target = found.target
     try:
@@ -140,7 +139,6 @@ def _write(found: FoundFile, content: bytes, before: os.stat_result | None, mode
 
 
 def _put_where_nothing_is(beside: Path, target: Path) -> None:
-    """Create a file unless somebody else has just done so."""
     try:
         target.hardlink_to(beside)
     except FileExistsError:

@@ -25,8 +25,6 @@ _SILENT = frozenset({"blank", "comment"})
 
 
 class _Statement(msgspec.Struct, frozen=True):
-    """A header, an assignment, a comment or a blank line."""
-
     start: int
     end: int
     """Excludes the line's end."""
@@ -198,7 +196,6 @@ def _assignment(statements: list[_Statement], trail: Trail) -> _Statement | None
 
 
 def _runs(statements: list[_Statement], trail: Trail) -> list[tuple[int, int]]:
-    """Runs of statements at or below a trail: first and last index."""
     runs: list[tuple[int, int]] = []
     in_run = False
     for index, each in enumerate(statements):
@@ -215,10 +212,7 @@ def _runs(statements: list[_Statement], trail: Trail) -> list[tuple[int, int]]:
 
 
 def _end_of_table(statements: list[_Statement], index: int) -> int:
-    """Index of the last statement of a table.
-
-    Comments directly below belong to the table, those directly above the next header to that.
-    """
+    """Index of the last statement of a table, without comments directly above the next header."""
     last = after = index
     while (after := after + 1) < len(statements) and statements[after].kind not in {"header", "items"}:
         if statements[after].kind == "value":

@@ -80,7 +80,6 @@ class _BoundedConstructor(SafeConstructor):
     merged = 0
 
     def flatten_mapping(self, node: Any) -> None:
-        """Count members before ruamel copies them."""
         merges = [value for key, value in node.value if key.tag == _MERGE]
         for mapping in chain.from_iterable(
             each.value if isinstance(each, SequenceNode) else [each] for each in merges
@@ -112,8 +111,6 @@ class _Collection(msgspec.Struct, frozen=True):
 
 
 class _Layout:
-    """The positions of members in a text."""
-
     def __init__(self, body: str, refusal: Callable[[Trail, str], DocumentError]) -> None:
         self.body = body
         self.root: Any = YAML(pure=True).compose(body)

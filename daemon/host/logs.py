@@ -44,8 +44,7 @@ AUDIT = "mcpd-audit"
 """The journal's identifier of the audit's heads."""
 
 DETAILS_BYTES = 8 * 1024
-"""Most bytes of an event's details in an entry: a datagram holds some hundred kilobytes, and `mcpd events
---json` has all of them."""
+"""Most bytes of an event's details in an entry, a datagram; `mcpd events --json` has all of them."""
 
 WARNING, INFO = 4, 6
 """Priorities (syslog(3))."""
@@ -251,7 +250,6 @@ class LineWriter:
 
 
 def _tell_people(event: Event) -> None:
-    """Log an event that no line of the log covers."""
     if event.kind is EventKind.QUESTION_REFUSED:
         logger.bind(server=event.server).warning("{}", phrase(event))
 
@@ -354,7 +352,6 @@ def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]
 
 
 def _short(label: str) -> str:
-    """A label cut to `LABEL_BYTES` and safe to show on a terminal."""
     shown = visible(label[:LABEL_BYTES])
     whole = len(label) <= LABEL_BYTES and len(shown.encode()) <= LABEL_BYTES
     return shown if whole else shown.encode()[: LABEL_BYTES - len("…".encode())].decode(errors="ignore") + "…"
@@ -393,7 +390,6 @@ def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> s
 
 class _Intercept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        """Forward one record."""
         level: str | int = record.levelname if record.levelname in SYSLOG_LEVELS else record.levelno
         if record.name.partition(".")[0] in QUIET:
             level = "DEBUG"

@@ -1,7 +1,6 @@
-"""The interface to the service manager: signals, readiness, watchdog, inherited sockets, kept bytes.
+"""The interface to the service manager, nothing outside systemd: signals, readiness, watchdog, sockets, bytes.
 
-Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3). Outside systemd
-every function does nothing.
+Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3).
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ class Signals:
         self._before = {number: signal.signal(number, self._take) for number in HANDLED}
 
     def listen(self, deliver: Callable[[int], None]) -> None:
-        """Deliver the signals received so far, and every later one.
-
-        `deliver` runs within a signal handler: it may only schedule work, as `TrioToken.run_sync_soon` does.
-        """
+        """Deliver the signals received so far, and later ones, within a handler that may only schedule work."""
         self._deliver = deliver
         pending, self._pending = self._pending, []
         for number in pending:
@@ -117,10 +113,7 @@ class Notifier:
                 self.keep(name, content)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have the service manager keep bytes for the next daemon, in place of earlier ones (`listen_fds`).
-
-        It takes them from the main process alone (NotifyAccess=main), and hands them to nobody else.
-        """
+        """Have the service manager keep bytes for the next daemon, in place of earlier (NotifyAccess=main)."""
         if not self._ready:
             self._kept[name] = content  # The first thing that is said is that we serve.
             return
@@ -186,9 +179,8 @@ async def feed_watchdog(
 def listen_fds(
     environ: MutableMapping[str, str], kept: dict[str, bytes] | None = None
 ) -> dict[str, socket.socket]:
-    """Listening sockets inherited from systemd, by their FileDescriptorName.
+    """Listening sockets inherited from systemd, by their FileDescriptorName, with the descriptor if repeated.
 
-    A second one of the same name, as of a unit with two `ListenStream=`, has its descriptor's number added.
     `kept` gets the bytes of `Notifier.keep`, by name.
     """
     count = environ.pop("LISTEN_FDS", "")

@@ -19,8 +19,7 @@ OTHERS_WRITE = 0o022
 def distrust(link: _socket.socket, path: str) -> str:
     """Why the listener at the other end is not trusted, and the remedy; empty if it is.
 
-    Trusted are this user, root, and a user whose socket lies where only these could have put it, or that user
-    in a directory of his: the user of the system service is one.
+    Trusted are this user, root, and a user whose socket lies where only these could have put it.
     """
     # pid, uid, gid (unix(7), SO_PEERCRED) of the process that called listen(2).
     raw = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -87,10 +86,7 @@ FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and 
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The user's home directory, or `/` without one: the directory that servers are started in.
-
-    Not the daemon's own directory: npx, uv and others run what they find there, perhaps a fresh clone.
-    """
+    """The user's home directory, or `/`, where servers start: npx, uv and others run what they find."""
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 
@@ -103,10 +99,7 @@ def abbreviated(directory: str, home: str) -> str:
 
 
 def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
-    """The directory that a variable of XDG names, else the usual one below the home directory, or `/`.
-
-    XDG ignores a relative name: the working directory may be a repository that was just cloned.
-    """
+    """The directory that a variable of XDG names, unless relative, else the usual one below home."""
     if environ.get(variable, "").startswith("/"):
         return Path(environ[variable])
     home = environ.get("HOME", "")
@@ -114,10 +107,7 @@ def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
 
 
 def runtime_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
-
-    MCP clients start their servers without XDG_RUNTIME_DIR: the bridge must find the daemon all the same.
-    """
+    """The directory of the sockets: systemd's, else the user's, else a private one under /tmp."""
     if "RUNTIME_DIRECTORY" in environ:
         return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
     if environ.get("XDG_RUNTIME_DIR", "").startswith("/"):
@@ -164,10 +154,7 @@ def client_socket(environ: Mapping[str, str]) -> Path:
 
 
 def control_socket(environ: Mapping[str, str], front: str | Path | None = None) -> Path:
-    """The socket of operators' commands: `$MCPD_CONTROL`, next to the clients', the user's, or the system's.
-
-    `front` is the clients' socket if the command line names it; else `$MCPD_SOCKET`.
-    """
+    """The socket of operators' commands: `$MCPD_CONTROL`, or next to `front`, the user's, or the system's."""
     if front is None and not environ.get("MCPD_CONTROL"):
         front = environ.get("MCPD_SOCKET")
     return control_beside(Path(front)) if front else _reachable(environ, "MCPD_CONTROL", CONTROL)
@@ -181,10 +168,7 @@ def control_beside(front: Path) -> Path:
 def served_sockets(
     environ: Mapping[str, str], named: Path | None, front: str | None, control: str | None
 ) -> tuple[Path, Path]:
-    """The sockets for clients and for operators that a daemon binds, unless systemd gives it others.
-
-    `named` is the clients' socket on the command line, `front` and `control` are in the configuration.
-    """
+    """The sockets for clients and for operators that a daemon binds, unless systemd gives it others."""
     runtime = runtime_dir(environ)
     chosen = named or front or environ.get("MCPD_SOCKET")
     if not control and not named:

@@ -107,10 +107,9 @@ def refuse_open(
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a file that only this user can read in the place of another, in one step, once it is on the disk.
+    """Put a file that only this user can read in another's place, in one step, once on disk; under its lock.
 
-    The caller holds the file's lock: of two writers at once, one would remove the other's file. Raises
-    `OSError`: it cannot be written; the file is unchanged.
+    Raises `OSError`: it cannot be written; the file is unchanged.
     """
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
     new = path.with_name(f".{path.name}.new")

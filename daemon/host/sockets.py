@@ -1,7 +1,6 @@
 """Binds our unix sockets: privately, safely over a stale file, never over a running daemon.
 
-A lock file next to the socket decides who serves it (flock(2): the kernel releases it when its holder ends) and
-names the holder, so replacing a stale socket is not a race. Standard library only: sockets are bound before
+A lock file next to the socket decides who serves it (flock(2)). Standard library only: sockets are bound before
 anything heavy is imported.
 """
 
@@ -63,8 +62,7 @@ _held: list[int] = []
 def bind(path: Path) -> socket.socket:
     """Listen on a unix socket: mode 0600, in a directory of mode 0700 that is ours.
 
-    Raises `DaemonRunning`: another process serves it already; `OSError`: the directory or file cannot be used;
-    the text says why.
+    Raises `DaemonRunning`: another process serves it already; `OSError`: the directory or file cannot be used.
     """
     private_directory(path.parent)
     _lock(path)
@@ -93,10 +91,7 @@ def unbind(listener: socket.socket, path: Path) -> None:
 
 
 def private_directory(directory: Path) -> None:
-    """Make a private directory, or check that nobody else can replace our files in an existing one.
-
-    Raises `OSError`: it cannot be made, belongs to another user, or is open to others.
-    """
+    """Make a private directory, or check one; raises `OSError`: another's, open to others, or impossible."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in {os.geteuid(), 0}:

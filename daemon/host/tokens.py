@@ -1,7 +1,6 @@
-"""The access tokens that mcpd makes, as digests in a file of its state directory.
+"""The access tokens that mcpd makes, as digests in a file of its state directory. Blocks.
 
-Only the daemon writes the file, for operators' commands. A server runs as the daemon's user and can write it as
-well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`). Everything here blocks.
+A server can write it as well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`).
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
     """The profiles that it may use; None: all."""
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] = ()
-    """Globs of the directories that its clients may name as workspaces; ignored for the token without a name,
-    whose clients may name any."""
+    """Globs of the directories that its clients may name as workspaces; a token without a name allows any."""
 
 
 class Kept(msgspec.Struct, frozen=True, rename="camel"):

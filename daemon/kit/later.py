@@ -1,8 +1,7 @@
 """Lazy imports: a daemon starts faster and stays smaller without the modules that it never uses.
 
-`if TYPE_CHECKING: import cryptography`, `else: cryptography = later("cryptography")`. For modules that take at
-least 5 ms or 1 MB. A module that a client's call may need is `due`: it is loaded once clients are served, as a
-daemon without free file descriptors can load nothing, yet has to answer.
+For modules that take at least 5 ms or 1 MB. A module that a client's call may need is `due`: it is loaded once
+clients are served, as a daemon without free file descriptors can load nothing, yet has to answer.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _one_at_a_time = threading.RLock()
-"""Held while a module is loaded: Python locks each module by itself, so two threads that load modules which
-import each other would see half a module. Reentrant, as a module may load others."""
+"""Held while modules are loaded: two threads with modules that import each other would see half of one."""
 
 _due: set[str] = set()
 
@@ -29,10 +27,9 @@ def later(module: str, what: str = "", *, due: bool = False) -> Any:
 
 
 def load_due() -> None:
-    """Load every module that is `due`. Blocks for about 20 ms.
+    """Load every module that is `due`, in some 20 ms.
 
-    Raises:
-        ImportError, OSError: a module cannot be loaded now; its first use tries again.
+    Raises ImportError, OSError: a module cannot be loaded now; its first use tries again.
     """
     for module in sorted(_due):
         _load(module)

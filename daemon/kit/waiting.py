@@ -20,11 +20,7 @@ if not TYPE_CHECKING:
 
 @attrs.frozen
 class RetryPolicy:
-    """Delays between attempts: exponential up to a cap, with equal jitter, never below a floor.
-
-    Equal jitter leaves half of each delay to chance, against herds (AWS, "Exponential backoff and jitter");
-    full jitter could return 0 s each time and let a loop of failures spin.
-    """
+    """Delays between attempts: exponential up to a cap, with equal jitter (AWS), never below a floor."""
 
     first: float
     """Seconds after the first failure, without jitter; doubled with each failure."""
@@ -104,9 +100,8 @@ class _Ask:
 class Mailbox(Generic[F]):
     """Takes facts and questions to an actor, the single writer of its state.
 
-    `tell` neither blocks nor loses the newest fact about a subject: a newer fact of the same key replaces an
-    unread one, which bounds the mailbox. `ask_settled` is a rendezvous without a buffer, so that nobody waits
-    for a dead actor (measured: with a buffer of 4, three askers hang forever; without one, all are released).
+    A newer fact of the same key replaces an unread one, which bounds the mailbox. `ask_settled` is a rendezvous
+    without a buffer, so that nobody waits for a dead actor.
     """
 
     def __init__(self, key: Callable[[F], Hashable]) -> None:
@@ -124,11 +119,7 @@ class Mailbox(Generic[F]):
         self._told.set()
 
     async def ask_settled(self) -> None:
-        """Return once the actor has processed every fact told before.
-
-        Raises:
-            ActorGone: the actor has ended, or ends meanwhile.
-        """
+        """Return once the actor has processed every fact told before; raises ActorGone: it has ended."""
         ask = _Ask()
         try:
             await self._ask.send(ask)

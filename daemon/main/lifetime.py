@@ -42,8 +42,7 @@ SPARE_BYTES = 2 * 1024 * 1024
 """Free bytes to keep: less than the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
-"""Seconds between two polls of the file, which is read after one without a change, since editors may write it
-in parts."""
+"""Seconds between two polls of the file, read after one without a change, as editors write in parts."""
 
 
 IDLE_LOOK_SECONDS = 5.0
@@ -104,10 +103,7 @@ class _Life:
             self.stop.set()
 
     async def settle(self) -> None:
-        """Once clients are served, load deferred modules and start to collect garbage (`daemon.cli`).
-
-        Freezes the start's objects: a full collection would stop the daemon to look at 60,000 of them.
-        """
+        """Once clients are served, load deferred modules, and freeze the start's objects against gc."""
         await self._tree.serving.wait()
         await trio.sleep(FIRST_LIST_SECONDS)
         try:
@@ -160,7 +156,6 @@ class _Life:
                 return
 
     async def reload_when_asked(self) -> None:
-        """Reload once for all pending requests."""
         while True:
             await self.reload_wanted.wait()
             self.reload_wanted = trio.Event()

@@ -1,7 +1,4 @@
-"""The sockets that the daemon listens on: systemd's where it made them, else its own.
-
-Bound before anything heavy is imported, and closed at the end; systemd's go on listening.
-"""
+"""The sockets that the daemon listens on, bound before heavy imports: systemd's, else its own."""
 
 from __future__ import annotations
 

@@ -115,7 +115,6 @@ _IDLE_BLANK = "\\u2800(?!(?<=[\\u2801-\\u28ff]\\u2800)(?=[\\u2801-\\u28ff]))"
 
 
 def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
-    """The pattern of hidden characters without the code points `kept`, or the alternative `more`."""
     plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), BLANK, *kept))
     return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}|{_IDLE_BLANK}{more}")
 

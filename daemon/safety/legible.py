@@ -1,7 +1,4 @@
-"""Shows definitions to models with hidden characters spelt out and a note about them.
-
-`raw` and `Tool.parts` never change: hashes and argument validation depend on the server's bytes.
-"""
+"""Shows definitions to models with hidden characters spelt out; hashes depend on the server's bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Removes secrets from everything that people, models, logs and the store receive.
-
-Known secrets are found in every spelling, unknown credentials by their shape. Bounds texts before the search,
-so that a huge message does not block the loop for seconds.
-"""
+"""Removes secrets, in each spelling or by their shape, from what people, models, logs and the store get."""
 
 from __future__ import annotations
 
@@ -47,8 +43,7 @@ _SHAPES = (
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
     *_TOKENS,
 )
-"""Patterns of credentials, which follow the first group, each with words that a match must contain: a cheap
-filter."""
+"""Patterns of credentials, each with words that a match must contain: a cheap filter."""
 
 _STATUSES = frozenset({
     "absent", "accepted", "are", "bad", "basic", "bearer", "blocked", "cannot", "changed", "default",
@@ -308,11 +303,7 @@ class Redactor:
         return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
-        """Shorten an unredacted text without cutting a secret apart, whose rest would be unrecognisable.
-
-        Anything that keeps a part of a text must cut here. Bytes are decoded as UTF-8. A short text is returned
-        unchanged.
-        """
+        """Shorten an unredacted text without cutting a secret apart, whose rest nobody would recognise."""
         if not isinstance(text, str):
             text = text[: 4 * (most + self.reach)].decode(errors="replace")
         if len(text) <= most:
@@ -410,7 +401,6 @@ def _is_whole(text: str, span: Span) -> bool:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """Merge overlapping spans, so that no part of a secret remains."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:

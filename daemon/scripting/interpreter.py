@@ -147,7 +147,6 @@ class _RunningScript:
             await self._send.send((number, result))
 
     def run(self) -> ScriptOutcome:
-        """Run the script in a thread of its own."""
         limits = {"max_memory": self._limits.memory, "max_suspensions": 1000 + 4 * self._limits.calls}
         limits["max_feed_duration_secs"] = int(self._limits.seconds) + 2  # for a daemon that is killed
         marks.started(mark := marks.new(), marks.ELSEWHERE)
@@ -168,7 +167,6 @@ class _RunningScript:
             marks.forget(mark)
 
     def failed(self, error: str, limit: str = "") -> ScriptOutcome:
-        """The outcome of a script that ends with an error."""
         return ScriptOutcome(None, self._printed, error, limit)
 
     def _played(self, session: Any) -> ScriptOutcome:
@@ -237,7 +235,6 @@ def _readable(code: str) -> str:
 
 
 def _answer(result: object) -> dict[str, object]:
-    """A call's result, for its script."""
     if not isinstance(result, ScriptError):
         written = msgspec.json.encode(result)
         if len(written) <= RESULT_BYTES:

@@ -1,7 +1,6 @@
-"""Secrets by name: in the desktop's Secret Service where one can be used, else in private files.
+"""Secrets by name, blocking: in the desktop's Secret Service where one can be used, else in private files.
 
-A file counts more than the Secret Service: writing there removes the file, so a file is newer, from a time
-without it. Everything blocks: call it in a thread.
+A file counts more than the Secret Service: writing there removes the file, so a file is newer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The restart policy, as arithmetic on runs: time and randomness are arguments.
 
-Sources: OTP's supervisor (intensity within a period), Kubernetes' CrashLoopBackOff (never give up, reset only
-after proven health), equal jitter (`kit.waiting.RetryPolicy`).
+Sources: OTP's supervisor, Kubernetes' CrashLoopBackOff, equal jitter (`kit.waiting.RetryPolicy`).
 """
 
 from __future__ import annotations
@@ -74,12 +73,10 @@ def judge(
     forgotten: int = 0,
     looping: bool = False,
 ) -> Backoff:
-    """Decide what follows the last run of a streak of failures.
+    """Decide what follows the last run of a streak of failures, oldest first, without `forgotten` ones.
 
-    - `streak`: the failed runs since the server was last stable, oldest first, at least one.
-    - `jitter`: a random number in [0, 1).
-    - `forgotten`: how many runs after the first are left out of `streak`.
-    - `looping`: whether this already is a crash loop; at the cap, failures are too rare to show it again.
+    `jitter` is in [0, 1); `looping`: this already is a crash loop; at the cap, failures are too rare to show it
+    again.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:

@@ -1,7 +1,6 @@
 """One run of a child: its spec, its status with a diagnosis, its exception boundary, the pause after it.
 
-The diagnosis comes from two tables: `remedies.toml`, keyed by the cause; and `words.toml`, for the last lines
-of stderr where the cause only says that a program ended or kept silent.
+The diagnosis comes from `remedies.toml`, by the cause, and `words.toml`, for the last lines of stderr.
 """
 
 from __future__ import annotations
@@ -61,11 +60,9 @@ def needs_words(reason: Reason) -> bool:
 
 
 def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
-    """The reason with the remedy found in a server's last lines; unchanged if they tell nothing.
+    """The reason with the remedy found in a server's last lines, oldest first; unchanged if they tell nothing.
 
     Sixty patterns over sixty lines take 10 ms, and 250 ms with hostile lines: run it in a thread.
-
-    - `words`: the last lines, oldest first, without secrets.
     """
     lines = [line[:LINE] for line in words[: -LINES - 1 : -1]]
     for entry in table("words")["words"] if needs_words(reason) else ():
@@ -190,10 +187,7 @@ class ChildStatus(Watch[ServerStatus]):
         return by_cause(self._name, reason)
 
     def count_end(self, reason: Reason, *, asked: bool) -> Reason:
-        """Count the end of a run, and return its reason without secrets.
-
-        An end that we asked for is no failure.
-        """
+        """Count the end of a run, no failure if `asked`; return its reason without secrets."""
         self.last = reason.redacted(self._redact)
         self.failures = 0 if asked else self.failures + 1
         self.untried &= asked
@@ -244,10 +238,7 @@ class ChildStatus(Watch[ServerStatus]):
 
 
 class Pause:
-    """The time between two runs of a child, which can be cut short.
-
-    `renew` prepares the next wait when a run begins, so that a nudge during the run counts.
-    """
+    """The time between two runs of a child, cut short by a nudge, also by one since `renew`."""
 
     def __init__(self) -> None:
         self._hold_until = -math.inf
@@ -389,8 +380,7 @@ ENDED = Reason("it ended", Cause.ENDED)
 """The reason of a run that returned."""
 
 PARKED_STATUSES = frozenset({78, 126, 127})
-"""Exit statuses that a restart does not cure: EX_CONFIG (sysexits.h), and a shell's codes for a program that it
-may not execute or does not find."""
+"""Exit statuses that a restart does not cure: EX_CONFIG (sysexits.h), and a shell's for a faulty program."""
 
 _NEEDS_AUTH = frozenset({Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.LOGIN_REFUSED, *CURED_BY_LOGIN})
 

@@ -1,8 +1,7 @@
 """The queue of starts: as many at once as the machine can take, the others in line.
 
-A start has a *place* until it is over, or is seen to wait rather than work: a start that waits for the network,
-or hangs, must not keep others from working. It then goes on without a place, even if it works later. A server
-that is called, or was in use until just now, does not wait for servers that nobody needs yet.
+A start has a *place* until it is over, or is seen to wait rather than work. A server that is called, or was in
+use until just now, does not wait for servers that nobody needs yet.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ LOOK_SECONDS = 0.5
 """Seconds between two looks, of some 10 ms, at the CPU time of starts while others wait for a place."""
 
 IDLE_LOOKS = 2
-"""Looks in a row that must find a start idle before it loses its place: a server that hangs delays others by at
-most 1.5 s, and a working one is hardly ever seen idle twice."""
+"""Idle looks in a row that cost a start its place: a server that hangs delays others by at most 1.5 s."""
 
 WORKING_SHARE = 0.1
 """The share of a CPU since the last look above which a start works; a download uses a few hundredths."""
@@ -33,8 +31,7 @@ BRIEF_SECONDS = 1.0
 """The same for a start without a process of this machine: its cost is over by then."""
 
 URGENT_PLACES = 1
-"""Places for urgent starts, as a multiple of all places: a boot delays neither calls nor restarts, and at most
-twice as many start when both coincide."""
+"""Places for urgent starts, as a multiple of all places: a boot delays neither calls nor restarts."""
 
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
 """Returns the effort of servers by mark, without those that cannot be observed."""
@@ -114,7 +111,6 @@ class StartQueue:
     """The queue of all starts of the daemon."""
 
     def __init__(self, places: int, look: Look) -> None:
-        """Make an empty queue; `places` may start at once, urgent starts on top (`URGENT_PLACES`)."""
         self._places = places
         self._look = look
         self._line: list[QueuedStart] = []
@@ -122,10 +118,9 @@ class StartQueue:
         self._anyone_waits = trio.Event()
 
     def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
-        """Queue a start, or grant it at once.
+        """Queue a start, which may run processes here (`spawns`), or grant it at once.
 
-        - `on_line`: called with the number of starts before it, now and whenever the queue moves.
-        - `spawns`: whether it runs as processes of this machine.
+        `on_line` is called with the number of starts before it, now and whenever the queue moves.
         """
         start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)

@@ -1,7 +1,6 @@
 """A one_for_one supervisor: it runs each child again and again behind a boundary that no exception passes.
 
-trio's nurseries are one_for_all; here nothing that happens in one child affects another. An exception of a run
-becomes the reason of a finished `Run`; `backoff` decides about the next one, after a `Pause`.
+An exception of a run becomes the reason of a finished `Run`; `backoff` decides about the next one.
 """
 
 from __future__ import annotations
@@ -166,11 +165,7 @@ WAKE_INTERVAL = 1.0
 
 
 class Child:
-    """One supervised child.
-
-    The inner loop (`_live`) runs it again and again; the outer one (`supervise`) starts over whenever the
-    wanted state has changed (`_turn`).
-    """
+    """One supervised child, run by `_live`; `supervise` starts over when its wanted state has changed."""
 
     def __init__(
         self,
@@ -310,10 +305,7 @@ class Child:
             self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
-        """Cut the wait for the next run short; such starts are `WAKE_INTERVAL` apart.
-
-        For `Rank.OTHER` only its own wait ends; any other rank moves it forward in the queue.
-        """
+        """Cut the wait for the next run short, `WAKE_INTERVAL` apart; also in the queue, but `Rank.OTHER`."""
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return
@@ -411,15 +403,10 @@ class Supervisor:
         look: Look = _nobody_seen,
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Make the children without starting them.
+        """Make the children without starting them, of whom `starts` may start at once.
 
-        - `starts`: how many may start at once.
-        - `on_status`: called with a child's name and each new status, synchronously.
-        - `redact`: returns the function that removes secrets from a child's reasons, which operators and models
-          see.
-
-        Raises:
-            ValueError: two children share a name.
+        `on_status` gets a child's name and each new status; `redact` returns the function that removes secrets
+        from a child's reasons. Raises ValueError: two children share a name.
         """
         self._starts = StartQueue(starts, look)
         self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall, note=note)
@@ -436,11 +423,7 @@ class Supervisor:
         return self._children
 
     def add(self, spec: lifecycle.ChildSpec) -> Child:
-        """Add a child, and start it if the supervisor runs.
-
-        Raises:
-            ValueError: there is a child of that name.
-        """
+        """Add a child, and start it if the supervisor runs; raises ValueError: the name is in use."""
         if spec.name in self._children:
             raise ValueError(f"two children are named {spec.name!r}")
         child = self._children[spec.name] = self._make(spec, redact=self._redact(spec.of or spec.name))
@@ -449,19 +432,11 @@ class Supervisor:
         return child
 
     async def remove(self, name: str, reason: str) -> None:
-        """Remove a child, stop it for good, and return once it has cleaned up.
-
-        Raises:
-            KeyError: there is no child of that name.
-        """
+        """Remove a child, and return once it has cleaned up; raises KeyError: there is no such child."""
         await self.end(self.retire(name), reason)
 
     def retire(self, name: str) -> Child:
-        """Free a child's name at once; the child goes on until `end`.
-
-        Raises:
-            KeyError: there is no child of that name.
-        """
+        """Free a child's name at once; it goes on until `end`. Raises KeyError: there is no such child."""
         child = self._children.pop(name)
         self._retired.add(child)
         return child

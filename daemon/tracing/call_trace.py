@@ -1,8 +1,4 @@
-"""Whether telemetry is on; one call's trace, with the times at which it waited and was sent.
-
-A call has a trace while telemetry is on; spans are made of it after the answer (`tracing.otlp`). Times are
-those of trio's clock. Nothing here loads OpenTelemetry.
-"""
+"""Whether telemetry is on; one call's trace, with the times (trio's clock) at which it waited and was sent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Makes spans, metrics and log records of OpenTelemetry's SDK, and sends them over HTTP; blocks.
-
-The only module that imports OpenTelemetry, in the thread of `tracing.tracer`.
-"""
+"""Makes spans, metrics and log records of OpenTelemetry's SDK, and sends them over HTTP; blocks."""
 
 from __future__ import annotations
 
@@ -48,8 +45,6 @@ EXPORTERS: dict[str, Any] = {"traces": OTLPSpanExporter, "metrics": OTLPMetricEx
 
 
 class _Complaint(logging.Handler):
-    """Keeps what the SDK complained of last, for the daemon's log."""
-
     text = ""
 
     def emit(self, record: logging.LogRecord) -> None:

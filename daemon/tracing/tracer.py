@@ -1,7 +1,4 @@
-"""Counts ended calls, and exports them and events in a thread of its own, within bounds.
-
-The event loop appends to queues; it never waits for the thread, nor wakes it.
-"""
+"""Counts ended calls, and exports them and events in a thread of its own, which the loop never waits for."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from daemon.tracing.call_trace import BOUNDS, CallTrace, missing, sampling, sign
 OtlpExport = later("daemon.tracing.otlp", "OtlpExport")  # OpenTelemetry: half a second, 20 MB
 
 QUEUED = 4096
-"""Calls, and as many events, that wait for export: some seconds of a busy daemon in 6 MB. The oldest are
-dropped and counted."""
+"""Calls, and as many events, that wait for export: some seconds in 6 MB. The oldest are dropped and counted."""
 
 GATHER_SECONDS = 1.0
 """Seconds between looks at the queues."""
@@ -34,8 +30,7 @@ BATCH = 16
 """Calls or events in one request: encoded in some 3 ms, for which the loop may have to wait."""
 
 REST = 9.0
-"""Seconds of rest after each second of processor time: the loop has the interpreter, and some 500 calls a
-second are exported."""
+"""Seconds of rest after each second of processor time: some 500 calls a second are exported."""
 
 STOP_SECONDS = 1.0
 """Seconds that the daemon waits at its end for the last export."""

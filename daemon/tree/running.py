@@ -1,8 +1,7 @@
 """The life of the daemon: starts all actors, and stops them in order.
 
-Nested nurseries, the core around the upstreams around the doors, start from the outside in and stop from the
-inside out: calls always find a registry, and servers outlive sessions. A crash in the core ends the process for
-the service manager to restart. `main.lifetime` owns signals and the watched file.
+Nested nurseries start from the outside in and stop from the inside out: calls always find a registry, and
+servers outlive sessions. A crash in the core ends the process for the service manager to restart.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ STOP_SECONDS = 4.0
 
 
 async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAccess]) -> None:
-    """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error.
-
-    Bridges get unsent requests back, at the start and again at the end.
-    """
+    """Let calls finish for `DRAIN_SECONDS`, then answer the rest with an error; bridges get unsent ones."""
     _give_back(sessions)
     with trio.move_on_after(DRAIN_SECONDS):
         while any(session.in_flight for session in sessions):  # noqa: ASYNC110

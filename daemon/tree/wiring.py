@@ -119,7 +119,6 @@ def _servers_that_may(wiring: Wiring, config: Config) -> set[int | None]:
 
 
 def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:
-    """Check TCP peers."""
     config = wiring.registry.catalog.value.config
 
     def gather(event: Event) -> None:
