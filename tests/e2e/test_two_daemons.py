@@ -228,7 +228,8 @@ def test_daemons_go_on_while_their_database_is_stopped_and_are_told_once_it_is_b
                 eventually(lambda: all(map(degraded, (one, other))), one.said)
             for daemon in (one, other):
                 eventually(partial(written, daemon), daemon.said)
-            assert there.call("write", {})["isError"] is False
+            # What one has written, the other reads a moment later.
+            eventually(lambda: there.call("write", {})["isError"] is False, other.said)
             eventually(lambda: listeners(server, url) == 2, one.said)
             there.load("look")
             assert here.listed() == [*META_TOOLS, "read", "write", "look"]
