@@ -145,8 +145,9 @@ for each in ("/tmp", os.environ["MCPD_DATA_DIR"]):
 @pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
 async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: SandboxMode) -> None:
     children, plain = Children(), server_of(sys.executable, "-c", KEEP, wish=mode)
-    found = []
-    for label, workspace in (("s#1", None), ("s#2", None), ("s@/srv", "/srv"), ("s#1", None)):
+    found, work = [], home.parent / "work"
+    work.mkdir()
+    for label, workspace in (("s#1", None), ("s#2", None), (f"s@{work}", str(work)), ("s#1", None)):
         server = attrs.evolve(plain, instance=Instance(label=label, workspace=workspace))
         with trio.fail_after(PATIENCE):
             async with sandboxed(server, home) as start:
