@@ -32,7 +32,9 @@ _LOGGED, _DENIED = (3, 17), 2
 
 def words(record: AuditRecord) -> tuple[str, str, str, str]:
     """The subject, actor, reason and outcome of a record, for people."""
-    subject = "/".join(filter(None, (record.server, record.tool))) or record.method or "mcpd"
+    is_command = record.decision == Decision.COMMAND
+    parts = (record.tool, record.server) if is_command else (record.server, record.tool)
+    subject = (" " if is_command else "/").join(filter(None, parts)) or record.method or "mcpd"
     who = record.principal, record.client, record.session and f"session {record.session}"
     why = record.rule, record.by and f"by {record.by}", json_line(record.details) if record.details else ""
     return subject, ", ".join(filter(None, who)) or "mcpd", "; ".join(filter(None, why)), record.outcome

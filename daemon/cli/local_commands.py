@@ -55,6 +55,8 @@ def _clients(made: argparse.ArgumentParser) -> None:
 UP = CommandLine(
     "up",
     arguments=(
+        CONFIG,
+        DIFF,
         flag("--yes"),
         flag("--keyring"),
         flag("--one-to-one"),

@@ -24,7 +24,7 @@ from daemon.cli.options import ANSWER_SECONDS
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
-from daemon.host.paths import config_file
+from daemon.host.paths import client_socket, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import SCOPES
@@ -66,6 +66,8 @@ class _Offer(NamedTuple):
 
 def up(options: argparse.Namespace) -> int:
     """Set up everything that the user agrees to."""
+    if options.socket and Path(options.socket).absolute() == client_socket(os.environ):
+        options.socket = None  # Clients find it by themselves.
     offer = _offered(options, clients_of(options.client))
     screen, installing = Screen.of(sys.stdout, os.environ), offer.installing
     if offer.planned.servers or offer.planned.left or offer.found.unread or not installing.known.servers:
@@ -75,6 +77,9 @@ def up(options: argparse.Namespace) -> int:
     if not installing.known.servers:
         raise CommandFailed("there is no server to begin with: `mcpd add` adds one, then try again")
     draft = drafted(offer.present, offer.planned, os.environ)
+    if options.dry_run:
+        print(*(f"It would ask: {each}" for each in _questions(offer).values()), sep="\n")
+        return 0
     agreed = _asked(options, offer)
     if not _started(options, offer, draft, with_service="service" in agreed):
         return EX_FAULT
@@ -93,7 +98,7 @@ def up(options: argparse.Namespace) -> int:
 
 def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
     """Look at the machine. Raises ConfigError for mcpd's configuration, McpdError for other files."""
-    machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
+    machine, path = this_machine(options.unsandboxed), (options.config or config_file(os.environ)).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     everything = find(machine, programs)
     # Without servers of project files: their authors would choose programs to run.
@@ -123,7 +128,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
 
 def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
     # A service uses the default configuration and socket.
-    if options.no_service or options.socket or os.environ.get("MCPD_CONFIG"):
+    if options.no_service or options.socket or options.config or os.environ.get("MCPD_CONFIG"):
         return None
     state = service.state(os.environ, command)
     if not state.manager or (state.installed and not state.differing and state.active):
@@ -193,6 +198,8 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
     command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
     if options.socket:
         command += ["--socket", str(Path(options.socket).absolute())]
+    if options.config:
+        command += ["--config", str(options.config.absolute())]
     with suppress(DaemonUnreachable, RemoteFault):
         running = ask_with(options, "status", {}, timeout=ANSWER_SECONDS)["daemon"]
         if running["version"] != version() or running.get("replaced"):

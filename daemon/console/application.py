@@ -217,7 +217,7 @@ class Application:
         except McpdError as error:
             notice, outcome = Notice(str(error), is_error=True), "refused"
         note_command(
-            self._context.audit, f"console of {session.who}", action.path, request.path_params, outcome
+            self._context.audit, f"console of {session.who}", action.name, request.path_params, outcome
         )
         session.tell(notice)
         return RedirectResponse(self._back(form.get("back", "")), SEE_OTHER)

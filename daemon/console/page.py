@@ -124,3 +124,8 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     act: Callable[[Viewer, Mapping[str, str]], Awaitable[str | Notice]]
     """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
     `McpdError`, whose text the viewer sees."""
+
+    @property
+    def name(self) -> str:
+        """The change in the audit, in a word."""
+        return self.path.rpartition("/")[2]

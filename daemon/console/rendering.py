@@ -154,7 +154,7 @@ def by_button(text: str, server: str) -> str:
     return text
 
 
-_BUTTONS = {"restart": "Restart", "login": "Log in", "enable": "Enable", "refresh": "Refresh"}
+_BUTTONS = {"restart": "Restart", "login": "Log in", "enable": "Enable", "refresh": "Refresh tools"}
 
 
 def since(at: float) -> Markup:

@@ -67,7 +67,7 @@ def test_a_server_is_switched_off_and_on_restarted_and_refreshed(own: Here) -> N
     notes.get_by_role("button", name="Restart notes").click()
     page.get_by_role("dialog").get_by_role("button", name="Restart").click()
     expect_words(page, "notes was restarted and is ready.")
-    notes.get_by_role("button", name="Refresh the list of tools of notes").click()
+    notes.get_by_role("button", name="Refresh tools of notes").click()
     expect_words(page, "notes has listed 2 tools: nothing has changed.")
 
 
@@ -89,7 +89,7 @@ def test_without_a_script_it_is_read_and_used(own: Here) -> None:
     page.goto(f"{own.address}/servers/notes?tab=tools")
     expect_words(page, "What it offers")
     expect_words(page, "set_tools")
-    page.get_by_role("button", name="Refresh the list of tools of notes").click()
+    page.get_by_role("button", name="Refresh tools of notes").click()
     expect_words(page, "notes has listed 2 tools")
 
 
@@ -98,7 +98,7 @@ def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> N
     _tab_to(page, "notes")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("notes")
-    _tab_to(page, "Refresh")
+    _tab_to(page, "Refresh tools")
     page.keyboard.press("Enter")
     expect_words(page, "notes has listed 2 tools")
 

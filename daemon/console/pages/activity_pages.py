@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from daemon.audit.audit_files import AuditQuery, query, read
@@ -35,6 +36,7 @@ from daemon.kit.wording import DAY
 from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
 from daemon.operators.event_commands import condensed, recent
 from daemon.operators.status_commands import audit_problem
+from daemon.safety.escape import json_line
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
@@ -51,7 +53,11 @@ LAST_PAGE = -(-KEPT // SHOWN)
 
 
 def _shown(record: AuditRecord) -> list[str]:
-    return [_HASH.sub(r"\1…", each) for each in words(record)]
+    subject, who, why, outcome = words(msgspec.structs.replace(record, details={}))
+    details = record.details.items()
+    more = (f"{key}: {each if isinstance(each, str) else json_line(each)}" for key, each in details)
+    told = (subject, who, "; ".join(filter(None, (why, *more))), outcome)
+    return [_HASH.sub(r"\1…", each) for each in told]
 
 
 async def _calls_shown(viewer: Viewer) -> Holders:

@@ -147,6 +147,7 @@ def _off(catalog: Catalog) -> Iterator[dict[str, object]]:
                 "servers": [name],
                 "tools": count,
                 "off": count,
+                "held": 0,
                 "unavailable": 0,
             }
 
@@ -160,9 +161,11 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
         off = sum(key[0] == server for key in {*catalog.switched_tools, *catalog.off})
         off = count if catalog.servers[server].disabled else off
         unavailable = 0 if catalog.servers[server].usable else count
+        held = len(catalog.servers[server].tool_list.held)
     else:
         keys = [(member.server, member.tool) for member in category.members.values()]
         off = sum(bool(why_off(catalog, key)) for key in keys if key[0] in catalog.servers)
+        held = sum(catalog.held(key) is not None for key in keys)
         unavailable = sum(key[0] not in catalog.servers or not catalog.servers[key[0]].usable for key in keys)
     return {
         "name": name,
@@ -171,6 +174,7 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
         "servers": list(category.servers),
         "tools": count,
         "off": off,
+        "held": held,
         "unavailable": unavailable,
     }
 
@@ -274,7 +278,6 @@ def _state_of(
         hash=known.schema_hash,
         since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
         change=change.get("what", ""),
-        epoch=entry.epoch,
         annotations=_annotations(known),
         says=known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
         hidden=entry.tool_list.hidden.get(key[1], ""),

@@ -174,6 +174,9 @@ def test_all_is_as_it_was_unless_somebody_agrees_and_a_daemon_can_run(here: User
     assert "It would ask: Take this server into ~/.config/mcpd/mcpd.json?" in done.stdout
     assert "It would ask: Put mcpd into Cursor and Codex" in done.stdout
     assert "--yes agrees" in done.stderr
+    found = here.mcpd("up", "--dry-run", "--yes", "--socket", str(here.front), *CLIENTS)
+    assert (found.returncode, found.stdout) == (0, done.stdout), found.stderr
+    assert contents(here) == before
     with Typing(here, "up", *CLIENTS) as typing:
         typing.until("? [Y/n] ")
         typing.write("n")

@@ -236,3 +236,9 @@ async def test_the_pages_of_its_server_and_of_the_tool_are_marked() -> None:
     one = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo"))
     assert "it changed: description" in one.text
     assert "Approve alpha/echo" in buttons(one)
+
+
+async def test_what_is_held_is_counted_with_the_categories() -> None:
+    values = await values_of(TOOLS_PAGE, viewer_of(operator_context(held())))
+    counts = {each["name"]: (each["tools"], each["held"]) for each in values["category-list"]["categories"]}
+    assert counts == {"alpha": (3, 2), "beta": (1, 1)}
