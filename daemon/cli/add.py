@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,11 +13,14 @@ import attrs
 from daemon.cli import adding_offers
 from daemon.cli.command import UsageError
 from daemon.cli.control import CommandFailed, note
+from daemon.cli.secret import given
 from daemon.cli.taking_effect import finish, reloaded, said_once
 from daemon.config.command_lines import Advice, Package, completed
+from daemon.config.expand import read_env
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
+from daemon.documents.files import look
 from daemon.errors import ConfigError
 from daemon.host.paths import config_file, home
 from daemon.kit.wording import suggestion
@@ -27,8 +31,7 @@ from daemon.setup.moved_secrets import Variables, references, with_references
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator
 
     from daemon.sources.offers import Input
 
@@ -41,6 +44,7 @@ def add(options: argparse.Namespace) -> int:
     variables = Variables(known=values, keyring=options.keyring)
     with ExitStack() as undo:
         try:
+            options.env = [*_of_file(options), *options.env]
             server = _wanted(options, present, variables, undo)
             entry, known = _completed_entry(server, variables, path)
         except ValueError as error:
@@ -59,7 +63,7 @@ def add(options: argparse.Namespace) -> int:
         note(f"kept in {where}: {', '.join(variables.kept)}")
     if not options.json:
         print(visible(f"added {name} to {path}"))
-    for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+    for line in (*server.notes, *(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
     if options.no_reload:
         return 0
@@ -77,7 +81,8 @@ def _wanted(
         name = named([*options.words[:-1], offer.name][0])
         server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)
     else:
-        server = _completed(options, wanted(options.words, options.rest))
+        server = wanted(options.words, options.rest, lambda: given("the entry"))
+        server = _completed(options, server)
     if (name := server.name) in present.servers and not options.replace:
         instead = f"`mcpd remove {name}`, --replace it, or write another name before what to add"
         raise CommandFailed(
@@ -93,11 +98,22 @@ def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterab
     """The server with what the options say, but for answers to its inputs."""
     entry = {"description": options.description, "type": options.type, **server.entry}
     answers = {each.name for each in inputs}
-    for key, given in adding_offers.given(options).items():
-        entry[key] = entry.get(key, {}) | {name: given[name] for name in given if name not in answers}
-    said = {key: getattr(options, key) for key in ("description", "type", "share", "trust", "sandbox")}
-    entry |= {key: value for key, value in said.items() if value}
-    return attrs.evolve(server, entry={key: value for key, value in entry.items() if value})
+    for key, said in adding_offers.given(options).items():
+        if isinstance(its := entry.get(key, {}), dict):
+            entry[key] = its | {name: said[name] for name in said if name not in answers}
+    more = {key: getattr(options, key) for key in ("description", "type", "share", "trust", "sandbox")}
+    entry |= {key: value for key, value in more.items() if value}
+    entry = {key: value for key, value in entry.items() if value not in ("", None, {}, [])}
+    return attrs.evolve(server, entry=entry)
+
+
+def _of_file(options: argparse.Namespace) -> Iterator[str]:
+    """The variables of `--env-file`, as `--env` takes them. Raises ValueError and McpdError."""
+    file = options.env_file
+    text = given("the variables") if file == "-" else look(Path(file), foreign=True).text() if file else ""
+    if text is None:
+        raise CommandFailed(f"there is no {file}; nothing was changed")
+    return (f"{name}={value}" for name, value in read_env(text).items())
 
 
 def _pinned(server: WantedServer) -> WantedServer:

@@ -20,6 +20,7 @@ from msgspec import UNSET
 from daemon.cli.add import configured, newest_version, spare
 from daemon.cli.command import UsageError, agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, guarded, note
+from daemon.cli.secret import given
 from daemon.cli.servers import reloaded as in_words
 from daemon.cli.servers import switch_on
 from daemon.cli.taking_effect import finish, reloaded, tools_of
@@ -41,8 +42,8 @@ from daemon.kit.wording import suggestion
 from daemon.safety.escape import document, visible
 from daemon.setup.adding import WantedServer, with_versions
 from daemon.setup.drafts import changed, read_present
-from daemon.setup.moved_secrets import Variables, references, with_references
-from daemon.setup.settings import Setting, apply
+from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
+from daemon.setup.settings import Setting, apply, differences
 from daemon.states import WAITING
 from daemon.surfaces.table import SURFACES
 
@@ -60,12 +61,25 @@ _STEP = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 def set_keys(options: argparse.Namespace) -> int:
     """Write keys, and wait for their effect."""
+    if options.keys == ["-"]:
+        return _change(options, _entry(options))
     base, wished = () if options.server == WHOLE else (SERVERS, options.server), list[Setting]()
     for word in options.keys:
         key, equals, text = word.partition("=")
-        trail = _trail(key if equals else "")
+        trail = _trail(key)
+        text = text if equals else given(f"the value of {key}", hidden=True)
         wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     return _change(options, wished)
+
+
+def _entry(options: argparse.Namespace) -> list[Setting]:
+    """The settings that make a server's entry that of stdin."""
+    name, path, present = configured(options)
+    server = load_changed(path, {}, {**present.variables, **os.environ}).mcp_servers[name]
+    was = value_at(decode(present.config.text() or "", source=str(path))[0], present.places[name])
+    if not isinstance(new := decode(given("the entry"), source="standard input")[0], dict):
+        raise UsageError("an entry is an object, {...}")
+    return [*differences(with_kept(new, was, secrets_of(server)[0]), was)]
 
 
 def unset_keys(options: argparse.Namespace) -> int:
@@ -78,7 +92,7 @@ def _trail(key: str) -> Trail:
     """The steps of a key as faults spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
     if not key or _STEP.sub("", key):
         raise UsageError(
-            "write a key as in timeouts.call, args[1] or env.NAME; `mcpd set` has =VALUE behind it"
+            "write a key as in timeouts.call, args[1] or env.NAME; `mcpd set` may have =VALUE behind it"
         )
     return tuple(int(at) if at else name or json.loads(text) for name, at, text in _STEP.findall(key))
 

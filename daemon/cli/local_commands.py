@@ -127,10 +127,11 @@ PURGE = CommandLine(
 
 ADD = CommandLine(
     "add",
-    usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:P | pypi:P | registry:SERVER | BUNDLE",
+    usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:P | pypi:P | registry:SERVER | BUNDLE | -",
     arguments=(
         argument("words", metavar="NAME", nargs="*"),
         argument("--env", metavar="K=V", action="append", default=[]),
+        argument("--env-file", metavar="FILE"),
         argument("--header", metavar="'K: V'", action="append", default=[]),
         argument("--type", metavar="T"),
         argument("--share", metavar="S"),
@@ -174,7 +175,7 @@ def _editing(name: str, run: str, *arguments: AddArgument, again: bool = False) 
 
 
 _PLACE = argument("server", metavar="SERVER|.")
-SET = _editing("set", "set_keys", _PLACE, argument("keys", metavar="KEY=VALUE", nargs="+"))
+SET = _editing("set", "set_keys", _PLACE, argument("keys", metavar="KEY[=VALUE]|-", nargs="+"))
 UNSET = _editing("unset", "unset_keys", _PLACE, argument("keys", metavar="KEY", nargs="+"))
 EDIT = CommandLine(
     "edit",

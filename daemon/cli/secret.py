@@ -38,15 +38,20 @@ def _secret(options: argparse.Namespace) -> int:
 
 def _set(name: str) -> str:
     """Keep the value that the user types or stdin has; returns the outcome in words."""
-    if has_terminal():
-        content = typed(f"Value of {name} (not shown): ", hidden=True).encode(errors="surrogateescape")
-    else:
-        content = sys.stdin.buffer.read(MAX_FILE + 2).removesuffix(b"\n")
-    value, done = keyring.text_of(content, f"the value of {name}"), "kept"
+    value, done = given(f"the value of {name}", hidden=True), "kept"
     with suppress(keyring.SecretTrouble):
         keyring.read(name, os.environ)
         done = "replaced"
     return f"{name} is {done} in {keyring.write(name, value, os.environ)}"
+
+
+def given(what: str, *, hidden: bool = False) -> str:
+    """All of stdin, less one newline at the end; a person types a `hidden` line. Raises SecretTrouble."""
+    if hidden and has_terminal():
+        content = typed(f"{what} (not shown): ", hidden=True).encode(errors="surrogateescape")
+    else:
+        content = sys.stdin.buffer.read(MAX_FILE + 2).removesuffix(b"\n")
+    return keyring.text_of(content, what)
 
 
 def _list(present: Present, *, as_json: bool) -> None:

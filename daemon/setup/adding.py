@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.command_lines import Package, is_elsewhere, packages_in, started, unpinned
+from daemon.config.jsonc import decode
 from daemon.config.lock_file import LockedPackage
 from daemon.config.names import SERVER_NAME, slug
+from daemon.config.translation import SERVERS, normalized, translated
 from daemon.host.paths import home
 
 if TYPE_CHECKING:
@@ -128,17 +130,23 @@ class WantedServer:
     """Packages with their new versions."""
     loose: tuple[str, ...] = ()
     """Packages whose version lookup failed."""
+    notes: tuple[str, ...] = ()
+    """Remarks on keys of other clients."""
 
 
-def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
-    """Parse `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`, or raise WordsError."""
+def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str] = str) -> WantedServer:
+    """Parse `NAME` and a command, `NAME URL`, `[NAME] npm:PACKAGE` or `[NAME] -`, which reads an entry.
+
+    Raises WordsError, and ConfigError for what is read.
+    """
     if command:
         if len(words) != 1:
             raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
         return WantedServer(name=named(words[0]), entry=_of_command(command))
     if len(words) > 2:  # noqa: PLR2004 - a name, and what it names
         raise WordsError(f"a command stands behind --: `mcpd add {words[0]} -- {' '.join(words[1:])}`")
-    target = words[-1] if words else ""
+    if (target := words[-1] if words else "") == "-":
+        return _pasted(read(), words[:-1])
     if (found := _PACKAGE.fullmatch(target)) is not None:
         package = found["package"]
         runner = ("npx", "-y") if found["index"] == "npm" else ("uvx",)
@@ -155,12 +163,33 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     return WantedServer(name=named(words[0]), entry={"url": target})
 
 
+def _pasted(text: str, names: Sequence[str]) -> WantedServer:
+    """The server of an entry, or of a README's snippet for any client."""
+    value: Any = decode(text, source="standard input")[0]
+    value = dict.fromkeys(names, value) if _is_entry(value) else value if isinstance(value, dict) else {}
+    normal = normalized({SERVERS: value} if any(map(_is_entry, value.values())) else value)
+    servers = normal.sections.get(SERVERS)
+    servers = servers.items() if isinstance(servers, dict) else ()
+    if not (found := {name: each for name, each in servers if _is_entry(each)}):
+        raise WordsError("write `mcpd add NAME -`, and a server's entry in JSON to standard input")
+    if found.keys().isdisjoint(names) and len(found) > 1:
+        raise WordsError(f"it has {', '.join(found)}: `mcpd add {next(iter(found))} -` takes one of them")
+    name = next(each for each in (*names, *found) if each in found)
+    notes = tuple(f"{each.path}: {each.message}" for each in normal.notes)
+    return WantedServer(name=named([*names, name][0]), entry=found[name], notes=notes)
+
+
+def _is_entry(value: object) -> bool:
+    entry = translated(value).entry if isinstance(value, dict) else {}
+    return isinstance(entry.get("command", entry.get("url")), str)
+
+
 def with_versions(
     server: WantedServer, newest: Newest, *, images: bool = False, again: bool = False
 ) -> WantedServer:
     """Pin packages (`again`: pinned ones, too) to newest versions, and `images` to digests, if found."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
-    if command is None:
+    if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server
     pinned: dict[str, str] = {}
     loose: list[str] = []

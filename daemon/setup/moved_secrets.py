@@ -14,6 +14,7 @@ import attrs
 from daemon.config.expand import variable_of, with_variable
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.edited import EditedText, Trail, value_at, with_texts
+from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format, read_document
 from daemon.setup.drafts import KEYRING, Draft, Present, changed
 
@@ -47,6 +48,9 @@ _OF_PROGRAMS = re.compile(
     re.IGNORECASE,
 )
 """Variables of loaders, interpreters, libraries and mcpd, from their manuals."""
+
+SHOWN = "(a secret)"
+"""Stands for a secret in an entry that is shown."""
 
 LONGEST = 120
 """Characters of a secret's name in the keyring, before its number."""
@@ -123,11 +127,29 @@ def with_references(
                 else value
                 for key, value in written.items()
             }
-    if isinstance(args, list):
+    if isinstance(args, list) and all(isinstance(each, str) for each in args):
         made["args"] = _arguments(name, args, secrets, variables)
     if isinstance(url := made.get("url"), str):
         made["url"] = _without(url, secrets, lambda secret: variables.keep(name, "KEY", secret))
     return made
+
+
+def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
+    """The value with what stands now in place of each `(a secret)`. Raises DocumentError: nothing does."""
+    if isinstance(new, dict):
+        its = was if isinstance(was, dict) else {}
+        return {key: with_kept(each, its.get(key), hidden) for key, each in new.items()}
+    if isinstance(new, list):
+        # By their order alone: other arguments may have come and gone.
+        old = [each for each in (was if isinstance(was, list) else ()) if any(map(str(each).count, hidden))]
+        left = iter(old if len(old) == sum(SHOWN in str(each) for each in new) else ())
+        return [with_kept(each, next(left, None), hidden) if SHOWN in str(each) else each for each in new]
+    if not isinstance(new, str) or SHOWN not in new:
+        return new
+    is_its = isinstance(was, str) and (new == SHOWN or any(map(was.count, hidden)))
+    if is_its and re.fullmatch(".+".join(map(re.escape, new.split(SHOWN))), was, re.DOTALL):
+        return was
+    raise DocumentError(f"`{SHOWN}` stands where no secret does: write the value. Nothing was changed")
 
 
 def _literal(text: str) -> str | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import attrs
 from msgspec import UNSET
 
 from daemon.config.config_files import FOLDER
 from daemon.config.jsonc import ROOT
-from daemon.config.parse import MAX_CONFIG, load_changed
+from daemon.config.parse import MAX_CONFIG, load_changed, same
 from daemon.documents.edited import EditedText, Trail, spelt, value_at
 from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, write_all
 from daemon.documents.formats import Format, read_document
@@ -98,6 +99,16 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
             texts[path] = text
     edits = (Edit(found=found, text=texts[path]) for path, (found, _) in opened.items())
     return SettingsEdit(places=tuple(places), changed=tuple(edit for edit in edits if edit.is_new))
+
+
+def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
+    """The settings that make `new` of `was`."""
+    if isinstance(new, dict) and isinstance(was, dict):
+        for key in new:
+            yield from differences(new[key], was.get(key, UNSET), (*trail, key))
+        yield from (Setting(trail=(*trail, key), value=UNSET) for key in was if key not in new)
+    elif not same(new, was):
+        yield Setting(trail=trail, value=new)
 
 
 def apply(document: EditedText, setting: Setting, trail: Trail) -> Trail | None:

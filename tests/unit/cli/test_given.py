@@ -1,0 +1,253 @@
+"""What `mcpd add` and `mcpd set` take from standard input, of which no fault quotes a value."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.cli import implementation
+from daemon.config.jsonc import decode
+
+KEY = "k-83hd82hd8xQ2"
+TIME = {"command": "uvx", "args": ["mcp-server-time==1.2"]}
+SNIPPET = """{
+  // of a README
+  "mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time==1.2"]}, "web": {"url": "https://example.com/mcp"},},
+}"""
+WRITTEN = f"""{{
+  "mcpServers": {{
+    // mine
+    "time": {{
+      "command": "uvx", // kept
+      "args": ["time==1", "--token", "{KEY}", "-v"],
+      "env": {{"A": "1" /* one */, "API_TOKEN": "{KEY}-env", "C": "${{HOME}}"}},
+      "disabled": false,
+    }},
+    "web": {{"url": "https://example.com/mcp", "headers": {{"Authorization": "Bearer {KEY}-web"}}}},
+  }},
+}}
+"""
+SECRET = "(a secret)"
+Stdin = Callable[[bytes], None]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+    return tmp_path / "mcpd.json"
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Stdin:
+    return lambda content: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def told(config: Path, *words: str) -> int:
+    try:
+        status: int = implementation(words[0]).main([*words[1:], "--config", str(config), "--no-reload"])
+    except SystemExit as left:
+        status = int(str(left.code))
+    return status
+
+
+def servers(config: Path) -> dict[str, Any]:
+    found: Any = decode(config.read_text(), source="")[0]
+    return dict(found["mcpServers"])
+
+
+def configured(config: Path) -> None:
+    config.write_text(WRITTEN)
+    config.chmod(0o600)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "name", "entry"),
+    [
+        ("add time -", TIME, "time", TIME),
+        ("add -", {"time": TIME}, "time", TIME),
+        ("add -", {"mcpServers": {"time": TIME}}, "time", TIME),
+        ("add -", {"servers": {"time": TIME}, "inputs": []}, "time", TIME),
+        ("add -", {"mcp": {"servers": {"time": TIME}}}, "time", TIME),
+        ("add -", {"mcp": TIME}, "mcp", TIME),
+        ("add clock -", {"mcpServers": {"time": TIME}}, "clock", TIME),
+        ("add web -", SNIPPET, "web", {"url": "https://example.com/mcp"}),
+        ("add -", {"My Clock": TIME}, "my-clock", {"title": "My Clock", **TIME}),
+        ("add time -", {"cmd": "uvx mcp-server-time==1.2"}, "time", TIME),
+        ("add time -", {"command": {"path": "uvx", **TIME} | {"command": 1}}, "time", TIME),
+        ("add time -", {**TIME, "disabled": True}, "time", {**TIME, "enabled": False}),
+        (
+            "add time - --env A=2",
+            {**TIME, "env": {"A": 1, "B": 1}},
+            "time",
+            {**TIME, "env": {"A": "2", "B": "1"}},
+        ),
+        (
+            "add w -",
+            {"httpUrl": "https://example.com/x"},
+            "w",
+            {"type": "http", "url": "https://example.com/x"},
+        ),
+    ],
+)
+def test_an_entry_or_a_snippet_for_any_client_is_added(
+    words: str, text: object, name: str, entry: dict[str, Any], config: Path, stdin: Stdin
+) -> None:
+    stdin((text if isinstance(text, str) else json.dumps(text)).encode())
+    assert told(config, *words.split()) == 0
+    assert servers(config) == {name: entry}
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "status", "said"),
+    [
+        ("add -", SNIPPET, 2, "it has time, web: `mcpd add time -` takes one of them"),
+        ("add clock -", SNIPPET, 2, "it has time, web"),
+        ("add -", json.dumps(TIME), 2, "write `mcpd add NAME -`"),
+        ("add x -", json.dumps([KEY]), 2, "write `mcpd add NAME -`"),
+        ("add x -", json.dumps({"mcpServers": [KEY]}), 2, "write `mcpd add NAME -`"),
+        ("add x -", json.dumps({"mcpServers": KEY, "x": KEY}), 2, "write `mcpd add NAME -`"),
+        ("add x y -", json.dumps(TIME), 2, "a command stands behind --"),
+        ("add X -", json.dumps(TIME), 2, "a server's name has up to 64"),
+        ("add x -", f'{{"command": "uvx", "env": {{"A": {KEY}}}', 78, "expected a value"),
+        ("add x -", json.dumps({**TIME, "env": KEY}), 78, "expected an object"),
+        ("add x - --env A=1", json.dumps({**TIME, "env": [KEY]}), 78, "expected an object"),
+        ("add x -", json.dumps({**TIME, "args": [[KEY], 5]}), 78, "args[0]: expected text"),
+        ("add x -", json.dumps({**TIME, "args": KEY}), 78, "args: expected a list"),
+        ("add x -", "", 1, "the entry must be text"),
+        ("add x -", f"\0{KEY}", 1, "the entry must be text"),
+        ("add x - --env-file -", f"A={KEY}\n", 1, "the entry must be text"),
+        ("add x --env-file no.env url", "", 1, "there is no no.env; nothing was changed"),
+        ("add x --env-file - https://example.com/", f"A=1\n{KEY}\n", 2, "line 2 is no KEY=VALUE"),
+    ],
+)
+def test_what_is_no_server_is_refused_without_a_value(
+    words: str,
+    text: str,
+    status: int,
+    said: str,
+    config: Path,
+    stdin: Stdin,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stdin(text.encode())
+    assert told(config, *words.split()) == status
+    err = capsys.readouterr().err
+    assert said in " ".join(err.split())
+    assert KEY not in err
+    assert not config.exists()
+
+
+@pytest.mark.parametrize("by_stdin", [False, True])
+def test_a_file_of_variables_is_the_servers_with_its_secrets_apart(
+    by_stdin: bool, config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"# mine\nLEVEL='two words'\nexport API_TOKEN={KEY}\n"
+    stdin(text.encode())
+    (file := config.with_name("x.env")).write_text(text)
+    words = ["add", "time", "--env", "LEVEL=3", "--env-file", "-" if by_stdin else str(file), "npm:x@1"]
+    assert told(config, *words) == 0
+    assert servers(config)["time"]["env"] == {"LEVEL": "3", "API_TOKEN": "${TIME__API_TOKEN}"}
+    assert config.with_name("env").read_text() == f"TIME__API_TOKEN={KEY}\n"
+    assert KEY not in "".join(capsys.readouterr())
+
+
+def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]) -> None:
+    stdin(json.dumps({"servers": {"time": {**TIME, "autoApprove": ["x"]}}}).encode())
+    assert told(config, "add", "-") == 0
+    assert "$.servers.time.autoApprove: mcpd asks nobody before a call" in capsys.readouterr().err
+
+
+SHOWN = {
+    "command": "uvx",
+    "args": ["time==1", "--token", SECRET, "-v"],
+    "env": {"A": "1", "API_TOKEN": SECRET, "C": "${HOME}"},
+    "disabled": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "before", "after"),
+    [
+        ({}, "", ""),
+        ({"command": "uv"}, '"uvx"', '"uv"'),
+        ({"env": {"C": "${HOME}", "API_TOKEN": SECRET, "A": "2"}}, '"A": "1"', '"A": "2"'),
+        ({"env": {"API_TOKEN": SECRET, "C": "${HOME}"}}, '"A": "1" /* one */, ', ""),
+        ({"disabled": True}, '"disabled": false', '"disabled": true'),
+        ({"share": "all"}, '"disabled": false,', '"disabled": false,\n      "share": "all",'),
+    ],
+)
+def test_an_entry_is_made_that_of_standard_input_and_all_else_stays(
+    changed: dict[str, Any], before: str, after: str, config: Path, stdin: Stdin
+) -> None:
+    configured(config)
+    stdin(json.dumps({**SHOWN, **changed}).encode())
+    assert told(config, "set", "time", "-") == 0
+    assert config.read_text() == WRITTEN.replace(before, after)
+    assert not config.with_name("env").exists()
+
+
+def test_a_key_that_is_missing_is_removed(config: Path, stdin: Stdin) -> None:
+    configured(config)
+    stdin(b'{"url": "https://example.com/mcp"}')
+    assert told(config, "set", "web", "-") == 0
+    assert servers(config)["web"] == {"url": "https://example.com/mcp"}
+
+
+def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path, stdin: Stdin) -> None:
+    configured(config)
+    stdin(json.dumps({**SHOWN, "args": ["time==1", "-v", "-q", "--token", SECRET]}).encode())
+    assert told(config, "set", "time", "-") == 0
+    # The list is written anew, and so is what was in it.
+    assert servers(config)["time"]["args"] == ["time==1", "-v", "-q", "--token", "${TIME__TOKEN}"]
+    assert config.with_name("env").read_text() == f"TIME__TOKEN={KEY}\n"
+    stdin(
+        json.dumps({"url": "https://example.com/", "headers": {"Authorization": f"Bearer {SECRET}"}}).encode()
+    )
+    assert told(config, "set", "web", "-") == 0
+    assert servers(config)["web"]["headers"] == {"Authorization": f"Bearer {KEY}-web"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "said"),
+    [
+        ({"args": [SECRET, SECRET]}, 1, "stands where no secret does"),
+        ({"command": f"{SECRET}x"}, 1, "stands where no secret does"),
+        ({"env": {"NEW": SECRET}}, 1, "stands where no secret does"),
+        ({"env": [SECRET]}, 1, "stands where no secret does"),
+        ({"url": "https://example.com/"}, 78, "url"),
+        ({"timeoutz": KEY}, 78, "did you mean 'timeouts'?"),
+        ({"command": None}, 78, "a stdio server needs a command"),
+        (None, 2, "an entry is an object"),
+    ],
+)
+def test_an_entry_with_a_fault_changes_nothing(
+    changed: Any, status: int, said: str, config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured(config)
+    stdin(json.dumps([KEY] if changed is None else {**SHOWN, **changed}).encode())
+    assert told(config, "set", "time", "-") == status
+    err = capsys.readouterr().err
+    assert said in err
+    assert KEY not in err
+    assert config.read_text() == WRITTEN
+
+
+def test_a_value_is_read_from_standard_input_or_typed_unseen(
+    config: Path, stdin: Stdin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured(config)
+    stdin(f"{KEY}\n\n".encode())
+    assert told(config, "set", "time", "env.OTHER_TOKEN") == 0
+    assert config.with_name("env").read_text() == f'TIME__OTHER_TOKEN="{KEY}\n"\n'
+    stdin(b"30s\n")
+    assert told(config, "set", "time", "timeouts.call") == 0
+    assert servers(config)["time"]["timeouts"] == {"call": "30s"}
+    monkeypatch.setattr("daemon.cli.secret.has_terminal", lambda: True)
+    monkeypatch.setattr("daemon.cli.secret.typed", lambda prompt, hidden: f"{prompt}{hidden}")
+    assert told(config, "set", "time", "description") == 0
+    assert servers(config)["time"]["description"] == "the value of description (not shown): True"
+    assert KEY not in "".join(capsys.readouterr())
