@@ -28,15 +28,16 @@ class EventKind(StrEnum):
     """It serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` of an
     outage since `awaySince` (seconds since the epoch); `awayOverRestart`: in an earlier daemon's life."""
     DEGRADED = "degraded"
-    """It serves, but not as it should: `text` and `cause` say why."""
+    """It serves, but not as it should: `text` and `cause` say why; `happened`, `helps` as in a status."""
     ENDED = "ended"
     """A run is over: `text` and `cause` say why. `state` since then; `seconds` that it served; `retrySeconds`
-    until the next run; `stderr`: its last lines; `happened`: their meaning; `asked`: ended for a restart;
-    `awaySince`: the start of the outage. Condensed for people: `times`, since `firstAt`."""
+    until the next run; `stderr`: its last lines; `happened`, `helps`: diagnosis and remedy, `byWords` from
+    these lines; `asked`: ended for a restart; `attempt`: the number of a run that did not serve; `awaySince`:
+    the start of the outage. Condensed for people: `times`, since `firstAt`."""
     RESTARTED = "restarted"
     """Restarted on purpose. `by`: `operator`, `configuration`, `login`."""
     STATE = "state"
-    """A state without the end of a run. `state` (`daemon.states`)."""
+    """A state without the end of a run. `state` (`daemon.states`); `happened`, `helps` as above."""
 
     # What servers offer.
     LISTS_CHANGED = "lists-changed"

@@ -68,7 +68,7 @@ def _number(details: Mapping[str, object], name: str) -> float | None:
 
 
 def _with_reason(words: str, event: Event) -> str:
-    return f"{words}: {event.text}" if event.text else words
+    return f"{words}: {why}" if (why := _why(event)) else words
 
 
 def _started(event: Event, _details: Mapping[str, object]) -> str:
@@ -119,36 +119,39 @@ def _clock(at: float, near: float) -> str:
 
 
 def _ended(event: Event, details: Mapping[str, object]) -> str:
+    served, often = _number(details, "seconds"), _often(event, details)
+    after = "" if served is None else f" after {span(served)}"
     if details.get("asked"):
-        return f"ended for a restart{_served(details, '')}"
-    why = event.text.removesuffix(".") or "no reason is known"
-    last_words = "" if event.cause is None else _diagnosis(details) or _last_words(details)
-    told = f"ended: {why}{_served(details, why)}{last_words}{_often(event, details)}"
+        return f"ended for a restart{after or ' before it was ready'}"
+    if event.cause is not None and not after:
+        told = f"tried {often or 'once'}"
+    else:
+        told = f"ended{often and f' {often}, the last'}{after or ' before it was ready'}"
     pause, state = _number(details, "retrySeconds"), details.get("state")
-    if pause is None:
-        # Of a run that mcpd has stopped, or of a server that it no longer has, the reason says so.
-        is_said = not state or (event.cause is None and state == ServerState.STOPPED)
-        return told if is_said else f"{told}; {state}"
-    again = f"next start in {span(pause)}" if pause >= AT_ONCE else "starts again at once"
-    return f"{told}; {again}" + (f" ({state})" if state not in {"backoff", None} else "")
+    if pause is not None:
+        told += f", next in {span(pause)}" if pause >= AT_ONCE else ", next at once"
+    # Of a run that mcpd has stopped, or of a server that it no longer has, the reason says so.
+    elif event.cause is None and state == ServerState.STOPPED:
+        state = None
+    state = f" ({state})" if state not in {ServerState.BACKOFF, None} else ""
+    return f"{told}{state}: {_why(event) or 'no reason is known'}"
 
 
-def _served(details: Mapping[str, object], why: str) -> str:
-    """The time of serving; after a comma, if the reason is longer than a clause."""
-    served = _number(details, "seconds")
-    how_long = "before it was ready" if served is None else f"after {span(served)}"
-    return f"{',' if any(mark in why for mark in '.,:;`') else ''} {how_long}"
-
-
-def _diagnosis(details: Mapping[str, object]) -> str:
-    """The known meaning of the server's last lines (`supervision.lifecycle.by_words`)."""
-    return f" ({str(details['happened']).rstrip('.')})" if details.get("happened") else ""
+def _why(event: Event) -> str:
+    """The diagnosis and the remedy, as `mcpd status` has them; else the reason."""
+    details = event.details
+    happened, helps = details.get("happened"), details.get("helps")
+    why, is_by_words = str(happened or event.text), details.get("byWords") or (happened and not helps)
+    last = "" if event.cause is None or is_by_words else _last_words(details)
+    why = f"{why.removesuffix('.')}{last}{'.' if helps else ''}" if last or not helps else why
+    return f"{why} What helps: {helps}" if helps else why
 
 
 def _often(event: Event, details: Mapping[str, object]) -> str:
-    """The number of similar ends in a row, and the first one's time."""
-    times, first = _number(details, "times"), _number(details, "firstAt")
-    return "" if times is None or first is None else f"; {times:.0f} times since {_clock(first, event.at)}"
+    """The number of tries or similar ends in a row, and the first one's time; empty for one."""
+    times = _number(details, "times") or _number(details, "attempt") or 1
+    first = _number(details, "firstAt") or _number(details, "awaySince")
+    return "" if times <= 1 or first is None else f"{times:.0f} times since {_clock(first, event.at)}"
 
 
 def _last_words(details: Mapping[str, object]) -> str:

@@ -190,33 +190,52 @@ def for_people(events: Iterable[Event], most: int) -> list[Event]:
     return condensed(events)[-most:]
 
 
+SHORT = 60.0
+"""Seconds of serving below which a run is one more retry: it served nobody for long."""
+
+_SERVES = frozenset({EventKind.READY, EventKind.DEGRADED})
+
+_ANEW = frozenset({EventKind.ENDED, EventKind.RESTARTED, EventKind.SWITCHED, EventKind.STATE})
+"""Kinds that end a row of retries, apart from a failure."""
+
+
 def condensed(events: Iterable[Event]) -> list[Event]:
-    """The events with similar ends in a row joined, and the starts between them left out."""
+    """The events with similar ends in a row joined, without the starts and short services between them."""
     shown: dict[int, Event] = {}
     failing: dict[str, list[int]] = {}
+    begun: dict[str, int] = {}
     for place, event in enumerate(events):
         name = event.instance or event.server
         if event.kind is EventKind.STARTED and name in failing:
-            failing[name].append(place)
+            continue
+        shown[place] = event
+        if event.kind is EventKind.STARTED:
+            begun[name] = place
         elif event.kind is EventKind.ENDED and event.cause is not None:
             shown[place] = _joined(event, shown, failing.get(name, []))
+            if "seconds" not in event.details:
+                shown.pop(begun.get(name, -1), None)
             failing[name] = [place]
-            continue
-        elif name:
+        elif event.kind in _SERVES and name in failing:
+            failing[name].append(place)
+        elif event.kind in _ANEW:
             failing.pop(name, None)
-        shown[place] = event
     return list(shown.values())
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
     """The end, counting the similar one that the row began with; the row's places are removed from `shown`."""
-    if not row or _form(shown[row[0]]) != _form(event):
+    served = event.details.get("seconds", 0.0)
+    is_retry = isinstance(served, (int, float)) and served < SHORT
+    if not row or not is_retry or _form(shown[row[0]]) != _form(event):
         return event
     before = shown[row[0]]
     for place in row:
         del shown[place]
-    times, first = before.details.get("times", 1), before.details.get("firstAt", before.at)
+    known = before.details
+    times = known.get("times") or known.get("attempt") or 1
     assert isinstance(times, int)
+    first = known.get("firstAt") or (known.get("awaySince") if times > 1 else None) or before.at
     return attrs.evolve(event, details={**event.details, "times": times + 1, "firstAt": first})
 
 

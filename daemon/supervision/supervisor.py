@@ -43,7 +43,7 @@ class RunEvents:
         self.spec = spec
         self._note = note
         self._wall = wall
-        self._run = 0
+        self._run = self._failures = 0
         self._began = 0.0
         self._ready: float | None = None
         self._away: float | None = None  # Since when it has not served, though it was to.
@@ -64,6 +64,7 @@ class RunEvents:
             self._away = None
         if status.state is ServerState.STARTING:
             if before is not ServerState.STARTING:
+                self._failures = status.attempt
                 self._begins(status.incarnation)
         elif status.state is ServerState.READY:
             self._serves(again=before is ServerState.DEGRADED)
@@ -127,8 +128,10 @@ class RunEvents:
         served = {} if self._ready is None else {"seconds": trio.current_time() - self._ready}
         lines = self.spec.last_lines(self._run)
         said: dict[str, Detail] = {"stderr": lines} if lines else {}
-        if reason is not None and reason.remedy is not None and reason.remedy.by_words:
-            said["happened"] = reason.remedy.happened
+        if reason is not None:
+            reason = lifecycle.by_cause(self.spec.name, reason)
+            said |= {"byWords": True} if reason.remedy and reason.remedy.by_words else {}
+            said |= {"attempt": self._failures + 1} if self._ready is None else {}
         away = {} if self._away is None else {"awaySince": self._away}
         self._tell(EventKind.ENDED, {"state": str(state), **served, **away, **details, **said}, reason, text)
         self._run = 0
@@ -151,7 +154,7 @@ class RunEvents:
                 text=text or why.text,
                 cause=why.cause,
                 cause_data=why.data,
-                details=details,
+                details={**details, **why.diagnosis},
             )
         )
 

@@ -381,7 +381,7 @@ def test_an_entry_has_fields_to_look_it_up_by(sockets: Path) -> None:
         told = fields(journald.recv(65536))
         journal.close()
 
-    assert told["MESSAGE"] == "git#2: ended: killed\\x1b[2J by SIGKILL after 2.5s; next start in 1.0s"
+    assert told["MESSAGE"] == "git#2: ended after 2.5s, next in 1.0s: killed\\x1b[2J by SIGKILL"
     assert (told["PRIORITY"], told["SYSLOG_IDENTIFIER"]) == ("4", "mcpd")
     assert (told["MCPD_EVENT"], told["MCPD_SERVER"], told["MCPD_INSTANCE"]) == ("ended", "git", "git#2")
     assert (told["MCPD_RUN"], told["MCPD_CAUSE"]) == ("3", "killed")

@@ -22,6 +22,7 @@ K = EventKind
 @cases("kind", "text", "details", "said")
 def test_each_kind_is_a_sentence(kind: str, text: str, details: dict[str, Detail], said: str) -> None:
     cause = Cause.EXITED if kind == K.ENDED else None
+    said = said.replace("CLOCK", time.strftime("%H:%M", time.localtime(99.0)))
     assert phrase(Event(kind=EventKind(kind), at=100.0, run=3, text=text, cause=cause, details=details)) == said
 
 
@@ -45,9 +46,9 @@ def test_that_a_run_which_mcpd_has_stopped_rests_is_not_said_twice() -> None:
         details: dict[str, Detail] = {"state": state, "seconds": 2.0}
         return phrase(Event(kind=K.ENDED, text="mcpd has stopped it", cause=cause, details=details))
 
-    assert told("stopped") == "ended: mcpd has stopped it after 2.0s"
-    assert told("stopped", Cause.EXITED) == "ended: mcpd has stopped it after 2.0s; stopped"
-    assert told("dormant") == "ended: mcpd has stopped it after 2.0s; dormant"
+    assert told("stopped") == "ended after 2.0s: mcpd has stopped it"
+    assert told("stopped", Cause.EXITED) == "ended after 2.0s (stopped): mcpd has stopped it"
+    assert told("dormant") == "ended after 2.0s (dormant): mcpd has stopped it"
 
 
 def test_every_kind_has_words_even_without_details() -> None:

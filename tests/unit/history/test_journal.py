@@ -159,7 +159,7 @@ def test_a_row_that_a_later_mcpd_or_a_hand_has_written_is_no_event(changed: dict
 def test_programs_get_every_field_by_name_and_the_sentence() -> None:
     told = msgspec.json.decode(msgspec.json.encode(journal.as_json(KILLED)))
 
-    assert told["message"] == "git: ended: killed by SIGKILL after 2.5s (its last line: FATAL)"
+    assert told["message"] == "git: ended after 2.5s: killed by SIGKILL (its last line: FATAL)"
     assert (told["at"], told["kind"], told["run"], told["instance"]) == (100.0, "ended", 3, None)
     assert (told["cause"], told["causeData"]) == ("killed", {"signal": "SIGKILL"})
     assert (told["daemon"], told["number"]) == ("host/1/a", 7)

@@ -204,7 +204,8 @@ async def test_a_connection_that_has_left_is_found_by_its_number_under_its_key(n
 
 
 def failed(stage: Eventful, run: int, status: int = 1, **more: Any) -> None:
-    note(stage, kind=EventKind.STARTED, run=run, at=10.0 * run)
+    if "seconds" not in more:
+        note(stage, kind=EventKind.STARTED, run=run, at=10.0 * run)
     note(
         stage,
         kind=EventKind.ENDED,
@@ -230,15 +231,44 @@ async def test_retries_of_a_dead_server_are_one_row_for_people_that_tells_the_di
     told = [
         event for event in (await ask(client, people=True, limit=500))["events"] if event["server"] == "alpha"
     ]
-    assert [(event["kind"], event["run"]) for event in told] == [
-        ("started", 1),
-        ("ended", 39),
-        ("started", 40),
-        ("ended", 40),
-    ]
-    assert "(Docker's service is not running); 39 times since" in told[1]["message"]
-    assert "times" not in told[3]["message"]
+    assert [(event["kind"], event["run"]) for event in told] == [("ended", 39), ("ended", 40)]
+    assert told[0]["message"].startswith("alpha: tried 39 times since ")
+    assert told[0]["message"].endswith(", next in 1m: Docker's service is not running")
+    assert told[1]["message"].startswith("alpha: tried once, ")
     assert len((await ask(client, limit=500))["events"]) == 3 * 39 + 2
+
+
+async def test_a_row_of_retries_counts_those_that_are_no_longer_looked_at(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    failed(stage, 700, attempt=700, awaySince=5.0)
+    note(stage, kind=EventKind.HOST_REFUSED, at=7005.0, details={"host": "h", "port": 1})
+    failed(stage, 701, attempt=701, awaySince=5.0)
+    note(stage, kind=EventKind.STARTED, run=702, at=7020.0)
+    _, row = (await ask(client, people=True))["events"]
+    assert (row["details"]["times"], row["details"]["firstAt"]) == (701, 5.0)
+
+
+async def test_a_server_that_serves_for_moments_between_its_ends_is_one_row(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    for run in (1, 2, 3):
+        note(stage, kind=EventKind.STARTED, run=run, at=10.0 * run)
+        note(stage, run=run, at=10.0 * run)
+        failed(stage, run, seconds=3.0)
+    told = (await ask(client, people=True))["events"]
+    assert [(event["kind"], event["run"]) for event in told] == [("started", 1), ("ready", 1), ("ended", 3)]
+    assert " 3 times since " in told[2]["message"]
+
+
+async def test_an_operators_restart_begins_another_row(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    failed(stage, 1)
+    note(stage, kind=EventKind.RESTARTED, at=15.0, details={"by": "operator"})
+    failed(stage, 2)
+    kinds = [event["kind"] for event in (await ask(client, people=True))["events"]]
+    assert kinds == ["ended", "restarted", "ended"]
 
 
 async def test_a_server_that_came_up_in_between_failed_twice(nursery: trio.Nursery) -> None:
@@ -247,9 +277,9 @@ async def test_a_server_that_came_up_in_between_failed_twice(nursery: trio.Nurse
     failed(stage, 1)
     note(stage, kind=EventKind.STARTED, run=2, at=20.0)
     note(stage, run=2, at=20.5)
-    failed(stage, 3)
+    failed(stage, 2, seconds=100.0)
     kinds = [event["kind"] for event in (await ask(client, people=True))["events"]]
-    assert kinds == ["started", "ended", "started", "ready", "started", "ended"]
+    assert kinds == ["ended", "ready", "ended"]
 
 
 class Chatty(OperatorStage):

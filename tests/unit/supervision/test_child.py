@@ -139,7 +139,9 @@ async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_th
     assert said[4][1:] == (3, failed)
     assert asked[:3] == [1, 2, 3]
     ends = [each.details.get("happened") for each in events if each.kind is EventKind.ENDED]
-    assert ends[:3] == [missing, missing, None]
+    assert ends[:3] == [missing, missing, failed]
+    details = [each.details for each in events if each.kind is EventKind.ENDED][:3]
+    assert [(each["attempt"], "byWords" in each) for each in details] == [(1, True), (2, True), (3, False)]
 
 
 async def test_the_end_of_a_run_is_told_before_its_clean_up() -> None:

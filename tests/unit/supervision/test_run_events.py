@@ -76,6 +76,8 @@ async def test_a_run_begins_serves_and_ends_with_its_cause_and_the_next_tells_th
     )
     assert ended.details["seconds"] == pytest.approx(100)
     assert ended.details["stderr"] == ["last words of run 1"]
+    assert "(SIGKILL)" in str(ended.details["happened"])
+    assert "attempt" not in ended.details
     await until(lambda: told.kinds().count("ready") == 2, every=0.25, seconds=60)
     first, again = [event for event in told.events if event.kind is EventKind.READY]
     assert "awaySeconds" not in first.details
@@ -105,6 +107,7 @@ async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(nurse
 
     ready, again = [event.details for event in told.events if event.kind is EventKind.READY]
     assert "seconds" not in first.details
+    assert (first.details["attempt"], "journalctl" in str(second.details["helps"])) == (1, True)
     assert first.details["state"] == "backoff"
     assert first.details["retrySeconds"] == pytest.approx(0.75)
     assert (first.details["awaySince"], ready["awaySince"], ready["awayOverRestart"]) == (-500, -500, True)

@@ -172,7 +172,9 @@ async def test_what_went_wrong_changed_tools_a_server_a_session_and_times_can_be
         [
             started(1),
             started(2, server="beta"),
-            Event(kind=EventKind.ENDED, at=1003.0, server="alpha", cause=Cause.KILLED, text="killed"),
+            Event(
+                kind=EventKind.ENDED, at=1003.0, server="alpha", cause=Cause.KILLED, details={"seconds": 2.0}
+            ),
             Event(kind=EventKind.ENDED, at=1004.0, server="alpha", details={"asked": True}),
             Event(kind=EventKind.SESSION_BEGAN, at=1005.0, session="#4"),
             LISTS,
