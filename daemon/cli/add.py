@@ -12,7 +12,7 @@ import attrs
 
 from daemon.cli import adding_offers
 from daemon.cli.command import UsageError
-from daemon.cli.control import CommandFailed, note
+from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.secret import given
 from daemon.cli.taking_effect import finish, reloaded, said_once
 from daemon.config.command_lines import Advice, Package, completed
@@ -166,7 +166,8 @@ def remove(options: argparse.Namespace) -> int:
         return 0
     effect = reloaded(options, path)
     if effect.asked and effect.problem:
-        raise CommandFailed(effect.problem)
+        note(effect.problem, lines=True)
+        return EX_FAULT
     print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
     return adding_offers.cleared(present, name, draft.config)
 

@@ -13,8 +13,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from daemon import version
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.cli.table import EX_CONFIG
 from daemon.host.paths import control_socket, distrust
@@ -46,6 +48,9 @@ EX_UNREACHABLE = 3
 MAX_ANSWER = 64 * 1024 * 1024
 """Largest answer in bytes: a tool's result has 16 MiB at most; anything larger is not this daemon."""
 
+STATUS_SECONDS = 10.0
+"""Seconds for the daemon to report its state, which takes milliseconds unless it hangs."""
+
 REST_SECONDS = 10.0
 """Seconds for the rest of a message that has begun."""
 
@@ -54,6 +59,9 @@ OTHER_SOCKET = "Name the socket of its clients with --socket P."
 _CHUNK = 64 * 1024
 _ID = 1
 _METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_DECODER = " - at `$"
+"""Stands in the text of a daemon that cannot read the parameters."""
 
 Message = dict[str, Any]
 """A JSON object of the protocol, whose members its sender chooses."""
@@ -248,7 +256,21 @@ def ask_with(
 ) -> Any:
     """`ask` with the socket and the default timeout of the command line (`add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
-    return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
+    try:
+        return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
+    except RemoteFault as fault:
+        if fault.is_of_the_file and (why := other_version(options)):
+            fault.message += f"\nThe daemon finds these faults: {why}"
+        raise
+
+
+def other_version(options: argparse.Namespace) -> str:
+    """A sentence if another program runs than this one, or than the one that is installed now; else empty."""
+    with suppress(DaemonUnreachable, RemoteFault):
+        running = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]
+        if running["version"] != version() or running.get("replaced"):
+            return _OTHER_VERSION
+    return ""
 
 
 def say(*lines: str) -> None:
@@ -323,15 +345,13 @@ def _result(answer: Message, method: str, path: str) -> Message:
         if code == _METHOD_NOT_FOUND:
             # The daemon's text lists its commands, without reason and remedy.
             message = f"the daemon does not know `{method}`: {_OTHER_VERSION}"
+        elif code == _INVALID_PARAMS and _DECODER in message:
+            message = f"the daemon takes no such `{method}` ({message}): {_OTHER_VERSION}"
         raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):
         raise DaemonUnreachable(f"what listens on {path} is not mcpd's control socket", OTHER_SOCKET)
     return result
-
-
-STATUS_SECONDS = 10.0
-"""Seconds for the daemon to report the server's state, which takes milliseconds unless it hangs."""
 
 
 def explained(

@@ -48,7 +48,7 @@ def render_tool(answer: ToolReport, screen: Screen) -> str:
             parts += [Text(""), *(paragraph(line, indent=2) for line in text.strip().splitlines())]
     if change := answer["changed"]:
         parts += [Text(""), paragraph(change_in_words(change), indent=2)]
-    if approval := answer["approved"]:
+    if approval := answer.get("approved"):
         told = f"Approved by: {approval['by']}, {local_time(approval['at'])}."
         parts += [Text(""), paragraph(told, indent=2)]
     arguments = arguments_of(definition.get("inputSchema"))
@@ -75,7 +75,7 @@ def _heading(answer: ToolReport, definition: Mapping[str, Any]) -> Text:
     heading = safe(f"{answer['server']}/{answer['tool']}", "bold")
     if isinstance(title, str) and title and title != answer["tool"]:
         heading.append_text(safe(f"  {title}"))
-    if held := answer["held"]:
+    if held := answer.get("held"):
         why = of_held(held["because"], held["change"])
         heading.append_text(safe(f"  [waits for approval: {why}]", "yellow"))
     if not answer["enabled"]:

@@ -250,7 +250,7 @@ def tell_reload(options: argparse.Namespace, path: Path) -> int:
     """Have the daemon reload, and print what changed."""
     effect = reloaded(options, path)
     if effect.problem:
-        note(effect.problem)
+        note(effect.problem, lines=True)
     else:
         print(document(effect.answer) if options.json else in_words(effect.answer))
     return EX_FAULT if effect.asked and effect.problem else 0

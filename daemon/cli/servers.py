@@ -190,7 +190,7 @@ def reloaded(answer: change_reports.ReloadReport) -> str:
     if answer["needsRestartOfDaemon"]:
         parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
     states = (f"{name}: {_state(state)}" for name, state in answer["states"].items())
-    return lines("; ".join(parts), *states, *(f"left out: {fault}" for fault in answer["faults"]))
+    return lines("; ".join(parts), *states, *(f"left out: {fault}" for fault in answer.get("faults", ())))
 
 
 def _state(state: StateReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     import argparse
 
     from daemon.config.config_model import Config
+
+CALLS_SECONDS = 10.0
+"""Seconds of a restart's wait for a moment without a call in flight."""
+
+POLL_SECONDS = 0.1
 
 HOW = {
     "systemd": "started by systemd (mcpd.service)",
@@ -64,7 +70,14 @@ def _stopped(options: argparse.Namespace) -> Path | None:
     control = Path(paths.control_socket(os.environ, options.socket))
     config = None
     with suppress(DaemonUnreachable, RemoteFault):
-        config = Path(ask("status", {}, path=str(control), timeout=ANSWER_SECONDS)["daemon"]["config"])
+        deadline = time.monotonic() + CALLS_SECONDS
+        while True:
+            status = ask("status", {}, path=str(control), timeout=ANSWER_SECONDS)
+            config = Path(status["daemon"]["config"])
+            in_flight = sum(server["inFlight"] for server in status["servers"].values())
+            if not in_flight or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_SECONDS)
     by_hand = starting.stop(os.environ, control, STOP_SECONDS)
     return config if by_hand and config != paths.config_file(os.environ) else None
 

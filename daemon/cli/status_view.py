@@ -64,7 +64,7 @@ def _persistence(daemon: reports.DaemonReport, now: float) -> Iterator[Renderabl
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
         )
         yield Text("")
-    if why := daemon["audit"]:
+    if why := daemon.get("audit"):
         yield safe(f"audit: {why}", "bold red")
         yield Text("")
     kept = daemon["persistence"]
@@ -238,7 +238,7 @@ def _of_one(name: str, server: reports.OverReport) -> str:
         if names:
             noun = counted(len(names), "tool") if "tool" not in "".join(told) else str(len(names))
             told.append(f"{word} {noun}")
-    if names := server["held"]:
+    if names := server.get("held"):
         told.append(f"holds {some([*map(visible, names)], NAMED)} until approved")
     return f"{visible(name)} {', '.join(told)}"
 

@@ -155,7 +155,11 @@ def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Server
 
 def tools_of(options: argparse.Namespace, name: str) -> dict[str, str]:
     """A server's tools that are offered, with their hashes."""
-    categories = ask_with(options, "tools", {"profile": None})["categories"].values()
+    try:
+        answer = ask_with(options, "tools", {"profile": None})
+    except RemoteFault:
+        answer = ask_with(options, "tools", {})  # mcpd 0.1.0 follows no profile here
+    categories = answer["categories"].values()
     listed = [each for category in categories for each in category["tools"].items()]
     its = [(key, each["schemaHash"]) for key, each in listed if each["server"] == name and each["listed"]]
     return {key.removeprefix(f"{name}/"): digest for key, digest in its}
@@ -200,7 +204,7 @@ def finish(
 ) -> int:
     """Wait for the server and report its state; undo the edit if the server cannot come up with it."""
     effect = come_up(options, path, name)
-    seen, told = effect.seen, visible(effect.problem)
+    seen, told = effect.seen, visible(effect.problem, lines=True)
     undone = options.or_undo and effect.asked and not effect.is_well
     if seen is not None and not effect.is_well:
         told, is_wrong = failure(name, seen)

@@ -8,19 +8,16 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from daemon import version
 from daemon.causes import Cause
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note, say
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, other_version, say
 from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
-from daemon.cli.options import ANSWER_SECONDS
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
@@ -200,10 +197,8 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
         command += ["--socket", str(Path(options.socket).absolute())]
     if options.config:
         command += ["--config", str(options.config.absolute())]
-    with suppress(DaemonUnreachable, RemoteFault):
-        running = ask_with(options, "status", {}, timeout=ANSWER_SECONDS)["daemon"]
-        if running["version"] != version() or running.get("replaced"):
-            command.append("--restart")
+    if other_version(options):
+        command.append("--restart")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         return ran.stderr.strip().removeprefix("mcpd: ")

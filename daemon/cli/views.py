@@ -70,7 +70,7 @@ def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> st
         for name, tool in tools.items()
     ]
     parts.append(listing(_TOOLS, rows, screen, head=False))
-    for name, held in answer["held"].items():
+    for name, held in answer.get("held", {}).items():
         why = of_held(held["because"], held["change"])
         parts.append(paragraph(f"{server}/{name} waits for approval: {why}", indent=2, style="yellow"))
     for name, why in answer["quarantined"].items():

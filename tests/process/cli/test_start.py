@@ -13,9 +13,10 @@ import pytest
 from daemon.cli.local_commands import SERVICE
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.process.setup.users import FAULTY, GOOD, User, ended, user
+from tests.scripted_server import command
 from tests.unit.cli.daemons import ROOT
 from tests.unit.host.test_private_files import place
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 __all__ = ["user"]
 
@@ -149,6 +150,19 @@ def test_a_daemon_that_a_command_gave_a_configuration_is_restarted_with_it(user:
     user.start("--config", str(own))
     assert user.start("--restart")["started"]
     assert json.loads(user.mcpd("status", "--json").stdout)["daemon"]["config"] == str(own)
+
+
+def test_a_restart_waits_for_calls_in_flight(user: User) -> None:
+    program, *args = command(tools=["sleep"])
+    user.configure({**GOOD, "mcpServers": {"one": {"command": program, "args": args}}})
+    user.start()
+    with user.window() as window:
+        window.greet()
+        assert window.tools() == ["sleep"]
+        call = window.send("tools/call", name="sleep", arguments={"seconds": 2})
+        eventually(lambda: json.loads(user.mcpd("calls", "--json").stdout)["inFlight"])
+        assert user.start("--restart")["started"]
+        assert "awake" in json.dumps(window.receive(call)["result"])
 
 
 def test_a_restart_without_a_daemon_is_a_start(user: User) -> None:

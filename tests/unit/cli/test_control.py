@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from daemon import version
 from daemon.cli import control as client
 from daemon.cli import implementation
 from daemon.cli.command import agreed, has_terminal
@@ -15,7 +16,7 @@ from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
 from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
 from daemon.cli.options import CommandParser, count, positive
-from daemon.cli.table import help_table, purposes
+from daemon.cli.table import EX_CONFIG, help_table, purposes
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
 from tests.unit.cli.conftest import Controls
@@ -76,6 +77,26 @@ def test_a_daemon_that_does_not_know_the_command_is_of_another_version(sockets: 
         RemoteFault, match=r"does not know `status`: it is of another version .* `mcpd start --restart`"
     ):
         question(sockets, json.dumps(refusal).encode() + b"\n")
+
+
+def test_a_daemon_that_cannot_read_the_parameters_is_of_another_version(sockets: Path) -> None:
+    refusal = {"code": -32602, "message": "Expected `str`, got `null` - at `$.profile`"}
+    with pytest.raises(RemoteFault, match=r"takes no such `status` \(Expected .* `mcpd start --restart`"):
+        question(sockets, {"error": refusal})
+
+
+@pytest.mark.parametrize("running", [{"version": "0.0.9"}, {"version": version(), "replaced": True}])
+def test_faults_that_only_a_daemon_of_another_version_finds_are_told_as_its(
+    running: dict[str, Any], control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = {"error": {"code": -32078, "message": "/f: 1 fault", "data": {"faults": []}}}
+    daemon = control({"reload": fault, "status": {"daemon": running}})
+    assert implementation("reload").main([]) == EX_CONFIG
+    said = "The daemon finds these faults: it is of another version than this `mcpd`. `mcpd start --restart`"
+    assert said in capsys.readouterr().err
+    daemon.answers["status"] = {"daemon": {"version": version()}}
+    assert implementation("reload").main([]) == EX_CONFIG
+    assert "--restart" not in capsys.readouterr().err
 
 
 def test_silence_is_bounded(sockets: Path) -> None:
