@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
     from daemon.operators.reports import StateReport
     from daemon.ports import OwnCall, Upstream
+    from daemon.processes.children import Children
     from daemon.processes.peers import Connections
     from daemon.sandbox.launch import Lesson
     from daemon.setup.approving import Approver
@@ -293,6 +294,17 @@ class OperatorPeer:
         self._outbox.flush()
 
 
+@attrs.define(eq=False)
+class OwnLines:
+    """The place of mcpd's own command lines, of which one runs at a time (`operators.own_lines`)."""
+
+    children: Children
+    running: str = ""
+    """The sub-command under way; empty without one."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Ends it."""
+
+
 @attrs.frozen(kw_only=True)
 class Counters:
     """Counters of this run of the daemon."""
@@ -342,6 +354,8 @@ class OperatorContext:
     """The HTTP tokens; None if nobody is served over HTTP."""
     console: Callable[[], ConsoleAccess] | None = None
     """Returns the console, made at its first use; None without a console."""
+    lines: OwnLines | None = None
+    """The place of mcpd's own command lines; None where none can run."""
     summary_model: Callable[[], SummaryModel] | None = None
     """Returns the one model that writes summaries; None if the daemon cannot ask any."""
     operator: OperatorPeer | None = None

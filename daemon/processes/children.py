@@ -15,13 +15,14 @@ import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 from loguru import logger
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
+from daemon.host import paths
 from daemon.kit.later import later
 from daemon.processes import cgroups, leftovers, marks, own, proc
 
@@ -48,6 +49,10 @@ INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
 """Most seconds that a new daemon waits, before it serves, for the end of a killed one's leftovers."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take; longer means uninterruptible sleep, which we cannot end."""
+LAST_SECONDS = 1.0
+"""Seconds for the pipes of a command to end with its processes: another program may have got hold of one."""
+MOST_PRINTED = 64 * 1024
+"""Bytes that are kept of each output of a command, from its end; one more tells that there were more."""
 
 
 class ChildExit:
@@ -101,11 +106,22 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
 
+class Ran(NamedTuple):
+    """The outcome of a command."""
+
+    status: int | None
+    """The exit status; None: it was ended after its time."""
+    printed: bytearray
+    errors: bytearray
+
+
 class Children:
     """All children of the daemon: starts them, stops them, reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None, groups: Delegation | None = None) -> None:
         """Start without children; `starts` is the record for the next daemon, `groups` has a leaf for each."""
+        self.fellows: set[int | None] = set()
+        """Pids of mcpd's own command lines, which may give orders to the daemon."""
         self._starts = starts
         self._groups = groups
         self._warned: set[str] = set()
@@ -193,6 +209,39 @@ class Children:
             if scope.cancelled_caught:
                 logger.error("pid {} survives SIGKILL: the process hangs in the kernel", child.pid)
             marks.forget(child.mark)
+
+    async def run(
+        self,
+        words: list[str],
+        environ: Mapping[str, str],
+        seconds: float,
+        given: bytes = b"",
+        *,
+        orders: bool = False,
+    ) -> Ran:
+        """Run a command at home for a number of seconds, and end everything that it started; raises as `start`.
+
+        `given` is its stdin, `orders` whether it may be an operator.
+        """
+        child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
+        printed, errors = bytearray(), bytearray()
+        try:
+            if orders:
+                self.fellows.add(child.pid)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_write, child.stdin, given)
+                nursery.start_soon(_read, child.stdout, printed)
+                nursery.start_soon(_read, child.stderr, errors)
+                try:
+                    with trio.move_on_after(seconds) as limit:
+                        await child.process.wait()
+                finally:
+                    # A process that it has left would keep its pipes open.
+                    await self.stop(child, eof=0.0, term=0.0)
+                    nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
+        finally:
+            self.fellows.discard(child.pid)
+        return Ran(None if limit.cancelled_caught else child.process.returncode, printed, errors)
 
     async def end_leftovers(self) -> None:
         """End the leftovers of killed daemons before any start: they may hold what a server needs."""
@@ -293,6 +342,19 @@ class Children:
             finally:
                 self._stopping.discard(scope)
         return child.process.returncode is not None
+
+
+async def _write(fd: int, given: bytes) -> None:
+    async with trio.lowlevel.FdStream(fd) as stream:
+        with contextlib.suppress(trio.BrokenResourceError):  # it does not read
+            await stream.send_all(given)
+
+
+async def _read(fd: int, kept: bytearray) -> None:
+    async with trio.lowlevel.FdStream(fd) as stream:
+        async for chunk in stream:
+            kept += chunk
+            del kept[: -MOST_PRINTED - 1]
 
 
 def _forked(command: Sequence[str], leaf: Leaf | None, **options: Any) -> subprocess.Popen[bytes]:

@@ -38,8 +38,8 @@ OPEN = "MCPD_DUMPABLE"
 
 def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
     """Prepare this process to be the daemon: once, before any server is started; to end with a `parent`."""
-    if parent and _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+    if parent:
+        end_with(parent)
     others = os.getpid() == 1 or bool(proc.own_children())
     adopt_orphans()
     _open_score()
@@ -54,6 +54,12 @@ def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
         )
     if _limit(proc.RLIMIT_LOCKS, marks.HIGHEST, marks.HIGHEST, "processes may outlive their servers"):
         marks.sweep_strays(others=others)
+
+
+def end_with(parent: int) -> None:
+    """Have this process end with its `parent`, or at once if that has ended (prctl(2), PR_SET_PDEATHSIG)."""
+    if _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def adopt_orphans() -> None:

@@ -19,52 +19,27 @@ from daemon.config.config_model import LATE, Server, TransportType
 from daemon.config.redaction import secrets_of
 from daemon.errors import CannotStart, RunError
 from daemon.host import paths
-from daemon.processes.children import Children
+from daemon.processes.children import MOST_PRINTED, Children
 from daemon.safety.redact import Redactor
 from daemon.secrets import keyring
 
 SECONDS = 10.0
 """Seconds of one command, in which a person can unlock a vault: the server's callers wait meanwhile."""
 
-MOST = 64 * 1024
-"""Bytes of stdout, as of a file that a reference names; and of the end of stderr, whose last line is shown."""
-
 SHOWN = 300
 """Characters of that line."""
-
-LAST_SECONDS = 1.0
-"""Seconds for the pipes to end with the processes: another program may have got hold of one."""
 
 
 async def said(words: Sequence[str], environ: Mapping[str, str], children: Children) -> str:
     """The text that a command prints, without its last line break. Raises SecretTrouble."""
     home = str(paths.home(environ))
-    command, *args = (home + word[1:] if word.startswith("~/") else word for word in words)
     try:
-        child = await children.start(command, args, environ, home)
+        ran = await children.run(
+            [home + each[1:] if each.startswith("~/") else each for each in words], environ, SECONDS
+        )
     except RunError as error:
         raise keyring.SecretTrouble(f"{error} (PATH is {environ.get('PATH', os.defpath)})") from None
-    os.close(child.stdin)
-    printed, errors = bytearray(), bytearray()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_read, child.stdout, printed)
-        nursery.start_soon(_read, child.stderr, errors)
-        try:
-            with trio.move_on_after(SECONDS) as limit:
-                await child.process.wait()
-        finally:
-            # A process that it has left would keep its pipes open.
-            await children.stop(child, eof=0.0, term=0.0)
-            nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
-    status = None if limit.cancelled_caught else child.process.returncode
-    return await trio.to_thread.run_sync(_judged, shlex.join(words), status, printed, errors)
-
-
-async def _read(fd: int, kept: bytearray) -> None:
-    async with trio.lowlevel.FdStream(fd) as stream:
-        async for chunk in stream:
-            kept += chunk
-            del kept[: -MOST - 1]
+    return await trio.to_thread.run_sync(_judged, shlex.join(words), *ran)
 
 
 def _judged(command: str, status: int | None, printed: bytearray, errors: bytearray) -> str:
@@ -72,7 +47,7 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
     problems = {
         f"did not end within {SECONDS:g} s: it may wait for a person, or for a network": status is None,
         f"failed with exit status {status}": status != 0,
-        f"printed more than {MOST // 1024} KiB": len(printed) > MOST,
+        f"printed more than {MOST_PRINTED // 1024} KiB": len(printed) > MOST_PRINTED,
         "printed nothing": not text,
         "printed something else than UTF-8 text": "\0" in text or text.encode() not in printed,
     }
@@ -80,7 +55,7 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
         return text
     lines = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
     # Of a line without a beginning, nobody can tell a secret's rest from other words.
-    last = f": {lines[-1]}" if lines and (len(lines) > 1 or len(errors) <= MOST) else ""
+    last = f": {lines[-1]}" if lines and (len(lines) > 1 or len(errors) <= MOST_PRINTED) else ""
     hide = Redactor((text, *map(str.strip, text.splitlines())))
     raise keyring.SecretTrouble(hide(f"`{command}` {problem}", SHOWN) + hide(last, SHOWN))
 

@@ -100,6 +100,7 @@ class Tree(Wiring):
                         changes.start_soon(self.reloader.run)
                         await stop.wait()
                         changes.cancel_scope.cancel()
+                    self.lines.scope.cancel()
                     await self._drain()
                     doors.cancel_scope.cancel()
                 around.children.limit_stops(STOP_SECONDS)

@@ -18,7 +18,7 @@ from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import TOKENS, Readiness, handover
 from daemon.kit.later import later
-from daemon.operators.base import Clients, Counters, OperatorContext
+from daemon.operators.base import Clients, Counters, OperatorContext, OwnLines
 from daemon.processes.peers import Peers, TcpPeers, own_and, shares
 from daemon.setup.approving import Approver
 from daemon.surfaces.table import AUTO, SURFACES
@@ -72,6 +72,7 @@ class Wiring(Core):
         self.clients = _clients(self, config)
         gather = self.gathering.add
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()), gather=gather)
+        self.operators.servers, self.lines = lambda: around.children.fellows, OwnLines(around.children)
         self.context = _context(self)
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(
@@ -262,5 +263,6 @@ def _context(wiring: Wiring) -> OperatorContext:
             lambda: SummaryQuestions(lambda: wiring.registry.catalog.value.config, wiring.around.facts.environ)
         ),
         access=None if wiring.http is None else wiring.http.tokens,
+        lines=wiring.lines,
         console=lambda: wiring.console,
     )

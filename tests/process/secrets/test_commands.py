@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from daemon.processes.children import Children
+from daemon.processes.children import MOST_PRINTED, Children
 from daemon.secrets import commands
 from daemon.secrets.keyring import SecretTrouble
 from tests.faults.stage import is_alive, leaving_nothing
@@ -90,7 +90,7 @@ async def test_a_flood_costs_no_memory(stream: int, monkeypatch: pytest.MonkeyPa
     finally:
         tracemalloc.stop()
     assert said.endswith("printed more than 64 KiB" if stream == 1 else "failed with exit status 1")
-    assert most < 50 * commands.MOST
+    assert most < 50 * MOST_PRINTED
 
 
 @cases("script")

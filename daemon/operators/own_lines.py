@@ -1,0 +1,87 @@
+"""mcpd's own command line as a child of the daemon, so that the console changes things as a terminal does.
+
+What a person has typed is a positional word or standard input, never an option, and no shell reads any of it.
+Values stand on standard input alone: words can be seen by every user of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from daemon.audit.event_records import note_command
+from daemon.config.names import SERVER_NAME
+from daemon.operators.base import OperatorContext, Refused
+from daemon.processes.children import MOST_PRINTED
+
+ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up"})
+"""Sub-commands that the console may run: each is checked, tried and undone by itself."""
+
+LINE_SECONDS = 600.0
+"""Seconds of a line: the first start of a server may fetch its package, which takes minutes."""
+
+_BEGIN = (
+    "import os, sys; from daemon.processes.own import end_with; end_with(int(sys.argv.pop(1)));"
+    " os.dup2(1, 2); os.read(0, 1); from daemon.cli import main; main()"
+)
+"""Ends with the daemon, even a killed one; prints in one order; waits until the daemon will listen to it."""
+
+_OF_UNITS = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "MCPD_DELEGATED")
+"""Beginnings of variables that are for the daemon alone."""
+
+
+@attrs.frozen
+class Printed:
+    """The outcome of a command line."""
+
+    status: int
+    """The exit status; 0 means done."""
+    text: str
+    """Stdout and stderr in the order of their arrival."""
+
+
+async def run_line(
+    context: OperatorContext, words: Sequence[str], given: str = "", *, options: Sequence[str] = ()
+) -> Printed:
+    """Run a sub-command of mcpd and wait for its end, also for a caller who is cancelled.
+
+    - `words`: the sub-command, then positional words, which may be a user's: only the option `-` is among them.
+    - `given`: standard input.
+    - `options`: of the caller's own making, as `--yes`.
+
+    Raises `McpdError`: another line runs, this one is not allowed, or no process can be started.
+    """
+    (command, *rest), lines, facts = words, context.lines, context.facts
+    if command not in ALLOWED:
+        raise Refused(f"the console does not run `mcpd {command}`: type it in a terminal")
+    if not all(each == "-" or (each.isprintable() and each[:1] not in {"", "-"}) for each in rest):
+        raise Refused("a name or address is empty, begins with a dash, or has a character that nobody sees")
+    if lines is None or await trio.to_thread.run_sync(facts.replaced):
+        raise Refused("another mcpd is installed than the one that runs: first type `mcpd start --restart`")
+    if lines.running or lines.scope.cancel_called:
+        raise Refused(f"`mcpd {lines.running or 'stop'}` is under way: try again when it has ended")
+    environ = {each: text for each, text in facts.environ.items() if not each.startswith(_OF_UNITS)}
+    places = {"CONFIG": facts.config, "SOCKET": facts.socket, "CONTROL": facts.control_socket}
+    environ |= {f"MCPD_{each}": str(Path(facts.directory or "/", place)) for each, place in places.items()}
+    line = [sys.executable, "-Pu", "-c", _BEGIN, str(os.getpid()), command, *options, *rest]
+    lines.running, outcome = command, "ended early"
+    try:
+        # A browser that leaves does not end a change half way; the daemon's end does.
+        with trio.CancelScope(shield=True) as lines.scope:
+            ran = await lines.children.run(line, environ, LINE_SECONDS, b"\n" + given.encode(), orders=True)
+            outcome = "ok" if ran.status == 0 else "refused"
+    finally:
+        lines.running = ""
+        server = next(filter(SERVER_NAME.fullmatch, rest), "")
+        note_command(context.audit, context.principal, f"mcpd {command}", {"server": server}, outcome)
+    if outcome == "ended early":
+        raise Refused("the daemon is stopping: look at the configuration when it runs again")
+    text = (ran.errors + ran.printed)[-MOST_PRINTED:].decode(errors="replace").strip()
+    if ran.status is None:
+        text += f"\nmcpd: it was ended, for it took more than {LINE_SECONDS:g} s: look at what it has done"
+    return Printed(1 if ran.status is None else ran.status, context.redact(text, MOST_PRINTED))
