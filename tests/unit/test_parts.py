@@ -27,3 +27,57 @@ def test_each_file_of_tests_is_in_one_part(unit: bool, folder: str, monkeypatch:
 @cases("said", "counts")
 def test_the_last_line_of_a_run_is_counted(said: str, counts: dict[str, int]) -> None:
     assert PARTS["counted"](said) == counts
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "alone", "status", "end"),
+    [
+        (
+            "tests/e2e",
+            "FAILED a.py::b[x] - no\n1 failed, 2 passed in 1.00s",
+            True,
+            0,
+            "1 unsteady, 2 passed in ",
+        ),
+        (
+            "tests/e2e",
+            "FAILED a.py::b[x] - no\n1 failed, 2 passed in 1.00s",
+            False,
+            1,
+            "1 failed, 2 passed in ",
+        ),
+        ("tests/unit, 1 of 2", "FAILED a.py::b\n1 failed in 1.00s", True, 1, "1 failed in "),
+        (
+            "tests/e2e",
+            "FAILED a.py::b\nERROR c.py::d\n1 failed, 1 error in 1.00s",
+            True,
+            1,
+            "1 error, 1 failed in ",
+        ),
+        ("tests/e2e", "FAILED a.py::b\n" * 4 + "4 failed in 1.00s", True, 1, "4 failed in "),
+        ("tests/e2e", "killed", True, 1, "no tests in "),
+        ("mypy", "Found 1 error", True, 1, "no tests in "),
+    ],
+)
+def test_a_few_failures_of_tests_with_processes_are_repeated_alone_and_named(
+    name: str,
+    said: str,
+    alone: bool,
+    status: int,
+    end: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main, repeated = PARTS["main"], list[str]()
+
+    def passes_alone(names: list[str]) -> bool:
+        repeated.extend(names)
+        return alone
+
+    monkeypatch.setitem(main.__globals__, "ended", lambda *_, **__: [(name, 1, said, "1 s")])
+    monkeypatch.setitem(main.__globals__, "passes_alone", passes_alone)
+    assert main([]) == status
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].startswith(end)
+    assert ("unsteady, failed beside others and passed alone: a.py::b[x]" in told) is (status == 0)
+    assert repeated == (["a.py::b[x]"] if "x" in said else [])
