@@ -75,7 +75,6 @@ class Recorder:
         history: History | None = None,
         count_hourly: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """Start with nothing opened; `count` and `count_hourly` return counters to keep, by name."""
         self._opener, self._timing = opener, timing
         self.shared = opener.shared
         """Whether other daemons may write to the store."""

@@ -105,7 +105,6 @@ class Registry:
                         keep_latest(self._held, (name, word), None, MAX_HELD)
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
-        """Warn, once per name, of a configured tool that its server does not list."""
         for category in catalog.categories.values():
             for name in category.unresolved:
                 if name in self._warned:

@@ -90,7 +90,6 @@ class Reloader:
         return plan
 
     async def _read_in_time(self) -> Config:
-        """Read in a thread that is left behind if it hangs."""
         with trio.move_on_after(self._patience):
             return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
         why = f"it cannot be read, no answer within {self._patience:g} s: look at its file system"

@@ -201,7 +201,6 @@ class Session:
         return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
 
     def _lacks(self, method: str) -> bool:
-        """Whether the client's profile lacks the capability behind a method."""
         wanted = OPTIONAL.get(method.partition("/")[0])
         return wanted is not None and wanted not in declared(self._connection)
 

@@ -112,7 +112,6 @@ class Summarizer:
                 await endpoint.aclose()
 
     async def _follow(self, endpoint: Endpoint) -> None:
-        """Ask one question and wait for the next, or wait for a change if there is nothing to ask."""
         wait = SETTLE
         try:
             catalog = self._catalog.value
@@ -180,13 +179,11 @@ class Summarizer:
         return wait
 
     def _backoff(self) -> float:
-        """Count a failure; returns the seconds to wait, half of them fixed, half random."""
         delay = self._retries.delay(self._failures)
         self._failures += 1
         return delay
 
     async def _keep_pace(self) -> None:
-        """Wait until one more question is within `summaries.perMinute`."""
         if len(self._sent) == self._sent.maxlen:
             await trio.sleep_until(self._sent[0] + MINUTE)
 

@@ -69,7 +69,6 @@ class Summarizing:
             logger.exception("internal error in mcpd: no model is asked for summaries")
 
     async def _changed(self, summaries: Summaries | None) -> None:
-        """Return once the configuration wants another model, or none."""
         catalog = self._catalog.value
         while _wanted(catalog.config) == summaries:
             catalog = await self._catalog.wait_changed(catalog)

@@ -78,7 +78,6 @@ def too_much(used: int, most: int) -> Reason:
 
 
 def _limited(upstreams: Iterable[UpstreamAccess]) -> Iterator[tuple[int, UpstreamAccess]]:
-    """The upstreams with a ceiling that the kernel does not hold, and a process, by mark."""
     for each in upstreams:
         if each.server.limits.memory_bytes is not None:
             for mark in each.children.values():

@@ -100,7 +100,6 @@ def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedCha
 
 
 def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict[int, str]]:
-    """Check a chain alone, and fill in digests of records by their numbers."""
     chain, before, has_expired = CheckedChain(directory), "", False
     # A daemon that has run for longer than files are kept began in one that has expired.
     with contextlib.suppress(OSError):

@@ -305,7 +305,6 @@ class LoginFlow:
         client: httpx2.AsyncClient,
         say: Callable[[LoginPage | DeviceCode], Awaitable[None]],
     ) -> None:
-        """Prepare a login; `say` shows the user where to go. Raises NoLogin for an impossible configuration."""
         self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
         self._memory = TransientStorage(registered_by_hand(wish, redirect))

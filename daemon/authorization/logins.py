@@ -298,7 +298,6 @@ class ServerLogins:
     def __init__(
         self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
     ) -> None:
-        """Take a store; `hide` removes a login's tokens from everything shown."""
         self.kept = kept
         self.obtain: Callable[[Server, str | None], Awaitable[Login]] = _unable  # later `LoginRuns.obtain`
         self._hide = hide

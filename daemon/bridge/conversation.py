@@ -277,7 +277,6 @@ class Conversation:
             self.awaited = request_id
 
     def _stood_in(self, request_id: bytes, item: Item) -> bool:
-        """Answer a request as the first daemon would have; False if that is impossible."""
         line = None if self.heard else stand_in.answer(item, self.trouble)
         if line is None:
             return False

@@ -41,7 +41,6 @@ class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
     def __init__(self, path: str, hello: bytes, starts: Callable[[], bool] = bool) -> None:
-        """Dial the socket at `path`; connections begin with `hello`, and `starts` permits starting a daemon."""
         self._path = path
         self._starting = Starting(starts)
         self._dialer = Dialer(path, self._starting)
@@ -192,7 +191,6 @@ class Bridge:
         return max(0, int((min(times) - monotonic()) * 1000) + 1)
 
     def _send(self) -> None:
-        """Send the bytes that fit, and the end of input after the client's last byte."""
         up = self._conversation.up
         if self._link is not None and up.send(self._link) and not self._stdin_open:
             try:
@@ -248,7 +246,6 @@ class Bridge:
             self._send()
 
     def _lose(self, trouble: str) -> None:
-        """Close a connection that has ended, settle the open requests and plan the next attempt."""
         assert self._link is not None
         self._register(self._link.fileno(), None)
         self._link.close()

@@ -152,7 +152,6 @@ def _tail(line: bytes, start: int) -> bytes | None:
 
 
 def _walk(line: bytes) -> Seen:
-    """Id and method, in any place among the members."""
     members: dict[bytes, bytes] = {}
     depth, name, last = 0, b"", b""
     for found in _token(line):

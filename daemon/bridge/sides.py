@@ -91,13 +91,11 @@ class ClientSide:
         self._note(line, request_id, method, conversation.up.total, until)
 
     def _expect(self, line: bytes, now: float) -> None:
-        """Prepare to answer a line that was sent to a daemon which has not said anything yet."""
         request_id, method = peek.peek(line)
         if request_id is not None and method in stand_in.ASKED_FIRST:
             self._conversation.unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
 
     def _seen(self, line: bytes) -> Seen:
-        """Apply a line's effect on the conversation; return its id and method."""
         seen = peek.peek(line)
         if seen[1] == CANCELLED:
             cancelled = peek.cancelled(line)
@@ -255,7 +253,6 @@ class DaemonSide:
         return True
 
     def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001
-        """Close the request that a complete answer belongs to."""
         conversation = self._conversation
         conversation.hidden.discard(request_id)
         if request_id == conversation.awaited:

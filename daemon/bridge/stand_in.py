@@ -227,7 +227,6 @@ def _params(line: bytes) -> Json | None:
 
 
 def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
-    """The answer of a daemon without servers, apart from the one tool."""
     if method == INITIALIZE:
         wanted = params.get("protocolVersion")
         return {

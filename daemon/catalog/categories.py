@@ -267,7 +267,6 @@ def _servers(config: CategoryConfig, members: Iterable[Member], candidates: List
 
 
 def _locate(name: str, config: CategoryConfig, listed: Mapping[str, object]) -> tuple[str, str]:
-    """The server and tool of a configured name; a bare name belongs to the category's server."""
     reference = read_reference(name, listed)
     return reference.server or config.server or "", reference.tool
 

@@ -298,7 +298,6 @@ def openai_schema(raw: bytes) -> bytes:
 
 
 def _converted(schema: object) -> Object:
-    """A schema after all rules, inner ones first; `true` and `false` become `{}`."""
     if not isinstance(schema, dict):
         return {}
     node = {key: _within(key, value) for key, value in schema.items() if key not in REFUSED}
@@ -319,7 +318,6 @@ def _within(key: str, value: object) -> object:
 
 
 def _merged(node: Object, part: Object) -> Object:
-    """Two schemas for one value as one; `node` wins."""
     merged = {**part, **node}
     if "properties" in part and "properties" in node:
         merged["properties"] = {**part["properties"], **node["properties"]}
@@ -359,7 +357,6 @@ def _typed(node: Object) -> Object:
 
 
 def _whole_numbers(node: Object) -> Object:
-    """`integer`, and untyped integer enums, become multiples of 1."""
     values = node.get("enum")
     counted = "type" not in node and bool(values) and all(type(each) is int for each in values or ())
     return {"multipleOf": 1, **node, "type": "number"} if counted or node.get("type") == "integer" else node

@@ -443,7 +443,6 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
 
 
 def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelling: Spelling) -> str:
-    """The first free spelling that reads as no other server's."""
     return next(
         name
         for name in spelling.ways(key)

@@ -37,7 +37,6 @@ class ProfileRules:
     """The rules of a profile applied to a catalog; immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, permissions: Permissions | None = None) -> None:
-        """Resolve the names in the profile; `permissions` are those of an earlier catalog, to reuse."""
         self._catalog = catalog
         self._profile = profile
         self.permissions = Permissions(profile.permissions) if permissions is None else permissions
@@ -145,7 +144,6 @@ class _Named:
 
 
 def _unnamed_scripts(catalog: Catalog, profile: Profile) -> Iterator[str]:
-    """The scripts that a profile does not name, and so does not offer."""
     for name, entry in catalog.servers.items():
         if catalog.config.mcp_servers[name].type is TransportType.SCRIPT and "*" not in profile.scripts:
             yield from (f"{name}/{tool}" for tool in entry.all_tools if tool not in profile.scripts)
@@ -307,7 +305,6 @@ class Offer:
     """Everything that a profile offers at one moment; immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, before: Offer | None = None) -> None:
-        """Apply the profile; unchanged parts of `before`, its previous offer, are reused."""
         self.reads_resources = profile.resources
         self._catalog = catalog
         self._profile = profile

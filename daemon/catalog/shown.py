@@ -137,7 +137,6 @@ class Shown:
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
     def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
-        """Start empty; `before` knows the tools shown to the session over another connection."""
         self.version = 0
         """Rises whenever something is shown."""
         self.latest = -1

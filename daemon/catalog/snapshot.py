@@ -286,7 +286,6 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
 
 
 def _risen(before: Catalog, after: Catalog) -> Catalog:
-    """Raise the epochs of the servers that look different than in `before`."""
     changed = {
         name: after.off != before.off or entry.tools is not before.servers[name].tools
         for name, entry in after.servers.items()
@@ -329,7 +328,6 @@ def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
-    """Derive categories and names; unchanged parts of `before` are reused."""
     catalog = _named(_with_lists(catalog), before)
     categories = _categories(catalog, before)
     switched = tools_switched_by(catalog.switched)
@@ -351,7 +349,6 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCateg
 
 
 def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
-    """The configured categories; reuses those without a changed server."""
     wanted = catalog.config.categories
     entries = {name: entry for name, entry in catalog.servers.items() if not entry.disabled}
     listed = {name: None if entry.tools is None else entry.all_tools for name, entry in entries.items()}
@@ -370,7 +367,6 @@ def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategor
 
 
 def _draws_alike(one: Catalog, other: Catalog) -> bool:
-    """Whether equal lists make equal categories in both."""
     return (
         one.config is other.config
         and one.switched == other.switched

@@ -191,7 +191,6 @@ def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKe
 
 
 def _offers(category: Category, key: ToolKey, servers: Collection[str]) -> bool:
-    """Whether a category would offer a tool that its server lists."""
     # Of listed tools the names alone count.
     listed: dict[str, Any] = {name: {key[1]} if name == key[0] else () for name in {*servers, key[0]}}
     member = resolve(category, listed, {}).member(key)

@@ -95,7 +95,6 @@ def _readers(path: Path, status: os.stat_result, places: str) -> Finding:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether all directories let other users reach a file."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
 
 

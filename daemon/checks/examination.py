@@ -116,7 +116,6 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
 
 
 def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Iterator[Finding]:
-    """Let denied access end one check only."""
     try:
         yield from check(scene)
     except OSError as error:

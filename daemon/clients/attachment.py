@@ -356,7 +356,6 @@ class Attachment:
             context.sessions.load(state, tools, Source.POLICY_PRELOAD)
 
     def _shown_before(self, key: ToolKey) -> str | None:
-        """The hash under which a tool was shown before this connection, to this client or its session."""
         began = self._client.began
         if began is None:
             known = self.state.shown.hash_of(key)

@@ -257,7 +257,6 @@ class Client:
         count: Callable[[Profile], int] = lambda _profile: 0,
         decided: DecidedSurfaces | None = None,
     ) -> None:
-        """Begin with the default profile; `count` returns the number of tools that a profile offers now."""
         self.info = table.ClientInfo()
         self.name = ""
         self.began: float | None = None

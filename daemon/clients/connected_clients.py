@@ -334,7 +334,6 @@ class ConnectedClients:
     """The connected clients: `ports.Subscribers`."""
 
     def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
-        """Begin without clients; `gather` takes refused questions, which may be many."""
         self._gather = gather
         self._wishes: dict[str, Watch[StandingWishes]] = {}
         self.levels = LogLevels(self.refresh_levels)

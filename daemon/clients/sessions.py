@@ -118,7 +118,6 @@ class SessionGrants:
     """The grants of all keyed sessions, in use or left a short while ago."""
 
     def __init__(self, used: Callable[[str], Grants | None]) -> None:
-        """Begin empty; `used` returns the grants of a session in use."""
         self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 

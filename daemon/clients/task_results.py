@@ -162,7 +162,6 @@ class PolledTask(Struct, eq=False):
             self._answer(call, ended)
 
     async def _end(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> _Polled:
-        """The final state of the task, or the state in which a client of MCP 2026-07-28 was asked."""
         pause = FIRST_POLL
         while True:
             refused: RemoteError | None = None
@@ -193,7 +192,6 @@ class PolledTask(Struct, eq=False):
             answers = await asking.ask_all(call, asked)
 
     def _answer(self, call: ClientCall, ended: _Polled) -> None:
-        """Answer the call with the task's end. Raises UpstreamCallError: the server has cancelled the task."""
         call.calls.context.subscribers.tasks.polled.pop(self, None)
         if ended.status == "completed":
             result = bytes(ended.result)

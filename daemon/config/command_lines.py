@@ -539,7 +539,6 @@ def _row(words: Sequence[str]) -> KnownServer | None:
 
 
 def _names_of(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The names of a started program without versions, each with whether it is a program's name."""
     if (image := image_of(words)) is not None:
         yield _TAG.sub("", image.name.removeprefix(_DEFAULT_REGISTRY)), False
     elif packages := packages_of(words):

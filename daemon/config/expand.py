@@ -203,7 +203,6 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False, late: bool 
 
 
 def _marked(body: str, *, late: bool) -> str:
-    """The mark of a reference that is looked up when the server starts."""
     kind, _, rest = body.partition(":")
     with suppress(ValueError):
         if late and "${" not in rest and (SECRET.fullmatch(rest) if kind == "keyring" else shlex.split(rest)):

@@ -65,7 +65,6 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
 
 
 def _is_ours(key: str, value: object) -> bool:
-    """Whether a key that other clients have, too, has a value of mcpd's own."""
     if key == "auth":
         return isinstance(value, dict) and "type" in value
     return key != "trust" or not isinstance(value, bool)
@@ -132,7 +131,6 @@ class _Work:
                 self._own(ours)
 
     def _become(self, key: str, ours: str, value: object) -> None:
-        """Replace a client's key by mcpd's, which takes precedence if both are there."""
         del self.entry[key]
         present = self.entry.get(ours)
         if isinstance(present, dict) and isinstance(value, dict):
@@ -202,7 +200,6 @@ class _Work:
         return found
 
     def command(self) -> None:
-        """Split a command that is a list, an object or a whole command line."""
         value, args = self.entry.get("command"), self.entry.get("args", [])
         if not isinstance(args, list):
             return
@@ -218,7 +215,6 @@ class _Work:
             self._note("command", "understood as `command` and the first of `args`")
 
     def words(self) -> None:
-        """Turn numbers and booleans into text, and a list of variables into an object."""
         env = self.entry.get("env")
         if isinstance(env, list) and all(isinstance(each, str) and "=" in each for each in env):
             self.entry["env"] = dict(each.split("=", 1) for each in env)

@@ -23,7 +23,6 @@ class Gathering:
     """Notes the first event of a sort, and once a minute the number of further ones."""
 
     def __init__(self, note: Callable[[Event], None]) -> None:
-        """Start without events; `note` takes the resulting ones."""
         self._note = note
         self._since: dict[Sort, tuple[Event, int]] = {}
         self._some = trio.Event()

@@ -255,7 +255,6 @@ def _window(minutes: Sequence[_Minute]) -> Window:
 
 
 def _percentile_ms(weighed: Sequence[tuple[float, float]], rank: float) -> float | None:
-    """The latency of the call of this rank, in milliseconds, given latencies in order with their weights."""
     found = None
     for seconds, weight in weighed:
         found = round(seconds * 1000, 3)

@@ -55,7 +55,6 @@ class CallLogger:
     """Logs calls: session, category and name, latency, outcome."""
 
     def __init__(self, ended: RecentCalls) -> None:
-        """Start without any calls; `ended` gets each, whether it is logged or not."""
         self._ended = ended
         self._notes: deque[EndedCall] = deque(maxlen=GATHERED)
         self._some = trio.Event()

@@ -156,7 +156,6 @@ class Tally:
     """The counters of the daemon. They change only on the event loop, and may be read directly."""
 
     def __init__(self, servers: Iterable[str] = (), *, meta_tools: Mapping[str, Iterable[str]]) -> None:
-        """Start all counters at zero; `meta_tools` has the names of each surface's meta-tools."""
         self.servers: dict[str, ServerCalls] = {}
         """Ended calls, by configured server."""
         self.elsewhere = ServerCalls()

@@ -82,7 +82,6 @@ class _Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inner(self) -> int:
-        """Behind the comma."""
         return self.start if self.comma_before is None else self.comma_before + 1
 
     @property
@@ -91,7 +90,6 @@ class _Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def comma_is_first(self) -> bool:
-        """Whether the comma begins a line."""
         return any(token.kind == "line" for token in self.before if token.start < self.inner)
 
 
@@ -247,7 +245,6 @@ def _lines_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> list[t
 
 
 def _inline_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
-    """The cut for a member that shares a line."""
     in_front, behind = gap.comma_before, gap.comma_after
     if not is_last:
         assert behind is not None
@@ -292,7 +289,6 @@ def _between(text: str, start: int, end: int) -> list[_Token]:
 
 
 def _end_of_line(text: str, start: int, end: int) -> int:
-    """The end of the last comma or comment on the line."""
     for token in _between(text, start, end):
         if token.kind == "line":
             break
@@ -302,7 +298,6 @@ def _end_of_line(text: str, start: int, end: int) -> int:
 
 
 def _members(blanked: str, opening: int) -> _Holder:
-    """The members in a text without comments."""
     members: list[_Member] = []
     at = _after_space(blanked, opening + 1)
     while blanked[at] not in "}]":

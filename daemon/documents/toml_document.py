@@ -165,7 +165,6 @@ def _statements(text: str) -> list[_Statement]:
 
 
 def _understood(line: str, table: Trail, key: str | None) -> tuple[str, Trail, Trail]:
-    """Kind, table and trail of a statement."""
     if not line or line.startswith("#"):
         return ("comment" if line else "blank"), table, ()
     if key is None or line.startswith("["):

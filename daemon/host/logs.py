@@ -54,7 +54,6 @@ class Journal:
     """Sends events to journald."""
 
     def __init__(self, address: str = SOCKET) -> None:
-        """Make a socket; nobody need be at the address."""
         self.dropped = 0
         self._address = address
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -207,7 +206,6 @@ class LineWriter:
     """Writes lines to a stream in a thread, in order."""
 
     def __init__(self, stream: TextIO | LogFile) -> None:
-        """Start the thread."""
         self.dropped = 0
         self.tell_event: Callable[[Event], None] = _tell_people
         """Logs an event as such, where lines of the same content are left out (`configure`)."""

@@ -27,7 +27,6 @@ class Signals:
     """Handles signals; to be made in the main thread."""
 
     def __init__(self) -> None:
-        """Handle signals from now on, and keep them until `listen`."""
         self._pending: list[int] = []
         self._deliver: Callable[[int], None] = self._pending.append
         self._ends = 0

@@ -87,7 +87,6 @@ class _Life:
         self._blind = False
 
     def obey(self, code: int) -> None:
-        """Take a signal, and wake the task that acts on it."""
         number = signal.Signals(code)
         self._tree.history.note(Event(kind=EventKind.SIGNAL, details={"signal": number.name}))
         if number is signal.SIGHUP:
@@ -139,7 +138,6 @@ class _Life:
                     own.give_back()
 
     async def end_when_idle(self) -> None:
-        """End the daemon after `idle` seconds without clients and calls."""
         tree = self._tree
         await tree.serving.wait()
         used, connections = trio.current_time(), tree.front.count
@@ -162,7 +160,6 @@ class _Life:
             await self._reload()
 
     async def watch(self, file: WatchedFile) -> None:
-        """Reload after a change of the file (`watch`), or of variables that a server waits for."""
         catalog = self._tree.registry.catalog
         last: object = None
         while True:

@@ -250,7 +250,6 @@ def _move(folder: Path, pid: int) -> None:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Groups that a server has made below its own, deepest first."""
     return [Path(top) for top, _, _ in os.walk(folder, topdown=False) if top != str(folder)]
 
 

@@ -119,7 +119,6 @@ class Children:
     """All children of the daemon: starts them, stops them, reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None, groups: Delegation | None = None) -> None:
-        """Start without children; `starts` is the record for the next daemon, `groups` has a leaf for each."""
         self.fellows: set[int | None] = set()
         """Pids of mcpd's own command lines, which may give orders to the daemon."""
         self._starts = starts
@@ -391,13 +390,11 @@ def _log_survivors(last: tenacity.RetryCallState) -> None:
 
 
 def _orphans() -> tuple[set[int], list[int]]:
-    """Dead children that wait to be reaped, and living strays."""
     dead = {pid for pid in proc.own_children() if (child := proc.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Make three pipes: the child's ends, and ours, which are non-blocking."""
     fds: list[int] = []
     try:
         for _ in range(3):

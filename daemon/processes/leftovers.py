@@ -294,7 +294,6 @@ def _is_alive(pid: int) -> bool:
 
 
 def _end_all(dead: Sequence[DeadDaemon]) -> tuple[list[Leftover], list[Leftover]]:
-    """Send SIGTERM to all, then SIGKILL to the remaining ones until none is left."""
     first = left = _find(dead)
     for turn in range(ROUNDS):
         if not left:
@@ -320,7 +319,6 @@ def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftov
 
 
 def _signal(doomed: Sequence[proc.Process], number: signal.Signals, seconds: float) -> None:
-    """Signal processes, and wait at most `seconds` for their end."""
     with contextlib.ExitStack() as stack:
         poll, waiting = select.poll(), set[int]()
         for process in doomed[:AT_ONCE]:
@@ -345,7 +343,6 @@ def _is_still(process: proc.Process) -> bool:
 
 
 def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
-    """Find the living processes of dead daemons in one pass over all processes."""
     if not dead:
         return []
     alive, both = proc.alive()

@@ -140,8 +140,6 @@ def _prctl(option: int, value: int) -> bool:
 
 
 class _Account(ctypes.Structure):
-    """`struct mallinfo2`."""
-
     _fields_ = tuple(
         (name, ctypes.c_size_t)
         for name in (

@@ -251,7 +251,6 @@ class Redactor:
     """Replaces known secrets in any spelling and anything that looks like a credential."""
 
     def __init__(self, secrets: Iterable[str], shared: Redactor | None = None) -> None:
-        """Start with `secrets`; those of `shared`, including later ones, count, too."""
         self._shared = shared
         self._certain: frozenset[str] = frozenset()
         self._whole: frozenset[str] = frozenset()
@@ -450,7 +449,6 @@ def _decoded(raw: bytes) -> str:
 
 
 def _places(text: str, spans: list[Span]) -> list[Span]:
-    """Map spans of a resolved text to the written one."""
     if not spans:
         return []
     places: list[Span] = []

@@ -200,7 +200,6 @@ def _prepare(
 
 
 def _for_stub(files: ExitStack, given: ExitStack) -> tuple[socket.socket, tuple[int, int]]:
-    """The channel to the stub, and what the stub gets: its own end, and its file."""
     ours, theirs = socket.socketpair()
     files.enter_context(ours)
     given.callback(theirs.close)

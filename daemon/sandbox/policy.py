@@ -243,7 +243,6 @@ class _Places:
             self.links = {each: os.readlink(each) for each, at in shut.items() if self._resolved(at) == at}  # noqa: PTH115
 
     def own(self, caches: str) -> dict[str, str]:
-        """Caches and directories of tools of the server's own; the user's tools are shown in these."""
         made = dict[str, str]()
         is_offline = self._rules.mode is SandboxMode.STRICT and not self._rules.hosts
         for each in (*table()["caches"], *table()["tools"]):
@@ -335,7 +334,6 @@ class _Places:
         self._put(real, access)
 
     def _own_in(self, directory: str) -> str:
-        """A file of the daemon's in a directory; empty if there is none."""
         real, ours = os.path.realpath(directory), map(os.path.realpath, self._around.private)
         return next((each for each in ours if is_within(each, real)), "")
 
@@ -371,7 +369,6 @@ class _Places:
 
 
 def _sound(written: tuple[str, ...]) -> Iterator[str]:
-    """The paths but those of a workspace that the server does not have."""
     return (each for each in written if WORKSPACE not in each)
 
 
@@ -396,7 +393,6 @@ def _links(path: str) -> Iterator[str]:
 
 
 def _installed(program: str, home: str, forged: Callable[[str], str]) -> Iterator[str]:
-    """The places of a program: each link on the way, its installation, and that of a virtual environment."""
     shared = {home, f"{home}/.local", "/", "/usr", "/usr/local"}
     for each in (program, *_links(program), os.path.realpath(program)):
         directory = os.path.dirname(each)  # noqa: PTH120

@@ -70,7 +70,6 @@ def filter_for(machine: str) -> bytes | None:
 
 
 def _only(number: int, allowed: Sequence[int], refusal: int) -> bytes:
-    """Allow a call with these values of its first argument only."""
     tests = (_instruction(_EQUAL, each, skip_if_false=1) + _answer(_ALLOW) for each in allowed)
     return _block(number, 0, *tests, _answer(_ERRNO | refusal))
 

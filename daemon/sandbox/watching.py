@@ -181,7 +181,6 @@ def _memory(pid: int, place: int, size: int) -> bytes:
 
 
 def _holder(pid: int, descriptor: int) -> bytes:
-    """The link to the directory that a path begins in."""
     return b"/proc/%d/cwd" % pid if descriptor == _HERE else b"/proc/%d/fd/%d" % (pid, descriptor)
 
 

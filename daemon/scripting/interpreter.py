@@ -244,7 +244,6 @@ def _answer(result: object) -> dict[str, object]:
 
 
 def _words(error: Any, lines: list[str]) -> tuple[str, str]:
-    """An error in words with its lines of the script, and the limit that it stands for."""
     if not hasattr(error, "traceback"):
         return f"the interpreter failed: {error!r:.2000}", ""
     text = error.display("type-msg")[:2000].replace("_csv.Error", "ToolError", 1)

@@ -114,7 +114,6 @@ class Vocabulary:
     """The terms of all tools with their counts; immutable."""
 
     def __init__(self, segments: Iterable[Segment] = (), language: Language = NOTHING) -> None:
-        """Count the terms of these servers' tools; `language` is prior knowledge."""
         self._language = language
         self._counts: dict[str, int] = {}
         self.tools = 0
@@ -157,7 +156,6 @@ class Vocabulary:
         return [(term, closeness * self.rarity(term)) for term, closeness in variants]
 
     def _affordable(self, phrases: Sequence[tuple[str, ...]]) -> list[list[_Variants]]:
-        """The terms' variants for each phrase, rarest first, within `MOST_READ`."""
         known = {term: self._variants(term) for phrase in phrases for term in phrase}
         entries = {
             term: sum(self._counts[variant] for variant, _ in variants) for term, variants in known.items()

@@ -196,7 +196,6 @@ class Segment:
         return best
 
     def _covered(self, asked: Iterable[str]) -> dict[int, float]:
-        """The share of each tool's name that is in the query."""
         covered: dict[int, float] = {}
         for term in asked:
             for number, share in zip(*self.name_words.row(term), strict=True):
@@ -206,7 +205,6 @@ class Segment:
     def _sorted_out(
         self, entry: ServerEntry, old: Segment | None
     ) -> tuple[dict[int, int], dict[int, SearchDocument]]:
-        """Unchanged tools as old number to new, and documents of the others by number."""
         were = {} if old is None else {name: number for number, name in enumerate(old.names)}
         about = _about(entry)
         kept: dict[int, int] = {}

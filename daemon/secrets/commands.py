@@ -64,7 +64,6 @@ class RunSecrets:
     """The values of the servers that run, in memory alone."""
 
     def __init__(self, children: Children, hide: Callable[..., None] = lambda *_: None) -> None:
-        """Start without values; `hide` is `Redactors.hide_run`."""
         self._children, self._hide = children, hide
         self._newest: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
         """By server and references: a server's instances share them until a run of one ends."""

@@ -55,7 +55,6 @@ class StoreFault(McpdError):
     """An operation of the store failed. The text has no password."""
 
     def __init__(self, cause: StoreCause, where: str, why: str, advice: str = "") -> None:
-        """Describe the failure at a location; `advice` replaces the cause's own."""
         self.cause = cause
         self.where = where
         kind = _KINDS[cause]

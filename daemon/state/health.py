@@ -60,7 +60,6 @@ class Health:
     """Tracks whether the store works, since when or why not, and how many tries have failed."""
 
     def __init__(self, *, where: str, wall: Callable[[], float], rng: Callable[[], float]) -> None:
-        """Start with a store that was not opened yet; `rng` returns a random number in [0, 1)."""
         self.persistence = Watch(
             Persistence(state=Condition.DEGRADED, reason=NOT_YET, since=wall(), where=where)
         )

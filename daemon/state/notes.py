@@ -173,7 +173,6 @@ class HourlyCounts:
 
 
 def _newest(counts: Counter[tuple[int, str]], hour: int) -> Counter[tuple[int, str]]:
-    """The counts of the last `WAITING` hours that are not zero."""
     return Counter({key: more for key, more in counts.items() if more and key[0] > hour - WAITING})
 
 
@@ -309,7 +308,6 @@ class Totals:
     """Counts that survive restarts: the stored counts, and increments, so that several daemons add up."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Start with this run's counters by name, which never fall."""
         self.since = 0.0
         """The time of the first written count, in seconds since the epoch; 0 without one."""
         self._count = count
@@ -350,7 +348,6 @@ class Totals:
 
 
 def _whole(ours: SessionRecord, stored: SessionRecord | None) -> SessionRecord:
-    """Our record, joined with the stored one that it follows."""
     if stored is None:
         return attrs.evolve(ours, partial=False)
     begun = stored.created_at if ours.partial else ours.created_at

@@ -50,7 +50,6 @@ class Recalling:
         where: str,
         wall: Callable[[], float],
     ) -> None:
-        """Start without facts; `settle` returns once every fact is in the catalog, `wall` the present time."""
         self.untaken = False
         """Whether the catalog may lack a fact, whose subject would then look as if it had been removed."""
         self._notes = notes
@@ -220,7 +219,6 @@ class Listening:
     def __init__(
         self, access: StoreAccess, listen: Callable[[], PostgresNotifications] | None, rng: Callable[[], float]
     ) -> None:
-        """Start without a connection; `listen` opens one in a worker thread, None where nobody else writes."""
         self.news = False
         """Whether there is a reason to poll; a poll resets it before it reads."""
         self.seen = 0

@@ -110,7 +110,6 @@ class PostgresDatabase:
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def __init__(self, parameters: Mapping[str, str], slack: float = 1) -> None:
-        """Start without a connection; `parameters` are libpq's, `slack` extends all time limits."""
         self._parameters = parameters
         self._slack = slack
         self._connection: ImpatientConnection | None = None
@@ -168,7 +167,6 @@ class PostgresNotifications:
         writer: str,
         translated: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Hear on a listening connection; `translated` turns the driver's errors into faults."""
         self._connection = connection
         self._writer = writer
         self._translated = translated

@@ -186,7 +186,6 @@ class Reader:
             yield from self._transaction.rows(f"{query} WHERE {column} IN {marks} {order}", values)
 
     def _cells(self, cells: type[CellsT], row: Row, what: str) -> CellsT | None:
-        """The decoded cells of a row; None if they are invalid."""
         try:
             return msgspec.convert(dict(row), cells)
         except msgspec.ValidationError as fault:
@@ -294,7 +293,6 @@ def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
 def _lists(
     server: str, rows: list[Row], unreadable: list[str]
 ) -> Iterator[tuple[Kind, tuple[Definition, ...]]]:
-    """The lists in these rows; the readable part of a list that was edited by hand."""
     for row in rows:
         try:
             kind, raws = Kind(row["kind"]), _decode_list(row["definitions"])

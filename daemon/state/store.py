@@ -60,8 +60,6 @@ _VERSION_BEFORE = "schema_version"
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A table in the form that the steps create."""
-
     columns: tuple[str, ...]
     made: tuple[str, ...]
     """SQLite's statements that create the table and its indexes."""
@@ -137,7 +135,6 @@ def mend(transaction: sql.Transaction) -> None:
 
 @cache
 def _tables() -> Mapping[str, _Table]:
-    """All tables after the last step, by name."""
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.row_factory = sqlite3.Row
         transaction = sql.Transaction(memory.cursor(), sqlite.DIALECT)

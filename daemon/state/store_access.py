@@ -51,7 +51,6 @@ class TrustedSwitches:
     def __init__(
         self, handed_over: bytes = b"", hand_over: Callable[[bytes], None] = lambda _content: None
     ) -> None:
-        """Start with the previous daemon's handover, if any; `hand_over` stores bytes for the next daemon."""
         self.off: Switches | None = None
         """Everything that is switched off; None without a trusted source."""
         self._hand_over = hand_over
@@ -78,7 +77,6 @@ class Opener:
         listen: Callable[[], PostgresNotifications] | None = None,
         trusted: TrustedSwitches | None = None,
     ) -> None:
-        """Start with nothing opened; `set_aside` renames a corrupt store, `listen` opens for notifications."""
         self.where = where
         self.shared = shared
         self.trusted = TrustedSwitches() if trusted is None or shared else trusted
@@ -237,7 +235,6 @@ class StoreAccess:
     """Holds the open store, or the reason why there is none."""
 
     def __init__(self, opener: Opener, *, patience: float, on_overdue: Callable[[StoreFault], None]) -> None:
-        """Start with nothing opened; `patience` is the seconds that callers other than the owner wait."""
         self.opener = opener
         self.store: Store | None = None
         """The store while it is open."""

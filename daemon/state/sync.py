@@ -67,7 +67,6 @@ class Expiry:
     def __init__(
         self, notes: SessionNotes, access: StoreAccess, *, idle: float, wall: Callable[[], float]
     ) -> None:
-        """Start without a sweep; `idle` is the seconds after which an unused session is deleted."""
         self._notes = notes
         self._access = access
         # Another daemon marks the sessions that it has in use only at its own sweeps.
@@ -300,14 +299,12 @@ class Sync:
             logger.info("loaded tools of sessions were marked again: {}", marked)
 
     async def _complete(self, sessions: SessionNotes) -> None:
-        """Read the stored part of sessions that are known in part."""
         if parts := [key for key, each in sessions.waiting.items() if each.partial]:
             stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
             for key, record in stored.items():
                 sessions.complete(key, record)
 
     def _take_in(self, opened: Opened) -> None:
-        """Send the content of a newly opened store to the registry."""
         memory, notes = opened.memory, self._notes
         names = [record.server for record in memory.servers]
         if opened.replaces:

@@ -38,7 +38,6 @@ class StampedRows:
     """Writes rows within one transaction, each with the transaction's stamp."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str) -> None:
-        """Start with the stamp: the transaction's number, and the name of this daemon."""
         self._transaction = transaction
         self._stamp: Values = {"version": version, "writer": writer}
 
@@ -249,7 +248,6 @@ def _epoch(
 
 
 def _shows_the_same(record: ServerRecord, present: Mapping[str, Row], lists: Mapping[str, Row]) -> bool:
-    """Whether a server's stored tools and lists mean the same as its record's, in any order."""
     empty = _digest(())
     digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items() if definitions}
     return _hashes(present.values()) == {tool.schema_hash for tool in record.tools or ()} and digests == {

@@ -68,7 +68,6 @@ class EndpointFault(McpdError):
     """A question was not answered. The text names the endpoint's host, never a key, path or response."""
 
     def __init__(self, kind: Failing, text: str, *, retry_after: float | None = None) -> None:
-        """Describe the fault; `retry_after` is the wait in seconds that the endpoint asks for."""
         super().__init__(text)
         self.kind = kind
         self.retry_after = retry_after
@@ -186,7 +185,6 @@ class SummaryQuestions:
     sends = SENDS
 
     def __init__(self, config: Callable[[], Config], environ: Mapping[str, str]) -> None:
-        """Ask nothing yet; the environment may hold the key."""
         self._config = config
         self._environ = environ
         self._offered: tuple[str, tuple[str, ...]] | None = None

@@ -84,7 +84,6 @@ class OpenAIEndpoint:
     """A model behind `/chat/completions`."""
 
     def __init__(self, summaries: Summaries, client: openai.AsyncOpenAI, place: str) -> None:
-        """Take ownership of a client whose transport is `Guarded`; `place` is its host and port."""
         self._summaries = summaries
         self._client = client
         self._place = place
@@ -161,7 +160,6 @@ class Guarded(httpx2.AsyncBaseTransport):
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, tls: ssl.SSLContext, authorization: str, place: str
     ) -> None:
-        """Wrap and own a transport; `authorization` is the header's value, empty for none."""
         self._inner = inner
         self._tls = tls
         self._authorization = {"authorization": authorization} if authorization else {}

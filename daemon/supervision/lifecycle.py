@@ -139,7 +139,6 @@ class ChildStatus(Watch[ServerStatus]):
         redact: Callable[[str], str],
         name: str = "",
     ) -> None:
-        """Start as stopped; `on_change` gets each new status, synchronously."""
         super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self.runs = 0
         self.failures = 0

@@ -289,7 +289,6 @@ class Child:
         self._whole.cancel()
 
     def _turn(self, reason: Reason) -> None:
-        """End the current phase cleanly, and start over with the wanted state."""
         self.status.stop(reason)
         self.pause.renew()
         if self._phase is not None:

@@ -510,7 +510,6 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
 
 
 def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:
-    """The tool that fits a need best; tools that fit nearly as well become alternatives."""
     offer = view.offer
     within = {key for key in offer.tools if key[0] in servers}
     ranking = view.services.index().search([need], within=within, limit=MAX_FOUND)

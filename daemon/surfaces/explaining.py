@@ -302,7 +302,6 @@ def _misspelt(literal: Object, schema: Object) -> list[Told]:
 
 
 def _declared_at(schema: Object, schema_path: Iterable[object]) -> list[str]:
-    """The properties declared next to the keyword at a schema path."""
     place: object = schema
     for step in list(schema_path)[:-1]:
         if isinstance(place, dict) and "$ref" in place:
@@ -349,7 +348,6 @@ def _is_short(value: object) -> bool:
 
 
 def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
-    """The faulty and required properties; empty without a schema or if too long."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}

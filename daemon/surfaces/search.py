@@ -122,7 +122,6 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
 
 
 def _leaving(view: View, loading: Sequence[ToolKey]) -> tuple[ToolKey, ...]:
-    """The found but uncalled tools that must leave the list for `loading`."""
     core = set(calling.core_tools(view))
     found = {key: view.offer.tools[key] for key in (*view.loaded.tools, *loading) if key in view.offer.tools}
     sizes = {
@@ -173,7 +172,6 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
 
 
 def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
-    """The answer as text, in Serena's form; `categories` counts all categories."""
     lines = [f"Found {len(findings.tools)} tool(s):", ""] if findings.tools else ["Found 0 tool(s)."]
     for tool in structured["tools"]:
         state = "active" if tool["active"] else "unavailable"

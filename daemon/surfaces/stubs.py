@@ -64,7 +64,6 @@ class _Types:
         return told[True] + ["# optional:"] * bool(told[False]) + told[False]
 
     def of(self, schema: object, seen: tuple[object, ...] = (), depth: int = MAX_DEPTH) -> str:
-        """The type of a schema; `seen` are the references on the way to it."""
         if self._left <= 0:
             return "Any"
         if isinstance(schema, dict) and "$ref" in schema:
@@ -123,7 +122,6 @@ def _members(schema: Schema) -> Schema:
 
 
 def _merged(node: Schema, part: Schema) -> Schema:
-    """Two schemas for one value as one; `node` wins."""
     members = {**_dict(part, "properties"), **_dict(node, "properties")}
     required = _list(part, "required") + _list(node, "required")
     return {**part, **node, "properties": members, "required": required}

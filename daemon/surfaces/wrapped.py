@@ -41,7 +41,6 @@ class Wrapper:
     """The form of a meta-tool's arguments."""
 
     def __init__(self, slot: str, own: tuple[str, ...], example: str) -> None:
-        """Take the slot for arguments, the other members (the tool's name last), and an example."""
         self.slot = slot
         self._own = own
         self._example = example

@@ -126,7 +126,6 @@ class OtlpExport:
 
 
 def _attributes(method: str, name: str, server: str, error: str, **more: Any) -> dict[str, Any]:
-    """The attributes of spans, durations and events (OpenTelemetry, conventions for MCP)."""
     operation = "execute_tool" if method == CALL_TOOL else ""
     found = {METHOD: method, "gen_ai.operation.name": operation, "mcpd.server": server, "error.type": error}
     if method in TARGETS:

@@ -53,7 +53,6 @@ class Tracer:
     def __init__(
         self, open_export: Callable[[], Any], sampling: tuple[float, bool], *, arguments: bool
     ) -> None:
-        """`open_export` sets a `tracing.otlp.OtlpExport` up; `arguments`: whether spans have those of calls."""
         self.sampling, self.arguments, self._open = sampling, arguments, open_export
         self.durations: dict[tuple[str, ...], list[float]] = {}
         """Their sum, and the counts between two of `BOUNDS`."""

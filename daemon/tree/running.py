@@ -114,7 +114,6 @@ class Tree(Wiring):
             core.cancel_scope.cancel()
 
     def _watches(self) -> Iterator[Callable[[], Awaitable[None]]]:
-        """The actors that nothing waits for."""
         yield from (self.audit.run, self.around.children.reap_orphans, self.librarian.run, self.calls.run)
         yield from (self.gathering.run, self.sampler.run, self.scripts.run, self.sessions.run)
         yield from (self.summarizing.run, self.results.run)
@@ -135,7 +134,6 @@ class Tree(Wiring):
         await self.audit.open(heads)
 
     async def _tell_start(self) -> None:
-        """Record the start, the end of the former daemon, and the servers that were down then."""
         facts, host = self.around.facts, socket.gethostname()
         details: dict[str, Detail] = {"version": facts.version, "pid": facts.pid}
         details |= {"host": host, "socket": facts.socket}

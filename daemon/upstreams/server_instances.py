@@ -234,7 +234,6 @@ class ServerInstances:
     """The instances of one server: `ports.Instances`."""
 
     def __init__(self, server: Server, actors: ServerActors, run: int, stats: CallStats) -> None:
-        """Begin without any; their runs go on from the catalog's last `run`, `stats` counts all calls."""
         self.server = server
         self.running: dict[Key, RunningInstance] = {}
         """Those that take calls, oldest first."""

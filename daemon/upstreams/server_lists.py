@@ -312,7 +312,6 @@ class Listing:
         redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Start without a connection; `settle` returns once the facts told so far are in the catalog."""
         self._server, self._kind = server, kind
         self._tell, self._wall, self._redact, self._settle = tell, wall, redact, settle
         self._warnings = Warnings(server.name, kind)

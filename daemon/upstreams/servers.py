@@ -277,7 +277,6 @@ class Servers:
         catalog: Watch[Catalog],
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """Make an actor for each enabled server; `settle` returns once told facts are processed."""
         self._config = config
         self._newest = catalog
         self._around = around
@@ -394,7 +393,6 @@ class Servers:
         self._add(server)
 
     def _tell_of(self, server: Server) -> Callable[[Fact], None]:
-        """A function that tells the facts of an actor, until another takes its name."""
         token = self._speaking[server.name] = object()
 
         def tell(fact: Fact) -> None:

@@ -141,7 +141,6 @@ class RunLog:
         self._log.bind(event=True).warning("{}; {}, since {}{}", text, runs, since, lines)
 
     def _ends_alike(self, run: Run) -> bool:
-        """Whether a run ended like the one before it, without anything new in between."""
         before, self._reason = self._reason, _LARGE.sub("#", run.reason.text)
         known = self._failing and not self._news and not self._is_stable
         return known and before == self._reason and run.ending is not Ending.ASKED
@@ -327,7 +326,6 @@ class UpstreamAccess:
         wall: Callable[[], float],
         start_limit: Callable[[], float],
     ) -> None:
-        """Start with the server down; `start_limit` returns the seconds that the handshake may take."""
         self.server, self.name, self.of = server, server.label, server.name
         self.listing, self.subscribers, self.wall = listing, subscribers, wall
         self.instances: Instances | None = None

@@ -53,7 +53,6 @@ class Watching:
     """The descriptors of one epoll and the owners to call when they are ready."""
 
     def __init__(self, poll: Poll) -> None:
-        """Begin without an epoll, which the `poll` makes with the first descriptor."""
         self.epoll: select.epoll | None = None
         self.watched: dict[int, tuple[int, OnReady]] = {}
         self._poll = poll

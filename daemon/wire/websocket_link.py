@@ -196,7 +196,6 @@ class PacedConnection(WebSocketConnection):
         target: str = "",
         headers: Headers = (),
     ) -> None:
-        """Begin the opening handshake: as a client of `host`, or as a server if that is empty."""
         super().__init__(
             stream,
             WSConnection(ConnectionType.CLIENT if host else ConnectionType.SERVER),
@@ -382,7 +381,6 @@ class WebSocketLink:
                 await _until_hung_up(writer.fd)
 
     def _why(self) -> CloseReason | None:
-        """The close code and reason for the peer, if the link has ended for one."""
         reason = self._writer.reason
         if self.closing is None and isinstance(reason, ProtocolFault):
             return CloseReason(POLICY, str(reason))
@@ -395,7 +393,6 @@ class WebSocketLink:
             self._writer.queue((self._frames.send(event),))
 
     def _farewell(self, reason: CloseReason | None) -> ConnectionLost:
-        """The end of the connection in words; `reason` is the library's."""
         if reason is None or reason.code == ABNORMAL:
             return ConnectionLost(self._stream.lost or "the connection broke")
         self.closing = reason

@@ -189,7 +189,6 @@ def _if_said(instructions: str | None) -> dict[str, object]:
 
 
 def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> Introduction | None:
-    """The introduction of the only server that a client has chosen; None otherwise, and while unknown."""
     entry = servers.get(selection.only)
     return None if entry is None or not entry.said.introduction else read_introduction(entry.said.introduction)
 
@@ -227,7 +226,6 @@ def discover(connection: ClientConnection, request_id: bytes, _params: Raw | Non
 def _introduction_to(
     connection: ClientConnection, of_era: str
 ) -> tuple[str | None, dict[str, object], object, Mapping[str, Raw]]:
-    """The instructions, capabilities, `serverInfo` and other members that a client is told in its era."""
     selection, view = connection.selection, connection.attachments.own.view()
     servers = connection.context.catalog.value.servers
     return (

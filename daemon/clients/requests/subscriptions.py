@@ -90,7 +90,6 @@ def _end(connection: ClientConnection, following: Following) -> None:
 async def _begin(
     connection: ClientConnection, session: Attachment, uri: str, listen: bytes | None, request_id: bytes | None
 ) -> Following:
-    """Follow a resource, once the servers that may list it have listed."""
     context = connection.context
     view = session.view()
     try:
@@ -113,7 +112,6 @@ async def _begin(
 
 
 async def _agree(connection: ClientConnection, following: Following) -> None:
-    """Return once the server has accepted a subscription; if not, the subscription ends."""
     try:
         await _settled(connection, following)
     except BaseException:

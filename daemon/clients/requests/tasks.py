@@ -240,7 +240,6 @@ async def _list_fresh(connection: ClientConnection, request: Request) -> None:
 
 
 async def _refresh(connection: ClientConnection, task: Task) -> None:
-    """Refresh a task's state; without an answer of its server it stays as it was."""
     upstream = connection.context.upstreams.get(task.server)
     if upstream is None:
         return

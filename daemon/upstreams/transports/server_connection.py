@@ -281,7 +281,6 @@ class RawConnection:
 
 
 def _params(call: CallToSend, own_meta: Mapping[str, bytes], uid: int) -> tuple[Buffer, ...]:
-    """The params with the additions to their `_meta`, the payload uncopied."""
     meta = {**call.meta, **own_meta, **(call.envelope if own_meta else {})}
     members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
     if call.wants_progress:

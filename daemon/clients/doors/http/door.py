@@ -254,7 +254,6 @@ class HttpDoor:
         )
 
     def _place(self, exchange: HttpExchange, visit: Visit, rest: list[str]) -> Place:
-        """The principal of a request, and its destination by the rest of the path."""
         visitor, config = self._visitor(exchange, visit), self._catalog.value.config
         chooses = rest[:1] == [SERVERS_FOLLOW]
         profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
@@ -273,7 +272,6 @@ class HttpDoor:
         return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
 
     def _visitor(self, exchange: HttpExchange, visit: Visit) -> Principal:
-        """The principal of a request, by its token; there is room for its connection."""
         visitor = self._admission.visitor(exchange.head)
         self._settle(exchange, visit, visitor.owner)
         visit.visitors.add(visitor)

@@ -351,7 +351,6 @@ class HttpConnection:
             self._give_up(error)
 
     def _on_written(self) -> None:
-        """Continue after a write: with a request that has come already, or to the end."""
         exchange, writer = self.exchange, self.writer
         if not writer.queued and exchange is not None and exchange.on_written is not None:
             exchange.on_written()

@@ -396,7 +396,6 @@ class HttpSessions:
     def __init__(
         self, start: Callable[[Link, Principal, Callable[[], None]], None], outbox: Outbox, places: int
     ) -> None:
-        """Begin without sessions; `start` serves a link in a task, and calls its third argument at the end."""
         self._start = start
         self._outbox = outbox
         self._places = places

@@ -313,7 +313,6 @@ def _expect(session: http_sessions.HttpSession, exchange: HttpExchange, request_
 
 
 def _decoded(line: Line) -> tuple[Envelope, Line]:
-    """Decode a message, after repairing lone surrogates as on every door; raises BadMessage."""
     try:
         return envelope.decode_strictly(line), line
     except BadMessage as fault:
