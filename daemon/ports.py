@@ -70,10 +70,7 @@ class UpstreamConnection(Protocol):
         """Use the era and version of the handshake from now on."""
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server learns about the cancellation, which an outer scope could not do
-        """Make a request, with the modern era's envelope, and return the raw result.
-
-        Raises RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result.
-        """
+        """Make a request. Raises RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result."""
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
         """Send a notification; a closing connection drops it."""
@@ -185,10 +182,7 @@ class Instances(Protocol):
     ended: int
 
     def of(self, holder: Holder) -> Upstream:
-        """The instance for a client, made if missing, and started when woken.
-
-        Raises NoWorkspace, NoSession, Overloaded: the client lacks something, or all instances are busy.
-        """
+        """The instance for a client, made if missing; raises NoWorkspace, NoSession, Overloaded."""
 
     def take_loss(self, holder: Holder) -> str:
         """The end of the session's former instance, once: "after N s without use", "to make room" or empty."""
@@ -220,10 +214,7 @@ class Upstream(Protocol):
         """The instances that calls go to, if clients do not share one."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call to the live connection; return the key for `cancel`. Clients, by number, take turns.
-
-        Raises UpstreamUnavailable, Overloaded: nothing was sent.
-        """
+        """Forward a call; return the key for `cancel`. Raises UpstreamUnavailable, Overloaded: not sent."""
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call; keys of earlier connections are ignored."""

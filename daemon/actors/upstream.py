@@ -1,7 +1,4 @@
-"""The actor of one upstream server, for one connection after the other.
-
-`run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next.
-"""
+"""The actor of one upstream server; `run` is one incarnation, from opening a connection to losing it."""
 
 from __future__ import annotations
 

@@ -65,10 +65,7 @@ class Audit:
         version: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Start with nothing opened; `keep_head` copies the head to places that an editor does not reach.
-
-        With `NO_PLACE` as `root` it is off, whatever the configuration says.
-        """
+        """Start with nothing opened, or off with `NO_PLACE` as `root`; `keep_head` copies it elsewhere."""
         self.keys = keys
         self.on = keys.enabled and root != NO_PLACE
         self.problem = ""

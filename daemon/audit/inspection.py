@@ -78,10 +78,7 @@ class CheckedChain:
 
 
 def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
-    """Check the chains of a directory, alone and against heads; return them, and the heads of other chains.
-
-    Blocks, some 6 s for each million records.
-    """
+    """Check a directory's chains, also against heads; return them, and others' heads. Blocks: 6 s a million."""
     checked, others = [_check(each, {head.seq: "" for head in heads}) for each in chains(directory)], []
     for head in heads:
         about = [(chain, digests) for chain, digests in checked if head.chain in {"", chain.id}]

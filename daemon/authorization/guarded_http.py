@@ -120,10 +120,7 @@ class UnsafeAddress(httpx2.TransportError):
 
 
 def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
-    """Refuse a url to which neither mcpd nor the user's browser may go; `local`: the MCP server is on loopback.
-
-    Raises `UnsafeAddress`: the text names the origin, never more.
-    """
+    """Refuse a url that must not be visited; `local`: the server is on loopback. Raises `UnsafeAddress`."""
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
     if url.scheme not in {"http", "https"} or not url.host:

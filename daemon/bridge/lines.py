@@ -96,10 +96,7 @@ class Cutter:
 
 
 class Outgoing:
-    """The bytes for one connection after another.
-
-    A line stays whole until its newline is sent: until then no daemon has executed any of it.
-    """
+    """The bytes for one connection after another; a line stays whole until its newline is sent."""
 
     def __init__(self) -> None:
         self.deaf = False  # whether the other side takes nothing more, though it may still speak

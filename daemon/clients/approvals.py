@@ -92,10 +92,7 @@ _decode = msgspec.json.Decoder(_Chosen).decode
 def question(
     tool: Tool, arguments: Buffer, redact: Callable[[str, int], str], profile: Profile, *, session: bool
 ) -> Raw:
-    """The params of the elicitation (MCP, `elicitation/create`).
-
-    `redact` removes secrets and cuts to so many characters; `session` offers a choice for the session.
-    """
+    """The params of the elicitation; `redact` removes secrets and cuts, `session` offers that choice."""
     choices = [UserChoice.ONCE, *([UserChoice.SESSION] if session else []), UserChoice.REFUSE]
     shown = _shown(bytes(arguments), redact)
     return form(f"{tool.server}/{word(tool.name)} wants to run with {shown}\n{_reason(tool, profile)}", choices)

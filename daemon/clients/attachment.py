@@ -179,10 +179,7 @@ class SessionInstances:
     async def find_all(
         self, servers: Iterable[str], request_id: bytes | None, *, strictly: bool
     ) -> list[Upstream]:
-        """The running servers among these, or their instances for this session.
-
-        A missing instance is left out, or `strictly` raises its CallError.
-        """
+        """The running servers among these, or the session's instances; if `strictly`, all or CallError."""
         found = []
         for server in servers:
             if (upstream := self._context.upstreams.get(server)) is not None:

@@ -289,10 +289,7 @@ class Memory(Protocol):
         """Whether the key's last record is on disk; waits for that, and is False if it cannot be for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The stored session; None if there is none. Partial if the store may have more.
-
-        Raises McpdError: the store does not answer, and nothing is known of the session.
-        """
+        """The stored session, perhaps partial; None if there is none. Raises McpdError: the store is silent."""
 
     async def look(self) -> None:
         """Return once what other daemons have written is known here, or cannot be for now."""

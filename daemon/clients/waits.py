@@ -57,10 +57,7 @@ async def wait_known(
     request_id: bytes | None,
     report: Report | None = None,
 ) -> None:
-    """Wait for servers' first lists and, if needed, the search index; roots are asked for by `request_id`.
-
-    Raises CallError: the only server wanted has no instance for this client.
-    """
+    """Wait for servers' first lists and, if needed, the search index. Raises CallError: no instance."""
     # An unavailable server must not cost the others.
     only = awaited.calling and len(awaited.servers) == 1
     upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)

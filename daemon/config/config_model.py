@@ -1,7 +1,4 @@
-"""The configuration as frozen values, with the file's keys in snake_case.
-
-Field docstrings are the JSON Schema's descriptions. Fields that may hold secrets have no repr.
-"""
+"""The configuration, frozen, with snake_case keys; field docstrings are the JSON Schema's descriptions."""
 
 from __future__ import annotations
 

@@ -216,10 +216,7 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
 ) -> Config:
-    """Read a configuration's text strictly, without the files next to it.
-
-    `source` names the text in errors, and `${file:...}` starts at its directory. Raises ConfigError.
-    """
+    """Read a configuration's text, `source` in errors, without the files next to it; raises ConfigError."""
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     return _parse(text, source, sources, surfaces, ProfileFiles(), EnvFile()).config
 

@@ -40,10 +40,7 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
-    """Structure `raw` as a `cls` and append faults; None if nothing is usable.
-
-    Faulty members keep their defaults. `name` is the entry's key.
-    """
+    """Structure `raw` as a `cls` and append faults; faulty members keep defaults, None if nothing is usable."""
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
         return None

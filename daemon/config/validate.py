@@ -354,10 +354,7 @@ def _listed(key: str, tools: Sequence[str], server: str | None, servers: Collect
 def reference_problems(
     names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str]
 ) -> Problems:
-    """Tool names that cannot exist or repeat an earlier one in another spelling.
-
-    `names` are pairs of trail and name. Bare names belong to `server`; None forbids them.
-    """
+    """Tool names that cannot exist or repeat another; bare names belong to `server`, None forbids them."""
     seen: dict[tuple[str, str], str] = {}
     for here, name in names:
         reference = read_reference(name, servers)

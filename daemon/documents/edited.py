@@ -65,10 +65,7 @@ class EditedText(ABC):
             raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
-        """Set a value; missing objects on the way are made, and equal members stay untouched.
-
-        An index may be its list's length to append (not in TOML). Raises DocumentError.
-        """
+        """Set a value; missing objects are made, an index may append (not in TOML). Raises DocumentError."""
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
         try:

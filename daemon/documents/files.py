@@ -92,10 +92,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 
 
 def replace(found: FoundFile, content: bytes, *, private: bool = False) -> None:
-    """Replace a file atomically; mode, owner and links stay. `private` is for new files and directories.
-
-    Raises DocumentError: the file cannot be written or has changed.
-    """
+    """Replace a file atomically; mode, owner and links stay. Raises DocumentError: unwritable, or changed."""
     target = found.target
     try:
         target.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)

@@ -1,7 +1,4 @@
-"""Edits JSON with comments and trailing commas, member by member.
-
-A member owns the comment behind it on its line and the comment lines directly above it.
-"""
+"""Edits JSON with comments, member by member, which own the comments behind them and directly above."""
 
 from __future__ import annotations
 

@@ -178,10 +178,7 @@ async def feed_watchdog(
 def listen_fds(
     environ: MutableMapping[str, str], kept: dict[str, bytes] | None = None
 ) -> dict[str, socket.socket]:
-    """Listening sockets inherited from systemd, by their FileDescriptorName, with the descriptor if repeated.
-
-    `kept` gets the bytes of `Notifier.keep`, by name.
-    """
+    """Listening sockets of systemd's, by FileDescriptorName; `kept` gets the bytes of `Notifier.keep`."""
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")

@@ -218,10 +218,7 @@ class Children:
         *,
         orders: bool = False,
     ) -> Ran:
-        """Run a command at home for a number of seconds, and end everything that it started; raises as `start`.
-
-        `given` is its stdin, `orders` whether it may be an operator.
-        """
+        """Run a command at home for so many seconds, then end its whole tree; raises as `start`."""
         child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
         printed, errors = bytearray(), bytearray()
         try:

@@ -111,10 +111,7 @@ class Peers:
         clock: Callable[[], float] = time.monotonic,
         gather: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start without connections of `uids` at the `door` "clients" or "operators"; `gather` takes refusals.
-
-        `servers` returns the pids of servers whose processes may connect.
-        """
+        """Start without connections of `uids` at a `door`; `servers` returns the pids that may connect."""
         self.places = places
         self.refused: Counter[RefusalReason] = Counter()
         self.open = 0

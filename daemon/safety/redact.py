@@ -260,10 +260,7 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
-        """Add secrets; earlier ones stay, because servers may still print them. Thread-safe.
-
-        `doubtful` ones may be common words and stay in definitions (`json`).
-        """
+        """Add secrets to earlier ones, thread-safe; `doubtful` ones, common words, stay in definitions."""
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
         self._certain |= all_spellings(known - doubted) - all_spellings(doubted)

@@ -1,7 +1,4 @@
-"""The searchable tools of one server: the reusable unit of an index.
-
-Two arrays hold all rows, at twelve bytes per word and tool, where dictionaries take a hundred.
-"""
+"""The searchable tools of one server, an index's reusable unit: two arrays, twelve bytes per word and tool."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Optional search by meaning: the vectors of all tools, compared with a query's.
-
-`Vectors` is immutable: the event loop searches one while a worker thread makes the next.
-"""
+"""Optional search by meaning: the vectors of all tools, compared with a query's; `Vectors` is immutable."""
 
 from __future__ import annotations
 

@@ -128,10 +128,7 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
 
 
 def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
-    """Delete events from before a time (seconds since the epoch), and all but `most` of each kind.
-
-    Returns the number of deleted events: if `FORGOTTEN_EVENTS`, there may be more.
-    """
+    """Delete old events, and all but `most` of each kind; `FORGOTTEN_EVENTS` at most, returned, at once."""
     room = FORGOTTEN_EVENTS
     room -= _delete(transaction, "at < :before", {"before": before}, room)
     counts = transaction.rows(

@@ -266,10 +266,7 @@ class Store:
         return changes
 
     def keep(self, batch: sql.Batch) -> sql.Written:
-        """Write a batch: all of it or nothing.
-
-        Raises `StoreFault`: nothing was written, as far as we know; the same batch can be written again.
-        """
+        """Write a batch wholly, or raise `StoreFault`: nothing was written, as far as we know; try again."""
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
             writer = Writer(transaction, version=version, writer=self._writer, seen=self._seen, at=batch.at)

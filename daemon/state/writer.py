@@ -125,10 +125,7 @@ class Writer:
             self._transaction.change_each(f"{put} {added}", each)
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Store given names, and delete names that are gone.
-
-        A name that two daemons gave to different tools stays with the first, and is valid since never.
-        """
+        """Store given names, and delete gone ones; of two daemons' the first stays, valid since never."""
         left = [{**_named(each), **_owner(each)} for each in gone]
         self._rows.drop("given_names", ("kind", "name", "server", "own"), left)
         for chunk in chunks(given):

@@ -1,7 +1,4 @@
-"""The restart policy, as arithmetic on runs: time and randomness are arguments.
-
-Sources: OTP's supervisor, Kubernetes' CrashLoopBackOff, equal jitter (`kit.waiting.RetryPolicy`).
-"""
+"""The restart policy, as arithmetic on runs, after OTP's supervisor and Kubernetes' CrashLoopBackOff."""
 
 from __future__ import annotations
 

@@ -202,10 +202,7 @@ def refusal(
     *,
     several: bool = False,
 ) -> InvalidArguments:
-    """The error for arguments that fit no reading, or `several`.
-
-    `literal` is the decoded slot, `others` the members next to it; `example` makes a call of example arguments.
-    """
+    """The error for arguments that fit no reading, or `several`; `example` makes a call of example ones."""
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
     faults = [_fault("$", "this can be read in more than one way")] if several else []

@@ -361,10 +361,7 @@ class Surface(ABC):
         return tuple(legible_tool(each.listed(name), each.description) for each, name in named)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide on a call to the tool `name`, listed or not; `AwaitListing` only if `patient`.
-
-        Raises CallError: the call is refused; `answers.error_result` is the client's answer.
-        """
+        """Decide on a call to the tool `name`; `AwaitListing` only if `patient`. Raises CallError: refused."""
         for tool in self.tools:
             if tool.name == name and tool.exists(view):
                 return tool.does(view, arguments, patient=patient)

@@ -129,10 +129,7 @@ class Validator:
 
 
 def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
-    """Call the validator; None if it fails.
-
-    It panics (an anchor beneath an `$id`) with an exception that is no `Exception` and would end the daemon.
-    """
+    """Call the validator; None if it fails, or panics with an exception that is no `Exception`."""
     try:
         return work(*given)
     except BaseException as error:  # noqa: BLE001 - other errors are raised again

@@ -108,10 +108,7 @@ class Checker:
         *,
         example: Callable[[object], object] | None = None,
     ) -> Read:
-        """Determine the arguments that a wrapper call means; `example` makes a whole call for the error text.
-
-        Raises InvalidArguments: no reading fits, or more than one.
-        """
+        """Determine the arguments that a wrapper call means; raises InvalidArguments: none, or several."""
         size = len(args or b"")
         if beside:
             size += sum(len(key) + len(value) for key, value in beside.items())

@@ -90,10 +90,7 @@ Key = tuple["Hashable | None", str | None]
 
 
 def key_of(server: Server, holder: Holder) -> Key:
-    """The key of a client's instance.
-
-    Raises NoWorkspace: the client has none, or an unusable one; NoSession: the client has none.
-    """
+    """The key of a client's instance. Raises NoWorkspace, also for an unusable one; NoSession."""
     by_session = server.shared_by is Share.SESSION
     if by_session and holder.session is None:
         text = (
@@ -373,10 +370,7 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Make room for an owner's instance: his longest unused one goes, or one of an owner above his share.
-
-        Raises Overloaded: all are at work, or were until a moment ago.
-        """
+        """Make room by ending an unused instance, the owner's or a greedier one's; raises Overloaded."""
         most = self.server.limits.instances
         if len(self.running) < most:
             return

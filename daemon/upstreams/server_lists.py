@@ -338,10 +338,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
-        """Return once the list is newer than every change announced so far.
-
-        Raises UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
-        """
+        """Return once the list is newer than all announced changes; raises UpstreamUnavailable: not in time."""
         needed = self._needed
         if self.is_stale:
             self._needed_now.set()

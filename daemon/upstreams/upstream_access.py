@@ -441,10 +441,7 @@ class UpstreamAccess:
         return self.admission is not None
 
     async def refresh(self) -> str:
-        """List everything again now; return the problem with the tools, empty without one.
-
-        Raises UpstreamUnavailable: the server is down, and does not come up for it.
-        """
+        """List everything again now; return the problem with the tools; raises UpstreamUnavailable: down."""
         if not await self.wake():
             raise self._unavailable()
         problem = await self.listing.refresh()

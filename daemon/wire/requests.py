@@ -1,7 +1,4 @@
-"""One JSON-RPC peer over a link: our requests to it, by id, and its requests to mcpd.
-
-Our ids are integers that never repeat on a connection; each doubles as progress token.
-"""
+"""One JSON-RPC peer over a link: requests by ids that never repeat, which are progress tokens, too."""
 
 from __future__ import annotations
 

@@ -197,10 +197,7 @@ def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) 
 
 
 def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
-    """The server of a prompt, and the prompt's own name there; a `single` server's unlisted ones are its own.
-
-    Raises `UnknownPrompt`: the client sees no such prompt; `PromptDisabled`: the prompt is switched off.
-    """
+    """The server of a prompt, and its own name there, also unlisted of a `single` server; raises CallError."""
     catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
     if (found := offered.get(name)) is not None:
         return found.definition.server, found.definition.name
@@ -270,10 +267,7 @@ def uri_in(members: dict[str, Raw]) -> str:
 
 
 def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
-    """The server of a resource, and its own URI there.
-
-    Raises `UnknownResource`: the client sees none; `ResourceDisabled`: the resource is switched off.
-    """
+    """The server of a resource, and its own URI there; raises `UnknownResource`, or `ResourceDisabled`."""
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:
         return found

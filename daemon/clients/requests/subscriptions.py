@@ -219,10 +219,7 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Acknowledge a subscription to later changes, which stays open until the client cancels it.
-
-    Raises MsgspecError: the params are no object.
-    """
+    """Acknowledge a subscription to later changes, open until cancelled. Raises MsgspecError: no object."""
     opened, pending, peer = connection.lists.open, connection.listens, connection.peer
     if request.id in connection.calls.open or request.id in opened or request.id in pending:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))

@@ -40,10 +40,7 @@ def place_of(host: str, port: int) -> str:
 
 
 async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
-    """A connection to a server, its certificate verified if it is encrypted.
-
-    Raises CannotStart: the certificate is not trusted; ConnectionLost: it cannot be reached just now.
-    """
+    """A connection to a server. Raises CannotStart: an untrusted certificate; ConnectionLost: not just now."""
     try:
         if tls is None:
             return await trio.open_tcp_stream(host, port)

@@ -24,10 +24,7 @@ _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DE
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
-    """Connect to the socket; disconnect on exit.
-
-    Raises CannotStart: the url names no socket; ConnectionLost: nothing listens there, or we may not connect.
-    """
+    """Connect to the socket. Raises CannotStart: the url names none; ConnectionLost: nothing listens there."""
     server = context.server
     path = socket_path(server.url or "")
     fd = await _connect(path, server.timeouts.connect)

@@ -34,10 +34,7 @@ def bind_http(address: str) -> socket.socket:
 
 
 def listen_at(address: str) -> socket.socket:
-    """Listen on HOST:PORT, IPv6 in brackets, without blocking and despite TIME_WAIT.
-
-    Raises `OSError`: the address cannot be bound; `ValueError`: the address is malformed.
-    """
+    """Listen on HOST:PORT, IPv6 in brackets, despite TIME_WAIT. Raises `OSError`; `ValueError`: malformed."""
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -53,10 +50,7 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare a socket of the service manager's, not to be shut down; return HOST:PORT.
-
-    Raises `ConfigError`: it is no listening TCP socket.
-    """
+    """Prepare the service manager's socket; return HOST:PORT. Raises `ConfigError`: no listening TCP socket."""
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         message = "the socket named http is not a listening TCP socket: write ListenStream="

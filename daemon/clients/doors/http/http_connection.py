@@ -244,10 +244,7 @@ class HttpConnection:
         max_queue: int,
         pause_at: int,
     ) -> None:
-        """Take over a connected, non-blocking socket; bounds are bytes.
-
-        `serve` sees a request's head, and answers or sets a taker of the body; both may raise `Refusal`.
-        """
+        """Take over a connected, non-blocking socket; `serve` sees a request's head. Bounds are bytes."""
         self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
         self._reader = RequestReader()

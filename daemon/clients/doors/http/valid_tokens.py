@@ -110,10 +110,7 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The value of the token without a name, made if there is none.
-
-        Raises `TokenTrouble`: an earlier daemon made it, so its value is unknown; or none can be made.
-        """
+        """The nameless token's value, made if there is none. Raises `TokenTrouble`: unknown, or not made."""
         if not self._default:
             if self.kept.default is not None:
                 raise tokens.TokenTrouble(
