@@ -65,9 +65,9 @@ def add(options: argparse.Namespace) -> int:
         print(visible(f"added {name} to {path}"))
     for line in (*server.notes, *(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
-    if options.no_reload:
-        return 0
-    return finish(options, name, path, made.close) or adding_offers.cleared(present, name, draft.config)
+    if not options.no_reload and (status := finish(options, name, path, made.close)):
+        return status
+    return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 
 
 def _wanted(
@@ -162,14 +162,13 @@ def remove(options: argparse.Namespace) -> int:
     used = [each for each in references(present.servers[name]) if each in present.variables]
     for line in spare(present, [each for each in used if f"${{{each}" not in draft.config]):
         note(line)
-    if options.no_reload:
-        return 0
-    effect = reloaded(options, path)
-    if effect.asked and effect.problem:
-        note(effect.problem, lines=True)
-        return EX_FAULT
-    print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
-    return adding_offers.cleared(present, name, draft.config)
+    if not options.no_reload:
+        effect = reloaded(options, path)
+        if effect.asked and effect.problem:
+            note(effect.problem, lines=True)
+            return EX_FAULT
+        print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
+    return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 
 
 def spare(present: Present, names: Collection[str]) -> list[str]:

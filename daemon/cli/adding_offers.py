@@ -61,6 +61,9 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     target, path = options.words[-1] if options.words and not options.rest else "", present.config.path
     if target.startswith("registry:"):
         offer = lookup(target.partition(":")[2], path, options.version, offline=options.offline)
+    elif options.version or options.offline:
+        instead = "a version stands behind a package's name, as in npm:PACKAGE@V or pypi:PACKAGE==V"
+        raise UsageError(f"--version and --offline are for registry:SERVER: {instead}")
     elif target.lower().endswith((".mcpb", ".dxt")):
         offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
     else:
@@ -70,10 +73,16 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     return offer
 
 
-def cleared(before: Present, name: str, text: str) -> int:
-    """Delete the bundle that an entry had, unless the configuration's text names it; an exit status."""
-    if gone := _bundles.remove(before.servers.get(name, {}).get("origin"), os.environ, text):
-        note(f"deleted its bundle, {gone}")
+def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
+    """Delete the bundle that an entry had, unless the configuration's text names it; an exit status.
+
+    `runs`: a daemon may still run the server, so only say how to delete the bundle.
+    """
+    origin = before.servers.get(name, {}).get("origin")
+    if gone := _bundles.remove(origin, os.environ, text, keep=runs):
+        path = shlex.quote(str(gone))
+        how = f"after `mcpd reload`, `chmod -R u+w {path} && rm -r {path}` deletes its bundle"
+        note(how if runs else f"deleted its bundle, {gone}")
     return 0
 
 
@@ -113,8 +122,8 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
     for each in offer.inputs:
         if each.secret and "${" not in (value := answers.get(each.name, "")):
             answers[each.name] = value and variables.keep(offer.name, each.name.upper(), value)
-    if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes or not has_terminal())):
-        raise CommandFailed("nothing was changed")
+    if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes)):
+        raise CommandFailed("nothing was agreed to, and nothing was changed")
     return filled(offer, answers) | ({"description": options.description} if options.description else {})
 
 
@@ -177,7 +186,8 @@ def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]
         asked += [] if options.yes else more[:MOST_MORE]
         answers |= {each.name: _answer(each) for each in asked}
     elif asked:
-        words = ["mcpd", "add", *options.words, *(["--version", options.version] if options.version else [])]
+        words = ["mcpd", "add", *options.words, "--yes"]
+        words += ["--version", options.version] if options.version else []
         words += [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
         why = ", ".join(f"{each.name} {_unfit(each, answers.get(each.name, ''))}" for each in asked)
         raise UsageError(visible(f"{why}; without a terminal, write `{shlex.join(words)}`"))
@@ -203,7 +213,8 @@ def _unfit(wanted: Input, said: str) -> str:
     """The reason why an answer is refused; empty for one that fits, and for a reference."""
     if not said:
         return "is needed" if wanted.required and wanted.default is None else ""
-    fits = not wanted.choices or said in wanted.choices or "${" in said
+    values = said.split(":") if wanted.multiple else [said]
+    fits = not wanted.choices or "${" in said or {*values} <= {*wanted.choices}
     return "" if fits else f"is one of {', '.join(wanted.choices)}"
 
 

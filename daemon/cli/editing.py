@@ -275,13 +275,16 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     server = with_versions(server, newest_version, images=True, again=options.again)
     for word in server.loose:
         note(f"{word} is not pinned, for no version was found by npm, uv or among the images that were pulled")
+    for word, newest in server.kept:
+        note(f"{name}: {word} stays: the newest version that was found is {newest}")
     words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
     becomes = {at: (was, now) for at, (was, now) in words if was != now}
     for was, now in becomes.values():
         note(f"{name}: {was} becomes {now}")
     if becomes:
         return _change(options, [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()])
-    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
+    if not server.kept:
+        note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
     return 0 if options.all else EX_FAULT
 
 

@@ -132,6 +132,8 @@ class WantedServer:
     """Packages whose version lookup failed."""
     notes: tuple[str, ...] = ()
     """Remarks on keys of other clients."""
+    kept: tuple[tuple[str, str], ...] = ()
+    """Packages that have the newest version or a newer one, and the version that was found."""
 
 
 def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str] = str) -> WantedServer:
@@ -187,21 +189,48 @@ def _is_entry(value: object) -> bool:
 def with_versions(
     server: WantedServer, newest: Newest, *, images: bool = False, again: bool = False
 ) -> WantedServer:
-    """Pin packages (`again`: pinned ones, too) to newest versions, and `images` to digests, if found."""
+    """Pin packages (`again`: older ones, too) to newest versions, and `images` to digests, if found."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server
     pinned: dict[str, str] = {}
     loose: list[str] = []
+    kept: list[tuple[str, str]] = []
     for words in started((command, *args)):
         for package in unpinned(words, images=images, again=again):
             version = newest(package) if package.written in args else None
             if version is None:
                 loose.append(package.written)
+            elif package.version and not is_newer(version, package.version, package.source):
+                kept.append((package.written, version))
             else:
                 pinned[package.written] = package.pinned + version
     entry = {**server.entry, **({"args": [pinned.get(word, word) for word in args]} if args else {})}
-    return attrs.evolve(server, entry=entry, pinned=tuple(pinned.values()), loose=tuple(loose))
+    return attrs.evolve(server, entry=entry, pinned=(*pinned.values(),), loose=(*loose,), kept=(*kept,))
+
+
+_PARTS = re.compile(r"v?(?:(\d+)!)?([\d.]*)-?([^+]*)", re.ASCII)
+_PHASES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "post": 1, "rev": 1, "r": 1}
+
+
+def is_newer(one: str, other: str, source: str) -> bool:
+    """Whether a version comes after another: of `pypi` by PEP 440, else by semver."""
+    return _rank(one, source) > _rank(other, source)
+
+
+def _rank(version: str, source: str) -> tuple[Any, ...]:
+    epoch, release, rest = next(_PARTS.finditer(version)).groups("")
+    numbers = [*map(_number, release.split("."))]
+    while numbers and not numbers[-1]:  # 1.0 is 1.0.0
+        numbers.pop()
+    if source == "pypi":
+        words = re.findall(r"([a-z]+)[-_.]?(\d*)", rest.lower())
+        return _number(epoch), numbers, [*((_PHASES.get(word, -1), _number(at)) for word, at in words), (0, 0)]
+    return numbers, not rest, [(not each.isdecimal(), _number(each), each) for each in rest.split(".")]
+
+
+def _number(text: str) -> int:
+    return int(text[:99]) if text.isdecimal() else 0
 
 
 def pairs(words: Sequence[str], mark: str, what: str) -> dict[str, str]:

@@ -7,9 +7,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import file_digest
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from daemon.kit.wording import MIB
@@ -59,8 +61,23 @@ def _problem(info: ZipInfo, spelt: dict[str, str]) -> str:
     return "" if is_readable else "is encrypted, or not compressed by deflate"
 
 
+def is_unpacked(archive: ZipFile, directory: Path) -> bool:
+    """Whether a directory has the files of a checked archive as they are there, and no others."""
+    names = {name for name in archive.namelist() if not name.endswith("/")}
+    found = {path: path.lstat().st_mode for path in (() if directory.is_symlink() else directory.rglob("*"))}
+    files = {str(path.relative_to(directory)) for path, mode in found.items() if not stat.S_ISDIR(mode)}
+    is_plain = all(stat.S_ISDIR(mode) or stat.S_ISREG(mode) for mode in found.values())
+    same = (_hash((directory / each).open("rb")) == _hash(archive.open(each)) for each in names)
+    return is_plain and files == names and all(same)
+
+
+def _hash(opened: Any) -> str:
+    with opened as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def unpack(archive: ZipFile, directory: Path) -> None:
-    """Write a checked archive's files, read-only, all of them or none."""
+    """Write a checked archive's files, read-only, all of them or none; another directory there goes."""
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=directory.parent) as beside:
         for each in (info for info in archive.infolist() if not info.orig_filename.endswith("/")):
@@ -71,6 +88,9 @@ def unpack(archive: ZipFile, directory: Path) -> None:
                 if target.tell() != each.file_size - 1:
                     raise BadZipFile("its size is another than its header says")
             place.chmod(0o555 if each.external_attr >> 16 & 0o111 else 0o444)
+        if directory.is_dir() and not directory.is_symlink():
+            directory.chmod(0o700)
+            directory.rename(Path(beside, "old"))
         Path(beside, "new").rename(directory)
     for path, _, _ in os.walk(directory):
         Path(path).chmod(0o555)

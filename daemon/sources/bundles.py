@@ -18,7 +18,7 @@ from daemon.config.config_model import EntryOrigin
 from daemon.config.names import slug
 from daemon.host.paths import bundles, home
 from daemon.kit.wording import MIB
-from daemon.sources.archives import checked_archive, unpack, whole
+from daemon.sources.archives import checked_archive, is_unpacked, unpack, whole
 from daemon.sources.downloads import fetch
 from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
 
@@ -52,20 +52,24 @@ def taken(
     with archive.open("manifest.json") as manifest:
         offer = _offer(json.loads(manifest.read(MOST_MANIFEST)), digest, environ, {*archive.namelist()})
     directory = Path(str(offer.origin.bundle))
-    if not directory.is_dir():
+    if not is_unpacked(archive, directory):
         unpack(archive, directory)
     return offer
 
 
-def remove(origin: Any, environ: Mapping[str, str], text: str) -> Path | None:
-    """Delete the directory of an entry's bundle, unless a configuration's text still names it."""
+def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
+    """Delete the directory of an entry's bundle, unless a configuration's text still names it.
+
+    `keep`: only return what would be deleted.
+    """
     directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
     is_ours = directory.parent == bundles(environ) and _NAME.fullmatch(directory.name)
     if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():
         return None
-    for _, _, _, descriptor in os.fwalk(directory):
-        os.fchmod(descriptor, 0o700)
-    rmtree(directory)
+    if not keep:
+        for _, _, _, descriptor in os.fwalk(directory):
+            os.fchmod(descriptor, 0o700)
+        rmtree(directory)
     return directory
 
 

@@ -37,7 +37,7 @@ class Input:
     default: str | None = attrs.field(default=None, repr=False)
     choices: tuple[str, ...] = ()
     multiple: bool = False
-    """The answer has several values with colons between them, each of which becomes an argument."""
+    """The answer has several values with colons between them, each an argument (with the option before it)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,11 +88,12 @@ def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
 
 def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence[str]) -> Iterable[str]:
     for group in args:
-        words = [_filled(word, values) for word in ([group] if isinstance(group, str) else group)]
-        if group in several and words[0]:
-            words = [*_COLON.split(words[0])]
-        if None not in words:
-            yield from (word for word in words if word is not None)
+        parts = [group] if isinstance(group, str) else group
+        words = [word for word in (_filled(part, values) for part in parts) if word is not None]
+        if len(words) == len(parts):
+            is_several = words and parts[-1] in several
+            for last in _COLON.split(words[-1]) if is_several else words[-1:]:
+                yield from (*words[:-1], last)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str | None:

@@ -57,6 +57,7 @@ _VALIDATORS = {
     kind: jsonschema_rs.validator_for({"$ref": f"#/$defs/{kind}", "$defs": _TABLE["schemas"]}, offline=True)
     for kind in _TABLE["schemas"]
 }
+_FLAGS = {"required": "Required", "secret": "Secret", "multiple": "Repeated"}
 _PUBLIC = HostRules(allowed=(ANY,), denied=_TABLE["words"]["local"])
 
 
@@ -279,7 +280,7 @@ class _Making:
                 text = as_text(text) if is_fixed else text
             return text
         name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
-        how = {"required": value.get("isRequired", False), "secret": value.get("isSecret", False)}
+        how = {each: value.get(f"is{key}", False) for each, key in _FLAGS.items()}
         # An answer may be a reference, which a choice from outside may not.
         choices = tuple(each for each in value.get("choices", ()) if "$" not in each)
         made = Input(name=name, description=_prose(value), default=value.get("default"), choices=choices, **how)

@@ -230,7 +230,7 @@ def test_what_a_client_has_of_a_registry_is_imported_as_that_server(newcomer: Ne
 
 
 def test_what_was_seen_is_added_offline_and_nothing_of_a_registry_that_lies(newcomer: Newcomer) -> None:
-    words = ("add", "registry:io.example/memory", "--no-reload")
+    words = ("add", "registry:io.example/memory", "--no-reload", "--yes")
     assert newcomer.outcome(*words, "--offline").returncode == 1
     assert newcomer.outcome(*words, "--dry-run").returncode == 0
     newcomer.published.hostile = "other_server"

@@ -177,6 +177,15 @@ def test_exact_versions_are_upgraded_and_ranges_stay(pinning: Pinning) -> None:
     assert len(pinning.changed()) == 1
 
 
+@pytest.mark.parametrize(("found", "newer"), [("1.0.dev9", False), ("1.0", False), ("1.0.post1", True)])
+def test_an_upgrade_never_goes_down(found: str, newer: bool, pinning: Pinning) -> None:
+    pinning.client("uv", f"print('mcp-server-time=={found}')")
+    status, said = pinning.run("pinned", "--no-reload", command="upgrade")
+    assert (status, len(pinning.changed())) == ((0, 1) if newer else (1, 0)), said
+    line = f"mcpd: pinned: mcp-server-time==1.0 stays: the newest version that was found is {found}\n"
+    assert (line in said, said.count("\n")) == (not newer, 1), said
+
+
 ECHO = {"name": "echo", "description": "Another one.", "inputSchema": {"type": "object"}}
 VERSIONED = f"""
 newer = sys.argv[-1].endswith("==2.0")

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_who_leaves_or_declines_has_changed_nothing(person: Person, keys: tuple[
 def test_a_bundle_whose_server_cannot_come_up_is_taken_back_whole(person: Person) -> None:
     person.bundled("/no/program")
     before = person.written
-    words = ("add", str(person.bundle), "--env", f"key={SECRET}", "--env", "level=true")
+    words = ("add", str(person.bundle), "--env", f"key={SECRET}", "--env", "level=true", "--yes")
     done = person.outcome(*words)
     said = done.stdout + done.stderr
     assert (done.returncode, "taken back" in said, SECRET in said, person.written) == (
@@ -116,6 +117,29 @@ def test_a_bundle_whose_server_cannot_come_up_is_taken_back_whole(person: Person
     done = person.outcome(*words, "--keyring", "--keep")
     assert [path.read_text() for path in person.directory.rglob("SOME_SERVER__KEY")] == [SECRET], done.stderr
     assert (done.returncode, len([*person.unpacked.glob("*/*")])) == (1, 2), done.stderr
+
+
+ANSWERED = ("--yes", "--env", f"key={SECRET}", "--env", "level=true")
+
+
+def test_without_a_terminal_nothing_is_written_before_somebody_agreed(person: Person) -> None:
+    before = person.written
+    done = person.outcome("add", str(person.bundle), *ANSWERED[1:])
+    assert (done.returncode, "--yes agrees" in done.stderr, person.written) == (1, True, before), done.stderr
+    done = person.outcome("add", str(person.bundle))
+    assert (done.returncode, "tool.mcpb --yes --env=level=... --env=key=..." in done.stderr) == (2, True)
+    assert not [*person.unpacked.glob("*/*")]
+
+
+def test_a_removal_without_a_reload_names_what_deletes_the_bundle(person: Person) -> None:
+    """A daemon that has not heard of it may still run the server."""
+    person.run("add", str(person.bundle), "--no-reload", *ANSWERED)
+    (unpacked,) = person.unpacked.iterdir()
+    done = person.outcome("remove", "some-server", "--no-reload")
+    assert (done.returncode, unpacked.is_dir()) == (0, True), done.stderr
+    command = done.stderr.partition("after `mcpd reload`, `")[2].partition("` deletes its bundle")[0]
+    subprocess.run(["/bin/sh", "-c", command], check=True)
+    assert [*person.unpacked.iterdir()] == []
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4", packed({"../x": ""}), packed({"manifest.json": "[]"})])

@@ -78,13 +78,25 @@ def test_what_is_offered_is_shown_asked_about_and_written(
         assert config.with_name("env").read_text() == case.env
 
 
+@pytest.mark.parametrize("option", [("--version", "1.2.3"), ("--offline",)])
+@pytest.mark.parametrize("words", [("npm:thing",), ("x", "https://a.example"), ("a.mcpb",), ("x", "--", "run")])
+def test_a_version_or_offline_without_a_registry_is_refused_and_what_to_write_is_told(
+    option: tuple[str, ...], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "mcpd.json"
+    with pytest.raises(SystemExit, match="2"):
+        ADD.main([*option, "--config", str(config), "--no-reload", *words])
+    assert "are for registry:SERVER: a version stands behind" in " ".join(capsys.readouterr().err.split())
+    assert not config.exists()
+
+
 def test_what_was_unpacked_stays_where_another_server_was_added_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     file, config = tmp_path / "a.mcpb", tmp_path / "mcpd.json"
     file.write_bytes(packed({"manifest.json": json.dumps(manifest()), "server/index.js": ""}))
-    options = Namespace(words=[str(file)], rest=[])
+    options = Namespace(words=[str(file)], rest=[], version=None, offline=False)
     for text in ("{}", None):
         with ExitStack() as undo:
             offer = found(options, read_present(config), undo)

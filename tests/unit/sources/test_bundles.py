@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,42 @@ def test_a_bundle_is_removed_unless_another_entry_uses_it(take: Taking) -> None:
     assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") == directory
     assert [*directory.parent.iterdir()] == []
     assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") is None
+
+
+def _linked(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at: (at / "server" / "index.js").write_text("other"),
+        lambda at: (at / "server" / "index.js").unlink(),
+        lambda at: (at / "server" / "more.js").touch(),
+        lambda at: (at / "server" / "more.js").symlink_to(at / "manifest.json"),
+        lambda at: os.mkfifo(at / "server" / "more.js"),
+        lambda at: (at / "server").rename(at / "other"),
+        lambda at: _linked(at / "server" / "index.js"),
+    ],
+)
+def test_a_directory_with_other_files_than_the_bundle_is_unpacked_again(
+    change: Callable[[Path], object], take: Taking
+) -> None:
+    """Its name alone proves nothing; one that is sound stays, for a server may run there."""
+    content = packed({"manifest.json": json.dumps(manifest()), "server/index.js": ""})
+    directory = bundle_of(take.file(content))
+    was = directory.stat().st_ino
+    assert bundle_of(take.file(content)).stat().st_ino == was
+    for each in (directory / "server", directory / "server" / "index.js"):
+        each.chmod(0o700)
+    change(directory)
+    assert bundle_of(take.file(content)) == directory
+    found = {str(path.relative_to(directory)): path for path in directory.rglob("*")}
+    assert found.keys() == {"manifest.json", "server", "server/index.js"}
+    assert found["server/index.js"].read_text() == ""
+    assert (found["server/index.js"].stat().st_mode & 0o777, directory.stat().st_ino == was) == (0o444, False)
+    assert [*directory.parent.iterdir()] == [directory]
 
 
 @cases("written")

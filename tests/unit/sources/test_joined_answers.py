@@ -45,6 +45,9 @@ def test_an_input_of_several_values_becomes_several_arguments() -> None:
         "${run:pass a:b}",
     ]
     assert filled(each, {})["args"] == ["a"]
+    option = offer(Input(name="x", multiple=True), args=[["--in", "${input:x}"], ["--no-${input:x}"], []])
+    assert filled(option, {"x": "/b:/c"})["args"] == ["--in", "/b", "--in", "/c", "--no-/b:/c"]
+    assert "args" not in filled(option, {})
 
 
 @pytest.mark.parametrize(
