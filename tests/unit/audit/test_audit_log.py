@@ -15,8 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.audit import audit_log
 from daemon.audit.audit_files import files
-from daemon.audit.audit_log import HEAD_SECONDS, STALLED_SECONDS, SYNC_SECONDS, Audit
-from daemon.audit.chain import Chain
+from daemon.audit.audit_log import HEAD_SECONDS, STALLED_SECONDS, SYNC_SECONDS, Audit, Chain
 from daemon.audit.record import ChainHead, Decision
 from daemon.config.tuning import AuditFailure, AuditKeys
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from daemon.audit import chain
+from daemon.audit import audit_log
 from daemon.audit.audit_files import chains, files
-from daemon.audit.chain import Chain
+from daemon.audit.audit_log import Chain
 from daemon.audit.record import ChainHead, digest
 
 DAY = "2026-11-29"
@@ -29,7 +29,7 @@ def assert_chained(found: list[bytes], start: ChainHead) -> None:
 
 
 def test_a_chain_goes_on_over_days_sizes_and_daemons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "FILE_BYTES", 200)
+    monkeypatch.setattr(audit_log, "FILE_BYTES", 200)
     first = Chain(tmp_path)
     start = first.head
     for day in (DAY, DAY, "2026-11-30", DAY):  # the clock is set back at last

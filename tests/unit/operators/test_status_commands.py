@@ -10,8 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from daemon.audit.audit_log import Audit
-from daemon.audit.chain import Chain
+from daemon.audit.audit_log import Audit, Chain
 from daemon.audit.record import ChainHead
 from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal
