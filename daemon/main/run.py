@@ -9,16 +9,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import socket
+import ssl
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon import program, version
 from daemon.config.config_files import files_of
-from daemon.config.config_model import LoginPlace, State
+from daemon.config.config_model import Config, LoginPlace, State
 from daemon.config.expand import ENV_FILE
 from daemon.config.jsonc import ROOT
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, Listen, wrong_address
@@ -30,9 +34,8 @@ from daemon.errors import ConfigError, CoreFailed, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.logs import LOG, LogFile
 from daemon.host.notify import Notifier, Signals, listen_fds, watchdog_seconds
-from daemon.host.sockets import private_directory
+from daemon.host.sockets import bind, private_directory, unbind
 from daemon.kit.later import later
-from daemon.main.listeners import held_address, opened_listeners, turn_away
 from daemon.setup.running.starting import EX_CONFIG, EX_NOT_FOR_WINDOW
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
@@ -42,13 +45,102 @@ if TYPE_CHECKING:
 
     from daemon.authorization.logins import ServerLogins
     from daemon.checks.advice import warnings
-    from daemon.config.config_model import Config
     from daemon.config.state_url import StateUrl
-    from daemon.main.listeners import Listeners
     from daemon.operators.base import DaemonFacts
     from daemon.processes.leftovers import Starts
 else:
     warnings = later("daemon.checks.advice", "warnings")
+
+
+FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
+"""FileDescriptorNames of the sockets that systemd may hand over."""
+
+
+def turn_away(listeners: Iterable[socket.socket]) -> None:
+    """Hang up on clients that wait in systemd's sockets, which would start the daemon for each of them."""
+    for listener in listeners:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+        listener.close()
+
+
+class Listeners(msgspec.Struct, frozen=True):
+    """The listening sockets and their paths."""
+
+    front: socket.socket
+    """For clients."""
+    control: socket.socket
+    """For operators."""
+    front_path: Path
+    control_path: Path
+    http: socket.socket | None = None
+    tls: ssl.SSLContext | None = None
+    """The certificate of `http`."""
+
+
+def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
+    """The address of systemd's socket for HTTP. Raises ConfigError for an unfit or unknown socket."""
+    for name in sorted(inherited.keys() - set(NAMES)):
+        which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
+        message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
+        raise ConfigError("systemd", [Fault(path="FileDescriptorName", message=message)])
+    if HTTP not in inherited:
+        return None
+    from daemon.clients.doors.http.binding import adopt  # noqa: PLC0415 - only a daemon that serves HTTP needs it
+
+    return adopt(inherited[HTTP])
+
+
+@contextlib.contextmanager
+def opened_listeners(
+    wanted: Path | None, config: Config, inherited: Mapping[str, socket.socket]
+) -> Iterator[Listeners]:
+    """The listening sockets, until the end of the block. Raises DaemonRunning or OSError."""
+    listen = config.listen
+    front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
+    with contextlib.ExitStack() as stack:
+        bound: list[tuple[socket.socket, Path]] = []
+        for name, path in ((FRONT, front_path), (CONTROL, control_path)):
+            listener = inherited.get(name)
+            if listener is None:
+                listener = bind(path)
+                stack.push(_released(listener, path))
+            else:
+                path = Path(listener.getsockname())  # noqa: PLW2901 - systemd chose another one
+                stack.callback(listener.close)
+            bound.append((listener, path))
+        (front, front_path), (control, control_path) = bound
+        http = inherited.get(HTTP)
+        if http is None and listen.http is not None:
+            from daemon.clients.doors.http.binding import bind_http  # noqa: PLC0415 - see `held_address`
+
+            http = bind_http(listen.http.address)
+        if http is not None:
+            stack.callback(http.close)
+        yield Listeners(front, control, front_path, control_path, http, _certificate(config))
+
+
+def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
+    """Closes a socket, and removes its file unless the daemon failed: bridges go by the file."""
+
+    def release(_kind: object, error: object, _traceback: object) -> None:
+        if isinstance(error, CoreFailed):
+            listener.close()
+        else:
+            unbind(listener, path)
+
+    return release
+
+
+def _certificate(config: Config) -> ssl.SSLContext | None:
+    """The certificate of HTTP, if any. Raises OSError, whose text names the file and the reason."""
+    if config.listen.http is None or config.listen.http.tls is None:
+        return None
+    from daemon.clients.doors.tls import tls_context  # noqa: PLC0415 - see `held_address`
+
+    return tls_context(config.listen.http.tls)
+
 
 BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
 """The source of the HTTP address, where it is not the configuration."""

@@ -22,8 +22,7 @@ from daemon.clients.doors.http.binding import address_of
 from daemon.config.config_model import Config
 from daemon.errors import ConfigError, CoreFailed
 from daemon.host.notify import stopping
-from daemon.main.listeners import opened_listeners
-from daemon.main.run import ConfigFile, opened, switched
+from daemon.main.run import ConfigFile, opened, opened_listeners, switched
 from daemon.processes.leftovers import FOLDER
 from daemon.surfaces.table import chosen
 from tests.fakes_upstream import ECHO_SERVER
