@@ -1,23 +1,256 @@
-"""Runs a login in a process of its own, which exchanges one message a line over stdin and stdout."""
+"""Runs a login in a process of its own, which exchanges one message a line over stdin and stdout.
+
+Without a user, it logs in by the SDK's providers: client credentials (RFC 6749, 4.4), or a grant (RFC 7523).
+Only the configured issuer gets secrets.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
+import httpx2
 import msgspec
 import trio
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.client.auth.utils import issuers_match
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 
-from daemon.authorization import logins
+from daemon.authorization import guarded_http, login, logins
 from daemon.authorization.guarded_http import guarded_client
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.machine_login import MachineLogin
+from daemon.authorization.logins import Login, MachineWish, NoLogin, NotNow
 from daemon.authorization.redirect import Redirect, listen
+from daemon.config.expand import read_file
+from daemon.config.login_keys import AuthType
+from daemon.host.sockets import reason
 from daemon.protocol import decoded
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - a type
+
+OF_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}  # RFC 7518, section 3.1
+
+
+ADVICE = {
+    AuthType.CLIENT_CREDENTIALS: "correct clientId and its secret or key, or have this client allowed there",
+    AuthType.ENTERPRISE_MANAGED: "correct clientId and clientSecret, or have such grants allowed there",
+    AuthType.WORKLOAD_IDENTITY: "see that tokenFile holds a current token for this audience",
+}  # after a refusal
+
+
+class _OneIssuer(OAuthClientProvider):
+    """Takes the configured authorization server alone, spelt as in its metadata: the SDK compares letters."""
+
+    issuer: str
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        chosen = super()._select_authorization_server(advertised)
+        if issuers_match(self.issuer, chosen):
+            return self.issuer
+        raise NoLogin(
+            f"the server names {chosen} as its authorization server, and `auth` names {self.issuer}: no secret"
+            " was sent; correct issuer if the other is right"
+        )
+
+
+class _BySecret(_OneIssuer, ClientCredentialsOAuthProvider):
+    """Client credentials with a secret."""
+
+
+class _ByKey(_OneIssuer, PrivateKeyJWTOAuthProvider):
+    """Client credentials with a key."""
+
+
+class _ByPlatform(IdentityAssertionOAuthProvider):
+    """The platform's token alone, without a secret."""
+
+    client_id: str | None = None
+
+    def _build_token_request(self, scope: str | None, assertion: str) -> httpx2.Request:
+        form = {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": assertion, "resource": self._resource}
+        form |= {"client_id": self.client_id} if self.client_id else {}
+        form |= {"scope": scope} if scope else {}
+        assert self._token_endpoint is not None
+        return httpx2.Request("POST", self._token_endpoint, data=form)
+
+
+class _Adapted(Exception):
+    """The authorization server wants the issuer spelt, or the secret shown, in another way."""
+
+
+class MachineLogin:
+    """A login without a user at one server."""
+
+    def __init__(self, wish: MachineWish, client: httpx2.AsyncClient) -> None:
+        self._wish, self._auth, self._client = wish, wish.auth, client
+        self._scope = " ".join(wish.auth.scopes) or None
+        self._issuer, self._method = wish.auth.issuer, login.SECRET_METHODS[0]
+        self._storage = login.TransientStorage(None)
+        self._metadata: login.ServerMetadata | None = None
+        self._last: httpx2.Response | None = None
+        self._unwell: httpx2.Response | None = None
+
+    async def run(self) -> Login:
+        """Log in; raises NoLogin, or NotNow if a later attempt may succeed."""
+        try:
+            try:
+                status = await self._flow()
+            except _Adapted:
+                status = await self._flow()
+        except guarded_http.UnsafeAddress as unsafe:
+            raise NoLogin(f"mcpd ended the login: {unsafe}") from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise NotNow(f"{login.place(error)} cannot be reached: {reason(error)}") from None
+        except OAuthTokenError:
+            raise self._refused(self._issuer, ADVICE[self._auth.type]) from None
+        except OAuthFlowError:
+            raise self._unfit() from None
+        except (ValueError, httpx2.InvalidURL):
+            raise NoLogin(f"the answer of {self._issuer} cannot be understood: ask its operator") from None
+        if status in {login.UNAUTHORIZED, login.FORBIDDEN}:
+            raise NoLogin(
+                f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"
+                f" {status}): have this client allowed there"
+            )
+        return self._login()
+
+    async def _flow(self) -> int:
+        return await login.carry_out(self._provider(), self._client, self._wish.url, self._scope, self._send)
+
+    def _provider(self) -> httpx2.Auth:
+        auth, url, issuer = self._auth, self._wish.url, self._issuer
+        client_id, secret = auth.client_id or "", auth.client_secret or ""
+        made: _BySecret | _ByKey
+        match auth.type:
+            case AuthType.WORKLOAD_IDENTITY:
+                # The SDK wants an id and a secret, which this provider never sends.
+                platform = _ByPlatform(url, self._storage, "-", "-", issuer, self._assertion, self._scope)
+                platform.client_id = auth.client_id
+                return platform
+            case AuthType.ENTERPRISE_MANAGED:
+                return IdentityAssertionOAuthProvider(
+                    *(url, self._storage, client_id, secret, issuer, self._id_jag, self._scope, self._method)
+                )
+            case _ if auth.private_key is not None:
+                signing = SignedJWTParameters(
+                    issuer=client_id,
+                    subject=client_id,
+                    signing_key=auth.private_key,
+                    signing_algorithm=_algorithm(auth.private_key),
+                )
+                sign = signing.create_assertion_provider()
+                made = _ByKey(url, self._storage, client_id, sign, issuer=issuer)
+            case _:
+                made = _BySecret(url, self._storage, client_id, secret, self._method, issuer=issuer)
+        made.issuer = issuer
+        return made
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        self._last = response = await self._client.send(request)
+        self._unwell = response if login.is_unwell(response) else self._unwell
+        metadata = login.metadata_in(response)
+        if metadata is None or self._metadata is not None or not issuers_match(metadata.issuer, self._issuer):
+            return response
+        self._metadata = metadata
+        known = metadata.token_endpoint_auth_methods_supported or login.SECRET_METHODS
+        method = next((each for each in login.SECRET_METHODS if each in known), self._method)
+        if (metadata.issuer, method) != (self._issuer, self._method):
+            self._issuer, self._method = metadata.issuer, method
+            raise _Adapted
+        return response
+
+    async def _assertion(self, _audience: str, _resource: str) -> str:
+        """The token in the file, which somebody else renews."""
+        file = Path(self._auth.token_file or "")
+        try:
+            token = read_file(file).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoLogin(f"tokenFile, {file}, cannot be read: {reason(error)}") from None
+        if not guarded_http.is_usable(token):
+            raise NoLogin(f"tokenFile, {file}, holds no token")
+        return token
+
+    async def _id_jag(self, audience: str, resource: str) -> str:
+        idp = self._auth.idp
+        assert idp is not None
+        headers, shown = guarded_http.credentials(idp.client_id, idp.client_secret, login.SECRET_METHODS[0])
+        form = {
+            **shown,
+            "grant_type": EXCHANGE,
+            "requested_token_type": ID_JAG,
+            "audience": audience,
+            "resource": resource,
+            "subject_token": await self._assertion(audience, resource),
+            "subject_token_type": ID_TOKEN,
+        }
+        form |= {"scope": self._scope} if self._scope else {}
+        self._last = await self._client.post(idp.token_endpoint, data=form, headers=headers)
+        advice = "see that tokenFile holds a current token, and that idp.clientId may use it"
+        if self._last.status_code != guarded_http.OK:
+            raise self._refused(idp.token_endpoint, advice)
+        if (grant := decoded(guarded_http.decode_grant, self._last.content)) is None:
+            raise NoLogin(f"the answer of {idp.token_endpoint} cannot be understood: {advice}")
+        return grant.access_token
+
+    def _refused(self, issuer: str, advice: str) -> NoLogin:
+        kind = NotNow if self._last is not None and login.is_unwell(self._last) else NoLogin
+        return kind(f"{issuer} gave no token{login.answered(self._last)}: {advice}")
+
+    def _unfit(self) -> NoLogin:
+        if self._unwell is not None:
+            return NotNow(f"no metadata of a login can be had{login.answered(self._unwell)}: try again later")
+        return NoLogin(
+            f"{self._wish.server} and {self._issuer} publish no metadata that fit together: correct issuer and"
+            " url, or ask their operators"
+        )
+
+    def _login(self) -> Login:
+        tokens = self._storage.tokens
+        if tokens is None or self._metadata is None:
+            raise NoLogin(f"{self._issuer} gave no token: ask its operator")
+        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
+        return Login(
+            url=self._wish.url,
+            issuer=self._issuer,
+            token_endpoint=self._metadata.token_endpoint,
+            client_id=self._auth.client_id or "",
+            access_token=tokens.access_token,
+            renew_at=renew_at,
+            expires_at=expires_at,
+            scope=tokens.scope,
+        )
+
+
+def _algorithm(pem: str) -> str:
+    try:
+        key = load_pem_private_key(pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise NoLogin("privateKey cannot be read: write an unencrypted RSA, EC or Ed25519 key in PEM") from None
+    match key:
+        case rsa.RSAPrivateKey():
+            return "RS256"
+        case ed25519.Ed25519PrivateKey():
+            return "EdDSA"
+        case ec.EllipticCurvePrivateKey() if key.curve.name in OF_CURVES:
+            return OF_CURVES[key.curve.name]
+    raise NoLogin("privateKey is of a kind that signs no tokens: write an RSA, EC or Ed25519 key")
+
 
 LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from daemon.authorization.guarded_http import GuardedTransport
+from daemon.authorization.login_process import MachineLogin
 from daemon.authorization.logins import MachineWish, NoLogin, NotNow
-from daemon.authorization.machine_login import MachineLogin
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
 
 if TYPE_CHECKING:
