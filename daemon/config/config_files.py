@@ -1,22 +1,132 @@
 """Reads a configuration's files and refuses those that other users can write: they name programs to run.
 
-The check covers links and parent directories, like sshd's StrictModes. Root obeys root's files alone.
+The check covers links and parent directories, like sshd's StrictModes. Root obeys root's files alone. A file
+`scripts/NAME.py` next to the configuration is a tool: it is parsed here, and never run.
 """
 
 from __future__ import annotations
 
+import ast
 import errno
+import hashlib
+import importlib.util
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import attrs
+import msgspec
 
+from daemon.config.config_model import Category, Config, Server, TransportType
 from daemon.config.expand import ENV_FILE, read_env, read_file
 from daemon.config.jsonc import ROOT, below, decode, is_within, placed
 from daemon.config.lock_file import LOCK, MAX_LOCK, Lock, lock_in
 from daemon.errors import ConfigError, Fault
+
+SCRIPT_SERVER = "script"
+"""The name of the server whose tools are the scripts."""
+
+_ABOUT = "The user's own scripts."
+
+MAX_CODE = 64 * 1024
+"""Bytes of one script: a long one has a tenth."""
+
+_TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "None": "null"}
+_KNOWN = "int, float, str, bool, None, list[T], dict[str, T], Literal['a', 1] or T | None"
+
+
+def with_scripts(config: Config, path: Path) -> Config:
+    """A configuration with the scripts that its profiles name, as the tools of a server."""
+    names = {name for each in config.profiles.values() for name in each.scripts}
+    if "*" in names:
+        names = {*names, *(each.stem for each in path.parent.glob(SCRIPT_FILES))} - {"*"}
+    if not names:
+        return config
+    why = f"{len(names)} scripts, of which {MAX_FILES} are read at most" if len(names) > MAX_FILES else ""
+    if SCRIPT_SERVER in {*config.mcp_servers, *config.categories}:
+        why = f"no script is a tool while a server or category has the name {SCRIPT_SERVER}: rename that"
+    elif importlib.util.find_spec("pydantic_monty") is None:
+        why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
+    if why:
+        return attrs.evolve(config, script_faults=(Fault(path=SCRIPTS, message=why),))
+    scripts, faults = dict[str, tuple[str, bytes]](), tuple[Fault, ...]()
+    for name in sorted(names):
+        try:
+            scripts[name] = _script(name, path.parent / SCRIPTS / f"{name}.py")
+        except ConfigError as error:
+            faults += tuple(attrs.evolve(each, path=f"{SCRIPTS}/{name}.py") for each in error.faults)
+        except (SyntaxError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+            said, line, column = (getattr(error, each, None) for each in ("msg", "lineno", "offset"))
+            said = said or f"cannot be read: {error!r}"
+            faults += (Fault(path=f"{SCRIPTS}/{name}.py", message=said, line=line, column=column),)
+    made = Server(
+        name=SCRIPT_SERVER,
+        description=_ABOUT,
+        identity=SCRIPT_SERVER,
+        type=TransportType.SCRIPT,
+        scripts=scripts,
+    )
+    own = (
+        {SCRIPT_SERVER: Category(name=SCRIPT_SERVER, description=_ABOUT, server=SCRIPT_SERVER)}
+        if config.categories
+        else {}
+    )
+    profiles = {
+        name: attrs.evolve(each, categories=each.categories and (*each.categories, SCRIPT_SERVER))
+        for name, each in config.profiles.items()
+    }
+    servers, own = {**config.mcp_servers, SCRIPT_SERVER: made}, {**config.categories, **own}
+    return attrs.evolve(config, mcp_servers=servers, categories=own, profiles=profiles, script_faults=faults)
+
+
+def _script(name: str, path: Path) -> tuple[str, bytes]:
+    """The code of a script, which ends with a call of `main`, and the tool. Raises its fault."""
+    if not (name.isidentifier() and name.isascii()) or path.is_symlink():
+        raise SyntaxError("write the file itself here, with a name of letters, digits and _")
+    tree = ast.parse(text := text_of(path, MAX_CODE, "script"))
+    main = next((each for each in tree.body if getattr(each, "name", "") == "main"), None)
+    if not (said := ast.get_docstring(tree)) or not isinstance(main, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise SyntaxError("write a docstring at the top, which describes the tool, and `async def main(...)`")
+    # Trust compares what is called `definition` digit by digit (`catalog.forms`).
+    meta = {"mcpd/script": {"definition": hashlib.sha256(text.encode()).hexdigest()}}
+    tool = {"name": name, "description": said, "inputSchema": _arguments(main.args), "_meta": meta}
+    awaits = "await " * isinstance(main, ast.AsyncFunctionDef)
+    return f"{text}\n{awaits}main(**_mcpd_arguments)", msgspec.json.encode(tool)
+
+
+def _arguments(given: ast.arguments) -> dict[str, object]:
+    """The schema of the arguments of `main`. Raises SyntaxError."""
+    if given.posonlyargs or given.vararg or given.kwarg:
+        raise SyntaxError("callers name all arguments of `main`: write its parameters without *, ** and /")
+    defaults = [*[None] * (len(given.args) - len(given.defaults)), *given.defaults, *given.kw_defaults]
+    properties: dict[str, dict[str, object]] = {}
+    for each, default in zip((*given.args, *given.kwonlyargs), defaults, strict=True):
+        try:
+            properties[each.arg] = _schema(each.annotation)
+            if default is not None:
+                properties[each.arg]["default"] = ast.literal_eval(default)
+        except ValueError:
+            message = f"the type of {each.arg} must be {_KNOWN}, and its default a literal"
+            raise SyntaxError(message, ("", each.lineno, each.col_offset + 1, None)) from None
+    required = [name for name, each in properties.items() if "default" not in each]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _schema(kind: ast.AST | None) -> dict[str, object]:
+    match kind:
+        case ast.Name(id=name) | ast.Constant(value=name) if str(name) in _TYPES:
+            return {"type": _TYPES[str(name)]}
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return {"anyOf": [_schema(left), _schema(right)]}
+        case ast.Subscript(value=ast.Name(id="list"), slice=item):
+            return {"type": "array", "items": _schema(item)}
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[ast.Name(id="str"), item])):
+            return {"type": "object", "additionalProperties": _schema(item)}
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
+            return {"enum": [*map(ast.literal_eval, getattr(words, "elts", [words]))]}
+    raise ValueError
+
 
 MAX_LINKS = 40
 """Symbolic links to follow: the kernel's own limit (path_resolution(7))."""
@@ -103,7 +213,7 @@ def _is_fixed(path: Path) -> bool:
 FOLDER = "profiles.d"
 
 SCRIPTS = "scripts"
-"""The folder of scripts (`config.staying_scripts`)."""
+"""The folder of scripts that are tools."""
 
 SCRIPT_FILES = f"{SCRIPTS}/[!.]*.py"
 """All but locks of editors."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from daemon.config import client_keys, config_files, staying_scripts
+from daemon.config import client_keys, config_files
 from daemon.config.command_lines import runs_container, started
 from daemon.config.config_files import EnvFile, ProfileFiles
 from daemon.config.config_model import (
@@ -186,7 +186,7 @@ def _load(
             files.put(file, text_of)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
     read = _parse(text, source, sources, surfaces, files, variables, strict=strict)
-    config = staying_scripts.with_scripts(attrs.evolve(read.config, lock=config_files.read_lock(path)), path)
+    config = config_files.with_scripts(attrs.evolve(read.config, lock=config_files.read_lock(path)), path)
     if strict and config.script_faults:
         raise ConfigError(source, config.script_faults)
     return attrs.evolve(read, config=config)

@@ -251,7 +251,7 @@ class RunScript(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     """Whether the script may only call tools that only read."""
     stays: bool = False
-    """Whether it is a tool (`config.staying_scripts`), which calls no other script."""
+    """Whether it is a tool (`config.config_files`), which calls no other script."""
 
     def __repr__(self) -> str:
         """Without the script: it may hold a secret."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from daemon.catalog import forms
+from daemon.config.config_files import MAX_CODE
 from daemon.config.config_model import Config, TransportType
 from daemon.config.parse import load, load_with_notes, plan
-from daemon.config.staying_scripts import MAX_CODE
 from daemon.errors import ConfigError
 from daemon.model import Kind
 from tests.unit.cases import cases
