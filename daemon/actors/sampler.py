@@ -8,8 +8,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.counting.recent_calls import RecentCalls
-from daemon.counting.series import SECONDS, MinuteOfDaemon, MinuteOfServer, Series
+from daemon.counting.recent_calls import SECONDS, MinuteOfDaemon, MinuteOfServer, RecentCalls, Series
 from daemon.counting.tally import INSTEAD, SPARED, Tally, hourly
 from daemon.processes.marks import memory_by_mark
 from daemon.upstreams.servers import InstancedServer

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import RepairCounts
-    from daemon.counting.recent_calls import RecentCalls
-    from daemon.counting.series import Series
+    from daemon.counting.recent_calls import RecentCalls, Series
     from daemon.counting.tally import Tally
     from daemon.facts import Fact
     from daemon.history.journal import History

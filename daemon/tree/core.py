@@ -29,8 +29,7 @@ from daemon.clients.script_calls import Scripts
 from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
-from daemon.counting.recent_calls import CallLogger, RecentCalls
-from daemon.counting.series import Series
+from daemon.counting.recent_calls import CallLogger, RecentCalls, Series
 from daemon.counting.tally import Tally, counters, hourly, most_called
 from daemon.history.event import EventKind
 from daemon.history.journal import History

@@ -10,8 +10,7 @@ import trio.testing
 
 from daemon.actors.sampler import Sampler
 from daemon.counting.measures import CallStats
-from daemon.counting.recent_calls import RecentCall, RecentCalls
-from daemon.counting.series import MinuteOfDaemon, MinuteOfServer, Series
+from daemon.counting.recent_calls import MinuteOfDaemon, MinuteOfServer, RecentCall, RecentCalls, Series
 from tests.tallies import new_tally
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")

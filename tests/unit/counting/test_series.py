@@ -1,6 +1,6 @@
 """A day of minutes: bounded, compact, and without garbage when the clock jumps."""
 
-from daemon.counting.series import KEPT, MinuteOfDaemon, MinuteOfServer, Series
+from daemon.counting.recent_calls import MINUTES, MinuteOfDaemon, MinuteOfServer, Series
 from daemon.counting.tally import MAX_SERVERS
 
 START = 1_800_000_000 // 60 * 60
@@ -24,19 +24,19 @@ def test_what_was_measured_is_read_back() -> None:
 
 def test_a_day_is_kept_and_the_oldest_minute_goes_first() -> None:
     series = Series()
-    for number in range(KEPT + 10):
+    for number in range(MINUTES + 10):
         series.note(*minute(number))
     assert [each.at for each in series.server("git")] == [
-        START + number * 60 for number in range(10, KEPT + 10)
+        START + number * 60 for number in range(10, MINUTES + 10)
     ]
-    assert [each.loads for each in series.daemon()] == list(range(10, KEPT + 10))
+    assert [each.loads for each in series.daemon()] == list(range(10, MINUTES + 10))
 
 
 def test_minutes_that_the_machine_slept_through_are_left_out() -> None:
     series = Series()
-    for number in (0, 1, 700, KEPT + 200):
+    for number in (0, 1, 700, MINUTES + 200):
         series.note(*minute(number, calls=1))
-    assert [each.at for each in series.server("git")] == [START + 700 * 60, START + (KEPT + 200) * 60]
+    assert [each.at for each in series.server("git")] == [START + 700 * 60, START + (MINUTES + 200) * 60]
 
 
 def test_a_clock_that_is_set_back_shows_nothing_of_the_future() -> None:

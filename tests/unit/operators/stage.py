@@ -25,7 +25,7 @@ from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
-from daemon.counting.series import Series
+from daemon.counting.recent_calls import Series
 from daemon.errors import McpdError
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
-from daemon.counting.series import MinuteOfDaemon
+from daemon.counting.recent_calls import MinuteOfDaemon
 from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER, SPARED
 from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
