@@ -10,8 +10,8 @@ from collections.abc import Callable
 from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
-from daemon.bridge import peek, stand_in
-from daemon.bridge.lines import Outgoing
+from daemon.bridge import frames, stand_in
+from daemon.bridge.frames import Outgoing
 from daemon.bridge.requests import (
     INITIALIZE,
     LISTEN,
@@ -104,7 +104,7 @@ class Script:
         """Record a granted request that sets something, or forget the setting that it takes back."""
         if method == SET_LEVEL:
             self.settings[SET_LEVEL] = request_id, line
-        elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := peek.uri(line)) is not None:
+        elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := frames.uri(line)) is not None:
             self.settings.pop(resource, None)
             if method == SUBSCRIBE and len(self.settings) < MAX_WATCHED:
                 self.settings[resource] = request_id, line

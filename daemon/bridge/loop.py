@@ -12,11 +12,10 @@ from collections.abc import Callable
 from time import monotonic
 
 from daemon.bridge.conversation import Conversation
-from daemon.bridge.ends import GONE, HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Stdout
-from daemon.bridge.peek import only_answers
+from daemon.bridge.ends import GONE, HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Starting, Stdout
+from daemon.bridge.frames import only_answers
 from daemon.bridge.requests import MAX_OPEN
 from daemon.bridge.sides import ClientSide, DaemonSide
-from daemon.bridge.starting import Starting
 
 READ_BYTES = 256 * 1024
 """Bytes of one read: the largest size that helps, and the default buffer of a unix socket."""

@@ -6,15 +6,15 @@ answers back, opens the conversation with each new daemon, and settles open requ
 
 from __future__ import annotations
 
-from daemon.bridge import peek, stand_in
+from daemon.bridge import frames, stand_in
 from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning, Conversation
-from daemon.bridge.lines import Cutter, Gatherer, cut
+from daemon.bridge.frames import Cutter, Gatherer, cut
 from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
 from daemon.bridge.stand_in import LOST, TORN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from daemon.bridge.peek import Seen
+    from daemon.bridge.frames import Seen
 
 
 class LongRequest:
@@ -48,7 +48,7 @@ class ClientSide:
         end = self._conversation.up.total - len(lines)
         for line in cut(lines):
             end += len(line)
-            request_id = peek.plain_call(line)
+            request_id = frames.plain_call(line)
             if request_id is None:
                 self._note(line, *self._seen(line), end)
             else:
@@ -91,14 +91,14 @@ class ClientSide:
         self._note(line, request_id, method, conversation.up.total, until)
 
     def _expect(self, line: bytes, now: float) -> None:
-        request_id, method = peek.peek(line)
+        request_id, method = frames.peek(line)
         if request_id is not None and method in stand_in.ASKED_FIRST:
             self._conversation.unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
 
     def _seen(self, line: bytes) -> Seen:
-        seen = peek.peek(line)
+        seen = frames.peek(line)
         if seen[1] == CANCELLED:
-            cancelled = peek.cancelled(line)
+            cancelled = frames.cancelled(line)
             if cancelled is not None:
                 self._conversation.forget(cancelled)
         elif seen[1] == INITIALIZED:
@@ -124,16 +124,16 @@ class ClientSide:
         """Send part of a long line, unless its beginning was not sent or its daemon is gone."""
         conversation = self._conversation
         if begins or self.long is None:
-            self.long = LongRequest(piece[: peek.ENDS], lost=not conversation.through)
+            self.long = LongRequest(piece[: frames.ENDS], lost=not conversation.through)
             conversation.unheard.take()  # an answer from here could otherwise come in the middle of this one
         long = self.long
-        long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
+        long.tail = (long.tail + piece[-frames.ENDS :])[-frames.ENDS :]
         if not long.lost:
             conversation.up.put(piece)
         if not ends:
             return
         self.long = None
-        request_id, method = peek.peek_ends(long.head, long.tail)
+        request_id, method = frames.peek_ends(long.head, long.tail)
         if request_id is None or long.answered:
             return
         if long.lost:
@@ -169,16 +169,16 @@ class DaemonSide:
         requests = self._conversation.requests
         self._yield_to(lines)
         for line in cut(lines):
-            request_id = peek.plain_answer(line)
+            request_id = frames.plain_answer(line)
             call = None if request_id is None else requests.calls.pop(request_id, None)
             if call is not None:
                 # As `settle` does, without making an object: each answer to a call comes here.
                 requests.kept -= 0 if call[1] is None else len(call[1])
             else:
-                answer = peek.answered(line)
+                answer = frames.answered(line)
                 if answer is not None:
                     self._settle(*answer)
-                elif (asked := peek.asked(line)) is not None:
+                elif (asked := frames.asked(line)) is not None:
                     self._conversation.was_asked(asked)
 
     def said(self, data: bytes) -> None:
@@ -188,9 +188,9 @@ class DaemonSide:
             conversation.script.began = Beginning()
             conversation.unheard.take()
         for line in self._gatherer.feed(data):
-            answer = peek.answered(line)
+            answer = frames.answered(line)
             if answer is None:
-                if (asked := peek.asked(line)) is not None:
+                if (asked := frames.asked(line)) is not None:
                     conversation.was_asked(asked)
                 if not self._is_ours(line):
                     self._give(line)
@@ -221,7 +221,9 @@ class DaemonSide:
         if self._client.long is not None:
             self._client.long.lost = True
         gone = conversation.up.gone
-        unsent = [line for line in conversation.up.withdraw() if peek.peek(line)[0] not in conversation.hidden]
+        unsent = [
+            line for line in conversation.up.withdraw() if frames.peek(line)[0] not in conversation.hidden
+        ]
         conversation.hidden.clear()
         conversation.take_back()
         self._deal_with_open(gone, unsent, now + WAIT_SECONDS)
@@ -236,11 +238,11 @@ class DaemonSide:
     def _is_ours(self, line: bytes | bytearray) -> bool:
         """Whether a line that answers nothing is hidden from the client, which did not ask for it."""
         conversation = self._conversation
-        unsent = peek.unsent(line)
+        unsent = frames.unsent(line)
         if unsent is not None:
             conversation.leaves(unsent)
             return True
-        subscription = peek.acknowledged(line)
+        subscription = frames.acknowledged(line)
         if subscription is None:
             return False
         told = conversation.script.reopened(subscription, line)
@@ -263,7 +265,7 @@ class DaemonSide:
             conversation.script.unsubscribed(request_id)
             # A daemon may refuse a long request before it has received all of it.
             long = self._client.long
-            if long is not None and peek.peek_ends(long.head, b"")[0] == request_id:
+            if long is not None and frames.peek_ends(long.head, b"")[0] == request_id:
                 long.answered = True
         elif succeeded and entry.line is not None:
             if entry.method == INITIALIZE:
@@ -301,7 +303,7 @@ class DaemonSide:
             else:
                 conversation.hold(entry.id, entry.method, entry.line, entry.until or until)
         for line in unsent:
-            before = safe.pop(peek.peek(line)[0] or b"", None)
+            before = safe.pop(frames.peek(line)[0] or b"", None)
             self._client.pass_line(line, (before and before.until) or until)
         for entry in safe.values():
             if entry.line is None:

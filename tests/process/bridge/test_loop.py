@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 
 from daemon.bridge.ends import LONGEST_SECONDS
-from daemon.bridge.lines import LONG_BYTES
+from daemon.bridge.frames import LONG_BYTES
 from daemon.bridge.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
 from daemon.bridge.requests import EACH_BYTES, WAITING_BYTES
 from daemon.bridge.stand_in import HANDSHAKE_SECONDS, STATUS

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from daemon.bridge.lines import LONG_BYTES
+from daemon.bridge.frames import LONG_BYTES
 from tests.process.bridge.bridged import Bridged, bridged
 from tests.waiting import PATIENCE
 

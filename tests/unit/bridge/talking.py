@@ -6,8 +6,7 @@ from typing import Any
 
 from daemon import protocol
 from daemon.bridge.conversation import Conversation
-from daemon.bridge.lines import LONG_BYTES
-from daemon.bridge.peek import only_answers
+from daemon.bridge.frames import LONG_BYTES, only_answers
 from daemon.bridge.sides import ClientSide, DaemonSide
 from daemon.wire import envelope
 

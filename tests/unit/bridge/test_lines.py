@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.bridge.lines import LONG_BYTES, Cutter, Gatherer, Outgoing, cut
+from daemon.bridge.frames import LONG_BYTES, Cutter, Gatherer, Outgoing, cut
 
 LONG = b"x" * (LONG_BYTES + 1)
 LINE = b"x" * 60_000 + b"\n"

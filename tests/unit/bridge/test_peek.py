@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.bridge.peek import (
+from daemon.bridge.frames import (
     MAX_ID,
     acknowledged,
     answered,

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from daemon import protocol
-from daemon.bridge.lines import LONG_BYTES
+from daemon.bridge.frames import LONG_BYTES
 from daemon.bridge.requests import KEPT_CALL_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.unit.bridge.talking import (
