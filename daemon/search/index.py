@@ -19,8 +19,7 @@ from daemon.catalog.snapshot import ServerEntry
 from daemon.kit.wording import closest
 from daemon.model import ToolKey
 from daemon.search.language import NOTHING, Language, is_verb, language, plain
-from daemon.search.queries import BEYOND_CHANCE, Phrase, Query, is_chance, read
-from daemon.search.segment import Segment
+from daemon.search.segment import BEYOND_CHANCE, Phrase, Query, Segment, is_chance, read
 from daemon.search.vectors import Vectors
 
 SHARED = 3

@@ -12,8 +12,7 @@ from daemon.catalog.snapshot import Catalog, ServerEntry, fold
 from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged, Summarized
 from daemon.model import Kind, Summary, Tool
 from daemon.search.index import MAX_COMPARED, MOST, MOST_READ, Hit, Index, Ranking, Speller, Vocabulary
-from daemon.search.queries import read
-from daemon.search.segment import Segment
+from daemon.search.segment import Segment, read
 from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool

@@ -6,7 +6,7 @@ from daemon.catalog.snapshot import Catalog
 from daemon.facts import Fact
 from daemon.search.index import Index
 from daemon.search.language import ToolAction
-from daemon.search.queries import MAX_CHARACTERS, MAX_CLAUSES, MAX_PHRASINGS, MAX_TERMS, read
+from daemon.search.segment import MAX_CHARACTERS, MAX_CLAUSES, MAX_PHRASINGS, MAX_TERMS, read
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
