@@ -14,8 +14,7 @@ from bench.calls.rounds import quantiles
 from bench.running import Unmeasurable
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.config.state_url import resolve
-from daemon.state.faults import StoreFault
-from daemon.state.sql import Batch
+from daemon.state.sql import Batch, StoreFault
 from daemon.state.store import Store
 
 if TYPE_CHECKING:

@@ -25,12 +25,11 @@ from daemon.facts import Fact
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
 from daemon.state.event_rows import put_head, put_shapes, stored_heads, stored_shapes
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
 from daemon.state.poll import Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
-from daemon.state.sql import T, Transaction
+from daemon.state.sql import StoreCause, StoreFault, T, Transaction
 from daemon.state.store_access import KEPT_OPEN, Opener, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
 

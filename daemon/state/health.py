@@ -10,8 +10,8 @@ import attrs
 from loguru import logger
 
 from daemon.kit.waiting import RetryPolicy, Watch
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import MAX_SESSIONS
+from daemon.state.sql import StoreCause, StoreFault
 
 BACKOFF_SECONDS = 1.0
 """Seconds until the first retry after a failure; doubles with each further failure."""

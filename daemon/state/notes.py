@@ -17,7 +17,7 @@ from daemon.catalog.loaded import SessionRecord, is_anonymous
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import keep_latest
 from daemon.state import event_rows
-from daemon.state.faults import StoreFault
+from daemon.state.sql import StoreFault
 
 if TYPE_CHECKING:
     from daemon.history.journal import EventQuery, History

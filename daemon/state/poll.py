@@ -21,7 +21,7 @@ from loguru import logger
 
 from daemon.facts import Approved, Fact, NamesRecalled, ServerRecord, Switched
 from daemon.kit.waiting import ActorGone, RetryPolicy, Watch
-from daemon.state.faults import StoreFault
+from daemon.state.sql import StoreFault
 
 if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord

@@ -18,8 +18,7 @@ import msgspec
 from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
 from daemon.host.sockets import private_directory
-from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import SqlDialect, Transaction, unused
+from daemon.state.sql import SqlDialect, StoreCause, StoreFault, Transaction, unused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,8 @@ from daemon.kit.later import later
 from daemon.safety.redact import Redactor
 from daemon.state import sql, sqlite
 from daemon.state.event_rows import add_hours, put_events
-from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.reader import Reader
+from daemon.state.sql import StoreCause, StoreFault, translated
 from daemon.state.writer import Writer
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound

@@ -18,7 +18,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.sql import StoreCause, StoreFault
 from daemon.state.store import Store, listen, set_aside
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ import pytest
 
 from daemon.config.state_url import parse
 from daemon.state import postgres as room
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.postgres import PostgresNotifications
-from daemon.state.sql import Batch, Notification
+from daemon.state.sql import Batch, Notification, StoreCause, StoreFault
 from daemon.state.store import STEPS, Store, listen
 from tests.unit.state.places import LITTLE, SLACK, Opener, Postgres
 from tests.unit.state.postgres import Server

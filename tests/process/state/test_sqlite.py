@@ -17,8 +17,7 @@ import attrs
 import pytest
 
 from daemon.errors import DaemonRunning
-from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import Batch
+from daemon.state.sql import Batch, StoreCause, StoreFault
 from daemon.state.sqlite import SqliteDatabase, hold
 from daemon.state.store import Store, set_aside
 from tests.unit.state.places import LITTLE, Opener, Sqlite
@@ -119,7 +118,7 @@ def test_a_file_that_may_only_be_read_is_read_if_its_log_can_be_made(
 import os
 from daemon.state.store import Store
 from daemon.config.state_url import parse
-from daemon.state.faults import StoreFault
+from daemon.state.sql import StoreFault
 from daemon.state.sql import Batch
 if os.geteuid() == 0:
     os.seteuid({pwd.getpwnam("nobody").pw_uid})

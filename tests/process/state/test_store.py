@@ -33,9 +33,8 @@ from daemon.state.event_rows import (
     read_hours,
     stored_shapes,
 )
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.server_notes import NAME_BYTES
-from daemon.state.sql import Batch
+from daemon.state.sql import Batch, StoreCause, StoreFault
 from daemon.state.store import Store, set_aside
 from daemon.state.writer import MAX_IDENTITIES
 from tests.unit.catalog.samples import tool

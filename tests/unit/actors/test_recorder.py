@@ -18,8 +18,7 @@ from daemon.config.state_url import of_file, parse
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
-from daemon.state.faults import StoreCause
-from daemon.state.sql import Changes
+from daemon.state.sql import Changes, StoreCause
 from daemon.state.store import Store
 from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState

@@ -11,8 +11,8 @@ from daemon.facts import ServerRecord, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.state import notes
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Condition
+from daemon.state.sql import StoreCause, StoreFault
 from tests.pairwise import each_once
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.unit.state.scripted_store import Disk, calm

@@ -12,8 +12,8 @@ from daemon.actors.recorder import OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
 from daemon.config.state_url import parse
 from daemon.facts import Switched
-from daemon.state.faults import StoreFault
 from daemon.state.poll import POLL_SECONDS
+from daemon.state.sql import StoreFault
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
 from tests.unit.state.postgres import Server, postgres

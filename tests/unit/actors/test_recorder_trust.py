@@ -11,7 +11,7 @@ from daemon.catalog.trust import FIRST, HeldBecause
 from daemon.facts import Approved, Fact, ServerRecord
 from daemon.history.event import EventKind
 from daemon.model import Approval, Tool
-from daemon.state.faults import StoreCause
+from daemon.state.sql import StoreCause
 from tests.unit.actors.recording import START, Stage, begin, life
 from tests.unit.actors.test_recorder import retried
 from tests.unit.actors.test_recorder_shared import two, url

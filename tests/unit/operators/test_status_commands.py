@@ -28,8 +28,8 @@ from daemon.operators.base import DaemonFacts, NoParams
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost, SeenHosts
-from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
+from daemon.state.sql import StoreCause
 from daemon.states import ServerState
 from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import View

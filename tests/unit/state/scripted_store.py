@@ -18,8 +18,7 @@ import trio.testing
 from daemon.catalog.loaded import is_anonymous
 from daemon.state import sqlite, store
 from daemon.state.event_rows import put_events
-from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import Batch, Changes, Recollection, Transaction, Written
+from daemon.state.sql import Batch, Changes, Recollection, StoreCause, StoreFault, Transaction, Written
 from daemon.state.store import Store
 from tests.waiting import PATIENCE
 

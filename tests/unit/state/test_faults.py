@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from daemon.safety.redact import Redactor
-from daemon.state.faults import LONGEST_WHY, StoreCause, StoreFault, translated
 from daemon.state.health import Condition, Health
+from daemon.state.sql import LONGEST_WHY, StoreCause, StoreFault, translated
 from tests.unit.cases import cases
 
 REDACT = Redactor(["s3cret-word"])

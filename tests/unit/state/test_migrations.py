@@ -12,8 +12,7 @@ import pytest
 
 from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
-from daemon.state.faults import StoreCause, StoreFault, translated
-from daemon.state.sql import Batch, Database
+from daemon.state.sql import Batch, Database, StoreCause, StoreFault, translated
 from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.cases import cases
 from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite, database_of

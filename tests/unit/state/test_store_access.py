@@ -16,10 +16,9 @@ from daemon.catalog.snapshot import fold
 from daemon.facts import Fact, ServerRecord
 from daemon.kit.waiting import ActorGone, Watch
 from daemon.state import poll
-from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import SessionNotes
 from daemon.state.server_notes import ServerNotes
-from daemon.state.sql import Notification
+from daemon.state.sql import Notification, StoreCause, StoreFault
 from daemon.state.store_access import Opener, StoreAccess, TrustedSwitches, Worker, opener_of
 from daemon.state.sync import ANONYMOUS_SECONDS, CLOCK_JUMP, Expiry
 from tests.unit.actors.recording import START, session
