@@ -22,7 +22,7 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
 from daemon.processes.children import SHORTAGES, not_found
-from daemon.sandbox import bubblewrap, egress, policy, seccomp
+from daemon.sandbox import bubblewrap, egress, policy
 from daemon.sandbox.policy import DaemonPlaces
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _for_stub(files: ExitStack, given: ExitStack) -> tuple[socket.socket, tuple[
 
 def requirements(path: str | None = None) -> tuple[str, bytes]:
     """The program bwrap, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
-    program, code = shutil.which(PROGRAM, path=path), seccomp.filter_for(platform.machine())
+    program, code = shutil.which(PROGRAM, path=path), bubblewrap.filter_for(platform.machine())
     if program is None:
         raise policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
     if code is None:

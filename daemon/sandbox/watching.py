@@ -18,8 +18,8 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from daemon.sandbox.bubblewrap import ARCHITECTURES
 from daemon.sandbox.learning import Observations, Use
-from daemon.sandbox.seccomp import ARCHITECTURES
 
 # ruff: noqa: PTH115, PTH118, PTH120, PTH112 - pathlib takes ten times as long, for thousands of paths
 

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from daemon.sandbox.seccomp import filter_for
+from daemon.sandbox.bubblewrap import filter_for
 from tests.unit.sandbox.calls import CLONE, CLONE3, IOCTL, MACHINES, REFUSED, SOCKET
 
 MACHINE = os.uname().machine

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from daemon.sandbox.seccomp import filter_for
+from daemon.sandbox.bubblewrap import filter_for
 from tests.unit.sandbox.calls import (
     ARCHITECTURES,
     CLONE,
