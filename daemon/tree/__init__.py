@@ -1,1 +1,1 @@
-"""The supervision tree: `core` and `wiring` make all actors, `running` starts and stops them in order."""
+"""The supervision tree: `core` makes what all actors need, `running` makes, starts and stops these in order."""

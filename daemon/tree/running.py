@@ -1,4 +1,4 @@
-"""The life of the daemon: starts all actors, and stops them in order.
+"""The life of the daemon: wires all actors, starts them, and stops them in order.
 
 Nested nurseries start from the outside in and stop from the inside out: calls always find a registry, and
 servers outlive sessions. A crash in the core ends the process for the service manager to restart.
@@ -10,26 +10,279 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
+from daemon.actors.local_doors import ConsoleOpening, Exposition
+from daemon.actors.reloader import Reloader
+from daemon.actors.session import Session
 from daemon.actors.warden import Warden
+from daemon.clients.asking import parked_calls
+from daemon.clients.context import SessionContext
+from daemon.clients.doors.listening import Front, unix_door
+from daemon.clients.sessions import unload
+from daemon.counting.readings import Exporter
 from daemon.counting.tally import most_called
 from daemon.errors import McpdError, UpstreamLost
 from daemon.history.event import Event, EventKind
-from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
-from daemon.tree.wiring import Wiring
+from daemon.host.notify import SERVING, TOKENS, Readiness, feed_watchdog, handover, stopping
+from daemon.kit.later import later
+from daemon.operators.base import Clients, Counters, OperatorContext, OwnLines
+from daemon.processes.peers import Peers, TcpPeers, own_and, shares
+from daemon.setup.approving import Approver
+from daemon.surfaces.table import AUTO, SURFACES
+from daemon.tree.core import Core
 
 if TYPE_CHECKING:
-    from daemon.actors.session import Session
+    from collections.abc import Awaitable, Callable
+
+    from daemon.actors.control import Control
     from daemon.audit.record import ChainHead
+    from daemon.clients.doors.http.door import HttpDoor
     from daemon.config.config_model import Config
+    from daemon.config.parse import Plan
+    from daemon.console.console import Console
     from daemon.history.event import Detail
+    from daemon.processes.peers import Connections
+    from daemon.summaries.endpoint import SummaryQuestions
     from daemon.tree.core import Surroundings
     from daemon.upstreams.upstream_access import UpstreamAccess
+else:
+    Control = later("daemon.actors.control", "Control", due=True)  # 30 ms, needed once an operator asks
+    SummaryQuestions = later("daemon.summaries.endpoint", "SummaryQuestions")
+    HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")  # 15 ms, needed only where HTTP is served
+    Console = later("daemon.console.console", "Console")  # needed once somebody looks at it
+
+
+CONTROL_CONNECTIONS = 32
+"""Operators' connections at once; commands are short, except for `call`."""
+
+
+class Wiring(Core):
+    """All actors of one daemon: the core and its doors."""
+
+    def __init__(self, config: Config, around: Surroundings) -> None:
+        super().__init__(config, around)
+        self.readiness = Readiness.STARTING
+        """For probes over HTTP."""
+        self.reloader = Reloader(
+            read=around.file.read,
+            apply=self._apply,
+            source=around.facts.config,
+            notify=around.notify,
+            redact=around.redact,
+            note=self.history.note,
+        )
+        self.approver = _approver(self)
+        self.front, self.exporter = _front(self), _exporter(self)
+        self.exposition = Exposition(
+            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+        )
+        self.vet = _vet(self)
+        self.console_opening = ConsoleOpening(lambda: self.console, self.outbox, self.vet)
+        self.http = None if around.http is None else _http(self, around.http)
+        self.clients = _clients(self, config)
+        gather = self.gathering.add
+        self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()), gather=gather)
+        self.operators.servers, self.lines = lambda: around.children.fellows, OwnLines(around.children)
+        self.context = _context(self)
+        door = partial(unix_door, outbox=self.outbox, limits=config.limits)
+        self.client_door = door(
+            around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
+        )
+        self.operator_door = door(around.control, self.operators, _control(self.context).serve, keeps=0)
+
+    @cached_property
+    def console(self) -> Console:
+        """The console, made at its first request."""
+        http = self.http
+        return Console(
+            self.context, address=self._console_address, match=None if http is None else http.tokens.match
+        )
+
+    async def _console_address(self) -> str:
+        return await self.console_opening.address() if self.http is None else self.http.address
+
+    async def _apply(self, config: Config) -> Plan:
+        plan = await self.servers.apply(config)
+        self.audit.configure(self.registry.catalog.value.config.audit)
+        self.tally.serve(self.registry.catalog.value.config.mcp_servers)
+        if self.http is not None:
+            await self.http.renew()
+        return plan
+
+    def connections(self) -> dict[str, Connections]:
+        """The connected and refused peers of each door."""
+        return {peers.door: peers.report() for peers in (self.clients, self.operators)}
+
+
+def _clients(wiring: Wiring, config: Config) -> Peers:
+    return Peers(
+        "clients",
+        shares(config.limits.connections),
+        uids=own_and(config.listen.uids),
+        servers=partial(_servers_that_may, wiring, config),
+        gather=wiring.gathering.add,
+    )
+
+
+def _servers_that_may(wiring: Wiring, config: Config) -> set[int | None]:
+    servers = (each for each in wiring.servers.actors.values() if each.of in config.listen.servers)
+    return {pid for each in servers for pid in each.children}
+
+
+def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:
+    config = wiring.registry.catalog.value.config
+
+    def gather(event: Event) -> None:
+        wiring.tally.turned_away(str(event.details["reason"]))
+        wiring.gathering.add(event)
+
+    servers = partial(_servers_that_may, wiring, config)
+    return TcpPeers(Peers("http", shares(0), uids=(), servers=servers, gather=gather)).admit
+
+
+def _front(wiring: Wiring) -> Front[Session]:
+    context = SessionContext(
+        catalog=wiring.registry.catalog,
+        upstreams=wiring.servers.named,
+        surfaces=SURFACES,
+        services=wiring.services,
+        index=wiring.librarian.index,
+        mended=wiring.mended,
+        sessions=wiring.sessions,
+        tally=wiring.tally,
+        settle_names=wiring.registry.settle_names,
+        settled=wiring.registry.settle,
+        outbox=wiring.outbox,
+        log=wiring.calls,
+        recent=wiring.recent,
+        wall=time.time,
+        redact=wiring.around.redact,
+        subscribers=wiring.subscribers,
+        states=wiring.states,
+        logins=wiring.around.logins,
+        look=wiring.recorder.look if wiring.recorder.shared else None,
+        moves=wiring.moves,
+        run_script=wiring.scripts.begin,
+        results=wiring.results,
+        tracer=wiring.tracer,
+        audit=wiring.audit,
+        observed=wiring.observed,
+        approver=wiring.approver,
+        note=wiring.history.note,
+        gather=wiring.gathering.add,
+    )
+    return Front(lambda link, number, principal: Session(link, number, context, principal))
+
+
+def _approver(wiring: Wiring) -> Approver:
+    facts = wiring.around.facts
+    return Approver(
+        catalog=wiring.registry.catalog,
+        tell=wiring.registry.tell,
+        settle=wiring.registry.settle,
+        note=wiring.history.note,
+        wall=time.time,
+        directory=Path(facts.directory or ".", facts.config).parent,
+    )
+
+
+def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
+    def turned_away(reason: str) -> None:
+        wiring.tally.turned_away(reason)
+        details = {"door": "http", "reason": reason}
+        wiring.gathering.add(Event(kind=EventKind.REFUSED, details=details))
+
+    return HttpDoor(
+        listener=listener,
+        tls=wiring.around.tls,
+        state=Path(wiring.around.facts.state),
+        **handover(wiring.around.notify, TOKENS),
+        redact=wiring.around.redact,
+        catalog=wiring.registry.catalog,
+        offers=wiring.services.offers,
+        surfaces=(AUTO, *SURFACES),
+        export=wiring.exporter.text,
+        readiness=lambda: wiring.readiness,
+        count=turned_away,
+        vet=wiring.vet,
+        serve=wiring.front.serve,
+        outbox=wiring.outbox,
+        console=lambda: wiring.console,
+    )
+
+
+def _exporter(wiring: Wiring) -> Exporter:
+    return Exporter(
+        tally=wiring.tally,
+        catalog=wiring.registry.catalog,
+        actors=wiring.servers.actors,
+        divided=lambda: {
+            name: each.instances for name, each in wiring.upstreams.items() if each.instances is not None
+        },
+        sessions=lambda: [
+            (each.surface, each.loaded)
+            for each in (session.statistics() for session in wiring.front.sessions.values())
+        ],
+        persistence=wiring.recorder.persistence,
+        version=wiring.around.facts.version,
+        connections=wiring.connections,
+        dropped={} if wiring.tracer is None else wiring.tracer.dropped,
+    )
+
+
+def _control(context: OperatorContext) -> Front[Control]:
+    return Front(lambda link, _number, principal: Control(link, context, principal.uid))
+
+
+def _context(wiring: Wiring) -> OperatorContext:
+    return OperatorContext(
+        facts=wiring.around.facts,
+        registry=wiring.registry,
+        upstreams=wiring.upstreams,
+        actors=wiring.servers.actors,
+        children=wiring.supervisor.children,
+        reload=wiring.reloader.reload,
+        approver=wiring.approver,
+        archive=wiring.recorder,
+        clients=Clients(
+            live=wiring.front.sessions.values,
+            in_use=wiring.sessions.in_use,
+            moves=wiring.moves,
+            change_grants=wiring.sessions.grants.change,
+            unload=partial(unload, wiring.sessions, wiring.recorder),
+            parked=partial(parked_calls, wiring.states),
+            connections=wiring.connections,
+        ),
+        counters=Counters(
+            tally=wiring.tally,
+            mended=wiring.mended,
+            summarizer=lambda: wiring.summarizing.state,
+            export=wiring.exporter.text,
+            recent=wiring.recent,
+            series=wiring.series,
+        ),
+        services=wiring.services,
+        redact=wiring.around.redact,
+        outbox=wiring.outbox,
+        wall=time.time,
+        logins=wiring.around.logins,
+        lessons=wiring.around.lessons,
+        audit=wiring.audit,
+        history=wiring.history,
+        summary_model=cache(
+            lambda: SummaryQuestions(lambda: wiring.registry.catalog.value.config, wiring.around.facts.environ)
+        ),
+        access=None if wiring.http is None else wiring.http.tokens,
+        lines=wiring.lines,
+        console=lambda: wiring.console,
+    )
+
 
 DRAIN_SECONDS = 0.5
 """Seconds for calls in flight to finish, before the daemon answers them with an error."""
