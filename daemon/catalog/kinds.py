@@ -52,7 +52,7 @@ NAMED_AS: Mapping[Kind, Kind] = {
     **{kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds},
     Kind.SKILL: Kind.RESOURCE,
 }
-"""The table of names of each kind; skills have none, as their URIs name their server (`catalog.qualifying`)."""
+"""The table of names of each kind; skills have none, as their URIs name their server (`catalog.naming`)."""
 
 CHANGED: Mapping[str, tuple[Kind, ...]] = {
     changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.qualifying import META, app_link, are_named, skill_fault
+from daemon.catalog.naming import META, app_link, are_named, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
 from daemon.protocol import UNREADABLE, decode_members, decode_text

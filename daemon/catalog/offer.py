@@ -18,9 +18,8 @@ from daemon.catalog.categories import Lazily, Member, Table, ToolCategory
 from daemon.catalog.definitions import shown_parts
 from daemon.catalog.entry import ServerEntry, of_models
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
-from daemon.catalog.naming import Template, among
+from daemon.catalog.naming import META, Template, among, skill_uri, with_own_page, with_uris
 from daemon.catalog.permissions import Permissions
-from daemon.catalog.qualifying import META, skill_uri, with_own_page, with_uris
 from daemon.catalog.snapshot import in_order
 from daemon.config.config_model import Permission, Profile, SchemaForm, TransportType
 from daemon.config.names import read_reference, read_shown

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
+from daemon.catalog.naming import app_link
 from daemon.catalog.offer import Offered
-from daemon.catalog.qualifying import app_link
 from daemon.catalog.shown import Shown, shown_since
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import Client, Selection

@@ -12,9 +12,8 @@ from msgspec import Raw
 from daemon import errors, protocol
 from daemon.catalog.entry import UNKNOWN_LIST
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
+from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri, skill_uri, with_skill, with_uris
 from daemon.catalog.offer import Offer
-from daemon.catalog.qualifying import skill_uri, with_skill, with_uris
 from daemon.catalog.shown import locate
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall

@@ -8,8 +8,8 @@ import pytest
 from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
+from daemon.catalog.naming import with_skill, with_uris
 from daemon.catalog.offer import Choices, Offer
-from daemon.catalog.qualifying import with_skill, with_uris
 from daemon.catalog.shown import locate
 from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Profile
