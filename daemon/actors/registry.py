@@ -46,7 +46,7 @@ class Registry:
         self._mailbox.tell(fact)
 
     def introduced(self, server: str) -> bytes:
-        """A server's description of itself (`catalog.introduction`), as far as it is known."""
+        """A server's description of itself (`catalog.extensions`), as far as it is known."""
         entry = self.catalog.value.servers.get(server)
         return b"" if entry is None else entry.said.introduction
 

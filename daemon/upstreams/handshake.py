@@ -18,8 +18,7 @@ import trio
 from msgspec import Raw
 
 from daemon import protocol
-from daemon.catalog.extensions import bounded, passed_on
-from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
+from daemon.catalog.extensions import KnownEra, bounded, era_in, introduction_in, passed_on, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import HEALTHY, Cause, Reason, of_status
 from daemon.config.config_model import EraWish, Server
@@ -147,7 +146,7 @@ class Greeting:
     """The beginning of its description, else of its instructions."""
     instructions: str = attrs.field(default="", repr=False)
     introduction: bytes = attrs.field(default=b"", repr=False)
-    """Its whole description of itself (`catalog.introduction`)."""
+    """Its whole description of itself (`catalog.extensions`)."""
     dropped: str = attrs.field(default="", repr=False)
     """Its extensions that mcpd drops, in words."""
 

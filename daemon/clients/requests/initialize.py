@@ -10,8 +10,7 @@ from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.catalog.entry import ServerEntry
-from daemon.catalog.extensions import bounded, joined, may_extend, passed_on
-from daemon.catalog.introduction import Introduction, read_introduction
+from daemon.catalog.extensions import Introduction, bounded, joined, may_extend, passed_on, read_introduction
 from daemon.clients.client import Selection
 from daemon.clients.client_tasks import offers_tasks
 from daemon.clients.connection import ClientConnection

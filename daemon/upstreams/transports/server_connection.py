@@ -47,7 +47,7 @@ class OpenContext:
     children: Children
     logins: ServerLogins | None = None
     introduced: Callable[[str], bytes] = lambda _server: b""
-    """Returns a server's earlier introduction (`catalog.introduction`), perhaps of an earlier daemon."""
+    """Returns a server's earlier introduction (`catalog.extensions`), perhaps of an earlier daemon."""
     places: DaemonPlaces = attrs.field(factory=DaemonPlaces)
     egress: Egress | None = None
     """The proxy of a sandboxed server, with what was refused over all its runs."""

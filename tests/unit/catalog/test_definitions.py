@@ -25,7 +25,7 @@ from daemon.catalog.definitions import (
     marks_in,
     tools_digest,
 )
-from daemon.catalog.introduction import MAX_INTRODUCTION, SHORT_TEXT, introduction_in, read_introduction
+from daemon.catalog.extensions import MAX_INTRODUCTION, SHORT_TEXT, introduction_in, read_introduction
 from daemon.catalog.kinds import CHANGED, LISTS, switch_of, switched_by, tools_switched_by
 from daemon.config.config_model import Server
 from daemon.model import Kind

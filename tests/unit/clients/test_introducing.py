@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from daemon import protocol
-from daemon.catalog.introduction import introduction_in
+from daemon.catalog.extensions import introduction_in
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.clients.client import Client, Selection
 from daemon.clients.requests.initialize import (

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from daemon import protocol
-from daemon.catalog.introduction import KnownEra, era_in, with_era
+from daemon.catalog.extensions import KnownEra, era_in, with_era
 from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
