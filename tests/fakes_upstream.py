@@ -22,9 +22,9 @@ from daemon.catalog.definitions import hashes
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import SessionRecord
-from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
+from daemon.catalog.tool_results import Observed
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions

@@ -19,8 +19,8 @@ from loguru import logger
 
 from daemon.audit.record import ChainHead
 from daemon.catalog.loaded import SessionRecord
-from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
+from daemon.catalog.tool_results import Observed
 from daemon.facts import Fact
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch

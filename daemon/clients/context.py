@@ -9,8 +9,8 @@ import attrs
 from daemon.audit.audit_log import Audit
 from daemon.authorization.login_runs import LoginRuns
 from daemon.catalog.loaded import Loaded
-from daemon.catalog.observed import Observed
 from daemon.catalog.snapshot import Catalog
+from daemon.catalog.tool_results import Observed
 from daemon.clients.client import CallRates, DecidedSurfaces
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.audit.record import ChainHead
-from daemon.catalog.observed import Shape
+from daemon.catalog.tool_results import Shape
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean

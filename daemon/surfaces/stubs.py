@@ -13,7 +13,7 @@ from daemon.surfaces.answers import MAX_LINE, one_line
 from daemon.surfaces.summing import first_sentence
 
 if TYPE_CHECKING:
-    from daemon.catalog.observed import Shape
+    from daemon.catalog.tool_results import Shape
     from daemon.model import Tool
 
 MAX_DEPTH, MAX_MEMBERS, MAX_OPTIONS, MAX_PARTS = 4, 40, 20, 150

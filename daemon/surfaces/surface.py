@@ -24,9 +24,9 @@ from daemon.surfaces.validators import WRAPPERS, Validator
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import ToolCategory
-    from daemon.catalog.observed import Shape
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.tool_results import Shape
     from daemon.config.config_model import Profile
     from daemon.search.index import Index
     from daemon.surfaces.wrapped import Checker, Wrapper

@@ -20,8 +20,8 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.audit.audit_log import NO_PLACE, Audit
 from daemon.audit.event_records import note_event
-from daemon.catalog.observed import Observed
 from daemon.catalog.offer import Offers
+from daemon.catalog.tool_results import Observed
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
 from daemon.clients.kept_results import KeptResults

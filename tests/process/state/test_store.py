@@ -15,7 +15,7 @@ from msgspec import Raw, structs
 
 from daemon.catalog.listing import URI_BYTES, read_definitions
 from daemon.catalog.loaded import LoadedStatus, anonymous_key
-from daemon.catalog.observed import Shape
+from daemon.catalog.tool_results import Shape
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import EventQuery

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from daemon.actors.recorder import OBSERVE_SECONDS
 from daemon.catalog.loaded import LoadedStatus, SessionRecord
-from daemon.catalog.observed import Observed, Shape
+from daemon.catalog.tool_results import Observed, Shape
 from daemon.config.state_url import of_file, parse
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
 from daemon.model import Kind

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.observed import (
+from daemon.catalog.tool_results import (
     KEPT_RESULTS,
     MAX_BYTES,
     MAX_ITEMS,
@@ -19,8 +19,8 @@ from daemon.catalog.observed import (
     Observed,
     Shape,
     is_data,
+    value_in,
 )
-from daemon.catalog.tool_results import value_in
 from daemon.safety.redact import Redactor
 from tests.unit.catalog.samples import tool
 

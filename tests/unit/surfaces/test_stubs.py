@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.observed import Shape
+from daemon.catalog.tool_results import Shape
 from daemon.safety.escape import hidden_in
 from daemon.surfaces.stubs import MAX_MEMBERS, MAX_PARTS, stub
 from tests.unit.cases import cases
