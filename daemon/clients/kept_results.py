@@ -21,7 +21,7 @@ from daemon.clients.client import owner_in
 from daemon.errors import InvalidArguments, ResultExpired
 from daemon.processes import marks
 from daemon.protocol import UNREADABLE
-from daemon.surfaces.large_results import FRAME, answer, cut_result, read_from, start_of, taken_apart
+from daemon.surfaces.additions import FRAME, answer, cut_result, read_from, start_of, taken_apart
 from daemon.surfaces.surface import ReadResult
 from daemon.wire.envelope import Buffer
 

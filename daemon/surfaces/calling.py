@@ -27,9 +27,8 @@ from daemon.model import Kind, Tool, ToolKey
 from daemon.protocol import decode_members, tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
-from daemon.surfaces.additions import read_only
+from daemon.surfaces.additions import read_only, refuse_held
 from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
-from daemon.surfaces.held import refuse_held
 from daemon.surfaces.surface import (
     ALWAYS_LOAD,
     RUNS_ANYTHING,

@@ -12,9 +12,8 @@ from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.surfaces import calling, describing
-from daemon.surfaces.additions import read_only
+from daemon.surfaces.additions import read_only, refuse_held
 from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
-from daemon.surfaces.held import refuse_held
 from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.wrapped import Wrapper
 

@@ -17,7 +17,7 @@ from daemon.protocol import decoded
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
-from daemon.surfaces.held import refuse_held
+from daemon.surfaces.additions import refuse_held
 from daemon.surfaces.summing import category_line, first_instructions, tool_line
 from daemon.surfaces.surface import Action, AwaitListing, Reply, View
 

@@ -259,7 +259,7 @@ class RunScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The decision to answer with a part of a kept result (`surfaces.large_results`); also its arguments."""
+    """The decision to answer with a part of a kept result (`surfaces.additions`); also its arguments."""
 
     id: str
     offset: Annotated[int, msgspec.Meta(ge=0, lt=2**40)] = 0

@@ -15,12 +15,11 @@ import msgspec
 
 from daemon.config.config_model import DEFAULT_SURFACE, Config, Profile
 from daemon.kit.wording import BYTES_PER_TOKEN
-from daemon.surfaces.additions import READ_RESOURCE
+from daemon.surfaces.additions import READ_RESOURCE, READ_RESULT
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.code import RUN_CODE, RUN_READS, CodeSurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
-from daemon.surfaces.large_results import READ_RESULT
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.surface import MetaTool, Surface

@@ -22,10 +22,9 @@ from daemon.clients.dispatch import MAX_RETURNS
 from daemon.errors import CallError, PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
 from daemon.kit.wording import closest
 from daemon.model import Kind, ToolKey
+from daemon.surfaces.additions import refuse_held, refuse_held_uri, result_in
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
-from daemon.surfaces.held import refuse_held, refuse_held_uri
-from daemon.surfaces.large_results import result_in
 from daemon.surfaces.surface import Action, AwaitListing, Forward, ReadResult, View
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
 

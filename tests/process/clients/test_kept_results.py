@@ -16,7 +16,7 @@ from daemon import errors
 from daemon.clients import kept_results
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
-from daemon.surfaces.large_results import FRAME
+from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
 
 ROOM = 2000

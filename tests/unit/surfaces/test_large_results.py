@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon import errors
-from daemon.surfaces.large_results import FRAME, READ_RESULT, cut_result, read_from, result_in, start_of
+from daemon.surfaces.additions import FRAME, READ_RESULT, cut_result, read_from, result_in, start_of
 from daemon.surfaces.surface import ReadResult
 from daemon.surfaces.table import SURFACES, ClientInfo, for_profile, most_bytes
 from tests.unit.config.reading import config_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog.tool_results import Shape
 from daemon.safety.escape import hidden_in
-from daemon.surfaces.stubs import MAX_MEMBERS, MAX_PARTS, stub
+from daemon.surfaces.code import MAX_MEMBERS, MAX_PARTS, stub
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
