@@ -116,11 +116,11 @@ class Category:
     name: str = from_the_key()
     """Its key in `categories`."""
     description: str = ""
-    """The purpose of the tools, for a model that chooses."""
+    """Its purpose, for a model that chooses."""
     server: str | None = None
     """The server of bare tool names. Without it, every name is `server/tool`."""
     skill: str | None = None
-    """Instructions for using the tools, sent together with them."""
+    """Instructions sent with the tools."""
     tools: ToolSelection = attrs.field(factory=ToolSelection)
     """The tools. Without it, all tools of `server`."""
 
@@ -138,13 +138,13 @@ class Annotations:
     """The tool annotations of MCP, as the server declares them."""
 
     read_only: bool | None = None
-    """true: tools declared to change nothing. false: all others."""
+    """Declared to change nothing."""
     destructive: bool | None = None
-    """true: tools that may destroy something, unless declared otherwise or read-only."""
+    """May destroy something, unless declared otherwise or read-only."""
     idempotent: bool | None = None
-    """true: tools declared to change nothing more when called again."""
+    """Declared to change nothing more when called again."""
     open_world: bool | None = None
-    """true: tools that may reach beyond their server, unless declared otherwise."""
+    """May reach beyond its server, unless declared otherwise."""
 
     @property
     def wanted(self) -> dict[str, bool]:
@@ -163,7 +163,7 @@ class PermissionRule:
     """A rule about calls to some tools. With both `match` and `annotations`, both must match."""
 
     match: Pattern | None = None
-    """Tools by glob (`filesystem/write_*`) or regex, like `includePatterns`."""
+    """Tools, like `includePatterns`."""
     annotations: SomeAnnotations | None = None
     """Tools by the annotations that their servers declare."""
     then: Permission
@@ -228,13 +228,13 @@ class OAuth:
     """Login to a server that requires OAuth. Most servers supply these values themselves."""
 
     client_id: str | None = None
-    """Id of a client registered by hand. null: mcpd registers itself."""
+    """Id of a client registered by hand."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """The client's secret, if it has one. Write a reference: ${VAR}."""
+    """The client's secret, as ${VAR}."""
     scopes: tuple[Scope, ...] = ()
     """Scopes to request instead of the server's."""
     redirect_port: Port | None = None
-    """Port on 127.0.0.1 for the browser's redirect, if registered. null: any free one."""
+    """Port on 127.0.0.1 for the browser's redirect, if registered."""
     metadata_url: HttpsUrl | None = None
     """https:// URL of a client id metadata document, if the authorization server accepts one."""
     device: bool = False
@@ -302,7 +302,7 @@ class EntryOrigin:
     """The origin of an entry that `mcpd add` took from a registry or a bundle."""
 
     registry: str | None = None
-    """URL of the registry. null: a bundle that is in none."""
+    """URL of the registry, if any."""
     name: str
     """The server's name there: `io.github.owner/server`, or the bundle's own."""
     version: str
@@ -322,7 +322,7 @@ class Server:
     title: str = ""
     """Display name, any characters."""
     description: str = ""
-    """The purpose of the server, for a model that chooses."""
+    """Its purpose, for a model that chooses."""
     type: TransportType = TransportType.STDIO
     """The transport. When absent: stdio with a command, otherwise by the URL (ws, unix, http)."""
     command: str | None = attrs.field(default=None, repr=False)
@@ -330,21 +330,21 @@ class Server:
     args: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Arguments of the command (stdio)."""
     env: Mapping[VariableName, str] = attrs.field(factory=dict, repr=False)
-    """Environment variables besides a small safe set (stdio). Write secrets as ${VAR}."""
+    """Environment variables besides a small safe set (stdio). Secrets: ${VAR}."""
     env_file: str | None = attrs.field(default=None, repr=False)
     """File of NAME=VALUE lines, relative to the configuration's directory. `env` takes precedence."""
     cwd: str | None = attrs.field(default=None, repr=False)
-    """Working directory (stdio), relative to the configuration's. When absent: the home directory."""
+    """Working directory (stdio), relative to the configuration's. Default: the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
     """Address of the server: http(s)://, ws(s)://, unix:///path or an absolute path."""
     headers: Mapping[HeaderName, HeaderValue] = attrs.field(factory=dict, repr=False)
-    """HTTP headers for every request (http, sse, ws). Write secrets as ${VAR}."""
+    """HTTP headers for every request (http, sse, ws). Secrets: ${VAR}."""
     oauth: OAuth | bool = True
     """OAuth login (http, sse, ws; `mcpd login`), unless `headers` have `Authorization`. false: never."""
     auth: Auth | None = None
     """Login of mcpd itself, without a user (http, sse, ws)."""
     enabled: bool = True
-    """false: mcpd neither starts the server nor offers its tools."""
+    """false: the server is neither started nor offered."""
     start: StartMode = StartMode.EAGER
     """eager: start with the daemon. lazy: start with the first call to a tool. Of a divided server, lazy
     skips the initial listing of tools."""
@@ -355,7 +355,7 @@ class Server:
     """Sandbox of the child (docs/sandbox.md). home: it reads all but secrets. strict: no home directory, no
     network. off: none. An object: VS Code's words. When absent: as `sandbox` of the configuration."""
     sandbox_enabled: bool | None = None
-    """false: no sandbox, whatever `sandbox` says. true: a sandbox, by default with no host allowed."""
+    """false: no sandbox in any case. true: one, by default without hosts."""
     origin: EntryOrigin | None = None
     """The origin of the entry, as `mcpd add` has noted it."""
     share: Share | None = None
@@ -365,7 +365,7 @@ class Server:
     """Globs of directories (* matches any characters): only clients that work there see and start the
     server."""
     workspace_programs: bool = False
-    """true: a client's directory may decide which program runs (${workspace} in the command)."""
+    """true: ${workspace} may decide which program runs."""
     idle: Duration | None = None
     """Unused time after which an instance ends. off: never. When absent: 10m if `share` divides the server,
     otherwise off."""
@@ -486,9 +486,9 @@ class Profile:
     auto_load: bool = False
     """true: on the `load` surface, a call loads its tool."""
     prompt: str | None = None
-    """A text for the model, appended to the instructions."""
+    """A text appended to the instructions."""
     excluded_tools: tuple[str, ...] = ()
-    """Tools to hide. A bare name hides that tool of every server."""
+    """Tools to hide; a bare name for every server."""
     included_optional_tools: tuple[str, ...] = ()
     """Tools to show although the profile's categories lack or disable them."""
     tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
@@ -500,7 +500,7 @@ class Profile:
     read_resource: bool = False
     """true: add a meta-tool that reads resources."""
     permissions: PermissionRules = ()
-    """Rules that allow, ask about or deny calls. The first that matches decides."""
+    """Rules for calls; the first that matches decides."""
     schemas: SchemaForm = SchemaForm.ORIGINAL
     """original: input schemas as servers write them. openai: without keywords that OpenAI refuses."""
     read_only_call: bool = True
@@ -539,11 +539,11 @@ class Summaries:
     """An OpenAI-compatible endpoint that shortens tool descriptions."""
 
     base_url: WebUrl = attrs.field(repr=False)
-    """URL of the endpoint up to its version: https://host/v1."""
+    """URL of the endpoint: https://host/v1."""
     model: str
     """Name of the model."""
     api_key_env: KeyName | None = None
-    """NAME of the variable that holds the key, in the environment or the file `env`. null: no key."""
+    """NAME of the variable that holds the key."""
     kept_key: str | None = from_the_key(default=None, repr=False)
     """The key from that file; the environment takes precedence."""
     timeout: Seconds = 60
@@ -582,11 +582,11 @@ class Config:
     """The configuration of mcpd."""
 
     mcp_servers: Mapping[str, Server] = attrs.field(factory=dict)
-    """Servers by name. Paste `mcpServers` of another MCP client here."""
+    """Servers by name, as in other MCP clients."""
     trust: Trust = Trust.ALL
-    """Default of `trust` of servers: all, changes or none."""
+    """Default of servers' `trust`."""
     sandbox: SandboxMode | SandboxRules | None = None
-    """Default of `sandbox` of servers."""
+    """Default of servers' `sandbox`."""
     lock: Lock | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
     """The lock next to the file (`mcpd lock`)."""
     script_faults: tuple[Fault, ...] = from_the_key(default=())
@@ -602,7 +602,7 @@ class Config:
     search: Search = attrs.field(factory=Search)
     """Tool search."""
     summaries: Summaries | None = None
-    """Summaries of tool descriptions by a model. null: mcpd truncates long descriptions."""
+    """Summaries of tool descriptions by a model."""
     state: State = attrs.field(factory=State)
     """Storage of the catalog, sessions and operators' decisions."""
     limits: Limits = attrs.field(factory=Limits)

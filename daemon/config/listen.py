@@ -173,7 +173,7 @@ class AccessToken:
     name: TokenName
     """The token's name in logs, sessions and metrics."""
     value: TokenValue = attrs.field(repr=False)
-    """The secret in `Authorization: Bearer VALUE`. Write a reference: ${VAR} or ${file:...}."""
+    """The secret, as ${VAR} or ${file:...}."""
     profiles: Profiles | None = None
     """Profiles that the token gives access to. The first is the default. null: all."""
     workspaces: tuple[str, ...] = ()
@@ -205,13 +205,13 @@ class HttpListen:
     tokens: TokenValue | tuple[AccessToken, ...] | None = attrs.field(default=None, repr=False)
     """One bearer token, or a list of named ones. null on loopback: mcpd generates and stores a token."""
     trusted_proxies: tuple[Proxy, ...] = ()
-    """IP addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto count."""
+    """Addresses or networks of proxies whose X-Forwarded-For and -Proto count."""
     tls: Tls | None = None
-    """The certificate. null: no TLS."""
+    """The certificate for TLS."""
     console: bool = True
     """true: the listener serves the console (`mcpd ui`) at /ui."""
     drain: Patience = 0
-    """Seconds after SIGTERM in which /readyz answers 503 and everything else still works."""
+    """Seconds after SIGTERM in which only /readyz says no (503)."""
     substituted: frozenset[str] = attrs.field(metadata={"in_file": False}, default=frozenset(), repr=False)
     """Values of ${...} references."""
 
@@ -231,7 +231,7 @@ class Listen:
     http: HttpListen | None = None
     """The listener for HTTP and WebSocket. null: none."""
     servers: tuple[str, ...] = ()
-    """Servers whose processes may connect as clients, such as agents that use mcpd."""
+    """Servers whose processes may connect as clients."""
 
 
 def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:

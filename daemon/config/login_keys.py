@@ -38,7 +38,7 @@ class IdentityProvider:
     client_id: str
     """Id of the client that the ID token was given to."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """That client's secret, if it has one. Write a reference: ${VAR}."""
+    """That client's secret, as ${VAR}."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,13 +53,13 @@ class Auth:
     client_id: str | None = None
     """Id of the client that is registered there."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """The client's secret. Write a reference: ${VAR}."""
+    """The client's secret, as ${VAR}."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """The client's private key in PEM, instead of a secret (private_key_jwt). Write ${file:PATH}."""
+    """The client's private key in PEM instead (private_key_jwt), as ${file:PATH}."""
     scopes: tuple[Scope, ...] = ()
     """Scopes to request instead of those that the server names."""
     token_file: str | None = None
-    """File with that token, read for each login. Relative to the configuration's directory."""
+    """File with that token, relative to the configuration's directory."""
     idp: IdentityProvider | None = None
     """The identity provider (enterprise-managed)."""
 

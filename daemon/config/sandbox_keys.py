@@ -49,9 +49,9 @@ class SandboxNetwork:
     """Hosts: `api.example.com`, `*.example.com` for the names below it, `*` for all public ones; private
     ones by their own name or address. When absent: the registry that `npx` or `uvx` installs from."""
     denied_domains: tuple[Domain, ...] = ()
-    """Refused, although `allowedDomains` has them."""
+    """Refused in any case."""
     allow_local_binding: bool = False
-    """Without effect: a sandboxed server may always listen on its own loopback interface."""
+    """Without effect: a server may always listen on its own loopback."""
 
 
 @attrs.frozen(kw_only=True)

@@ -145,7 +145,7 @@ class Timeouts:
     call_max: Duration = 600
     """Limit for a tool call in all. off: no limit."""
     queue: Seconds = 60
-    """Limit for a call that waits for a place at the server. The call then fails as `Overloaded`."""
+    """Limit for a call that waits for a place at the server."""
     ping_interval: Duration = 25
     """Silence after which mcpd pings a server. off: never."""
     ping: Seconds = 10
@@ -157,7 +157,7 @@ class Timeouts:
     stop_eof: Patience = 2
     """Time that a child has to exit after its stdin is closed."""
     stop_term: Patience = 2
-    """Time that a child has to exit after SIGTERM. mcpd then kills it."""
+    """Time that a child has to exit after SIGTERM."""
     wake: Patience = 2
     """Time that a call waits for a stopped server to start."""
 
@@ -169,11 +169,11 @@ class ServerLimits:
     in_flight: Count = 64
     """Concurrent calls to the server."""
     queue: Capacity = 64
-    """Calls of all clients that may wait for a place. Further calls fail as `Overloaded`."""
+    """Calls that may wait for a place. Further ones fail as `Overloaded`."""
     message_bytes: Bytes = 16 * MIB
     """Largest message accepted from the server."""
     output_bytes: Bytes | None = None
-    """Largest tool result passed to a client. null: `messageBytes` is the only limit."""
+    """Largest tool result passed to a client."""
     calls_per_minute: Count | None = None
     """Calls per minute of all clients, in bursts of up to ten seconds' worth. Further calls wait. null: no
     limit."""
@@ -181,11 +181,11 @@ class ServerLimits:
     """Concurrent instances of a divided server. A further one ends the longest unused one. If all are busy,
     the call fails as `Overloaded`."""
     memory_bytes: Bytes | None = None
-    """Memory of the child and its descendants (stdio). null: no limit."""
+    """Memory of the child and its descendants (stdio)."""
     cpu: Cores | None = None
-    """CPUs of the child and its descendants, such as 1.5 (control groups). null: no limit."""
+    """CPUs of all its processes, such as 1.5 (control groups)."""
     pids: Count | None = None
-    """Processes and threads of the child and its descendants (control groups). null: no limit."""
+    """Processes and threads (control groups)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -193,7 +193,7 @@ class ProfileLimits:
     """Limits of a profile's clients."""
 
     calls_per_minute: Count | None = None
-    """Calls per minute of the profile's clients, like `limits.callsPerMinute` of a server."""
+    """Calls per minute of the profile's clients."""
 
 
 @attrs.frozen(kw_only=True)
@@ -231,7 +231,7 @@ class Restart:
     type: RestartType = RestartType.PERMANENT
     """permanent: always. transient: unless the exit status was 0. temporary: never."""
     base: Seconds = 1.0
-    """First delay. Each further failure doubles it."""
+    """First delay, doubled by each further failure."""
     cap: Seconds = 60.0
     """Longest delay."""
     floor: Patience = 0.5
@@ -241,7 +241,7 @@ class Restart:
     stable_after: Seconds = 120.0
     """Healthy time after which mcpd forgets earlier failures."""
     intensity: Count = 5
-    """Tolerated failures within `period`. One more is a crashloop."""
+    """Failures within `period` beyond which it is a crashloop."""
     period: Seconds = 60.0
     """Time in which failures count."""
     parked: Seconds = 300.0
@@ -281,7 +281,7 @@ class AuditKeys:
     days: Count = 30
     """Days until a file is deleted."""
     max_bytes: Bytes = 1024 * 1024 * 1024
-    """Bytes of all files, of which the oldest are deleted first."""
+    """Bytes of all files; the oldest are deleted first."""
     arguments: bool = False
     """true: records have the calls' arguments without secrets, up to 64 KiB, besides their digest."""
     fail: AuditFailure = AuditFailure.OPEN
@@ -297,14 +297,14 @@ class Telemetry:
     """Traces, metrics and events for OpenTelemetry. Requires the extra `mcpd-supervisor[otel]`."""
 
     enabled: bool = True
-    """false: export nothing, whatever the variables `OTEL_*` say."""
+    """false: export nothing in any case."""
     endpoint: CollectorUrl | None = attrs.field(default=None, repr=False)
     """URL of a collector for OTLP over HTTP: http://127.0.0.1:4318. null: `OTEL_EXPORTER_OTLP_ENDPOINT`,
     else nothing is exported."""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """HTTP headers for the collector, besides `OTEL_EXPORTER_OTLP_HEADERS`. Write secrets as ${VAR}."""
+    """HTTP headers for the collector, besides `OTEL_EXPORTER_OTLP_HEADERS`."""
     service_name: str | None = None
-    """Name of the service. null: `OTEL_SERVICE_NAME`, else mcpd."""
+    """Name of the service, else `OTEL_SERVICE_NAME`, else mcpd."""
     sample_ratio: Annotated[float, at_least(0), at_most(1)] | None = None
     """Share of the traces to keep, 0 to 1, where the client has not decided. null: `OTEL_TRACES_SAMPLER`, else
     all."""
