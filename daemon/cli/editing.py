@@ -40,10 +40,10 @@ from daemon.errors import ConfigError, Fault
 from daemon.host.paths import config_file
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import document, visible
-from daemon.setup.adding import WantedServer, with_versions
+from daemon.setup.adding import WantedServer, named, with_versions
 from daemon.setup.drafts import changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
-from daemon.setup.settings import Setting, apply, differences
+from daemon.setup.settings import Setting, apply, differences, renamed
 from daemon.states import WAITING
 from daemon.surfaces.table import SURFACES
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from daemon.documents.edited import EditedText
     from daemon.setup.drafts import Draft
+    from daemon.setup.settings import SettingsEdit
 
 WHOLE = "."
 """In place of a server's name: keys of the whole configuration."""
@@ -158,7 +159,17 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     return _settle(options, path, draft)
 
 
-def _settle(options: argparse.Namespace, path: Path, draft: Draft) -> int:
+def rename(options: argparse.Namespace) -> int:
+    """Give a server another name, also wherever the configuration names it."""
+    old, path, present = configured(options)
+    if (new := named(options.new)) in present.servers:
+        raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
+    left = f"a login (`mcpd login {new}`), `mcpd disable`, counts, its own directory, --server in clients"
+    note(f"what has the name {old} outside of the configuration does not follow: {left}")
+    return _settle(options, path, renamed(path, present.places[old], old, new, os.environ), new)
+
+
+def _settle(options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, becomes: str = "") -> int:
     """Write a change, or show the difference; try the server, and take back what breaks it."""
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
@@ -174,7 +185,7 @@ def _settle(options: argparse.Namespace, path: Path, draft: Draft) -> int:
         # What did not mend a server that is down has not broken it, either.
         is_down = ask_with(options, "status", {})["servers"][name]["state"] in WAITING
         options.keep = options.keep or (is_down and not options.or_undo)
-    status = finish(options, name, path, draft.undo, "the change stays")
+    status = finish(options, becomes or name, path, draft.undo, "the change stays")
     with suppress(DaemonUnreachable):
         if options.again and not status:
             now = tools_of(options, name)

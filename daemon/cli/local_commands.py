@@ -177,6 +177,7 @@ def _editing(name: str, run: str, *arguments: AddArgument, again: bool = False) 
 _PLACE = argument("server", metavar="SERVER|.")
 SET = _editing("set", "set_keys", _PLACE, argument("keys", metavar="KEY[=VALUE]|-", nargs="+"))
 UNSET = _editing("unset", "unset_keys", _PLACE, argument("keys", metavar="KEY", nargs="+"))
+RENAME = _editing("rename", "rename", SERVER, argument("new", metavar="NEW"))
 EDIT = CommandLine(
     "edit",
     arguments=(argument("files", metavar="FILE", type=Path, nargs="*"), NO_RELOAD, CONFIG),

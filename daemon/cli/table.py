@@ -11,7 +11,7 @@ EX_CONFIG = 78
 
 MODULES = {
     "daemon.cli.local_commands": (
-        "up import install uninstall add set unset edit pin upgrade enable remove"
+        "up import install uninstall add set unset rename edit pin upgrade enable remove"
         " login service start stop check doctor clients purge"
     ),
     "daemon.cli.lock": "lock",

@@ -214,15 +214,8 @@ def finish(
         come_up(options, path, name)
     if options.json:
         state, why = (None, "") if seen is None else (seen["state"], seen["reason"])
-        said = {
-            "server": name,
-            "state": state,
-            "reason": why or effect.problem,
-            "tools": list(effect.tools),
-            "held": effect.held,
-            "undone": undone,
-        }
-        print(document(said))
+        said = {"server": name, "state": state, "reason": why or effect.problem, "tools": [*effect.tools]}
+        print(document({**said, "held": effect.held, "undone": undone}))
     elif effect.is_well:
         print(in_lines(name, effect))
         _approve(options, name, effect.held)

@@ -374,14 +374,15 @@ def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
             normal.note(below(trail, name), message)
             normal.moved.append((below(trail, better), below(trail, name)))
     if names:
-        _rename_references(normal.sections, names)
+        rename_references(normal.sections, names)
     return {
         names.get(name, name): {"title": name, **entry} if name in names and isinstance(entry, dict) else entry
         for name, entry in servers.items()
     }
 
 
-def _rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
+def rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Change servers' names wherever a configuration refers to them."""
     prefixes: dict[str, str] = {}
     for name, ours in names.items():
         prefixes[f"{name}/"] = f"{ours}/"
@@ -413,7 +414,8 @@ def _changed(value: Any, steps: list[str], change: Callable[[str], str]) -> Any:
         if step == "keys":
             return {change(key): item for key, item in value.items()}
         return {
-            key: _changed(item, rest, change) if step in {"*", key} else item for key, item in value.items()
+            key: _changed(item, rest, change) if step in {"*", key, camel(key)} else item
+            for key, item in value.items()
         }
     if isinstance(value, list) and step == "*":
         return [_changed(item, rest, change) for item in value]

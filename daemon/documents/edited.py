@@ -66,32 +66,30 @@ class EditedText(ABC):
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set a value; missing objects are made, an index may append (not in TOML). Raises DocumentError."""
-        path, before = tuple(trail), self.body
-        wanted = self._with(path, value)
-        try:
+        path = tuple(trail)
+        wanted = with_value(self, path, value)
+        with restoring(self):
             while value_at(self.value(), path[:-1], _ABSENT) is _ABSENT:
                 path, value = path[:-1], {path[-1]: value}
             self._approach(path, value_at(self.value(), path, _ABSENT), value)
             self._verify(path, wanted)
-        except BaseException:
-            self.body = before
-            raise
 
     def remove(self, trail: Sequence[str | int]) -> None:
         """Remove a member, if it is there, with its comments. Raises DocumentError."""
-        path, before = tuple(trail), self.body
+        path = tuple(trail)
         if not path or value_at(self.value(), path, _ABSENT) is _ABSENT:
             return
         wanted = _copied(self.value(), path[:-1])
         del _within(wanted, path[:-1])[path[-1]]
-        try:
+        with restoring(self):
             self.body = self.without(path)
             if not self.keeps_empty:
                 wanted = _less_empty(wanted, path, self.value())
             self._verify(path, wanted)
-        except BaseException:
-            self.body = before
-            raise
+
+    def rename(self, trail: Trail, key: str) -> None:
+        """Give a member another key, in its place and with its comments. Raises DocumentError."""
+        raise self.refusal(trail, f"only keys of JSON are renamed, here to '{key}'")
 
     @abstractmethod
     def decode(self, text: str) -> object:
@@ -124,26 +122,6 @@ class EditedText(ABC):
         else:
             self.body = (self.with_new if old is _ABSENT else self.with_other)(trail, value)
 
-    def _with(self, trail: Trail, value: object) -> object:
-        whole: Any = {"": self.value()}
-        holder, key = whole, ""
-        for place, step in enumerate(trail):
-            at = holder[key]
-            if at is None and isinstance(step, str):
-                at = holder[key] = {}
-            fits = isinstance(at, dict) if isinstance(step, str) else isinstance(at, list) and step <= len(at)
-            if not fits:
-                wanted = "an object" if isinstance(step, str) else "a list that is long enough"
-                raise self.refusal(trail, f"{spelt(trail[:place])} is not {wanted}")
-            at = holder[key] = copy.copy(at)
-            if isinstance(step, int) and step == len(at):
-                at.append(None)
-            elif isinstance(step, str):
-                at.setdefault(step, None)
-            holder, key = at, step  # type: ignore[assignment] # decoded data may have any type
-        holder[key] = copy.deepcopy(value)
-        return whole[""]
-
     def _verify(self, trail: Trail, wanted: object) -> None:
         if not self._checks:
             self._decoded = self.body, wanted
@@ -154,6 +132,39 @@ class EditedText(ABC):
             done = False
         if not done:
             raise self.refusal(trail, "the file is written in a way that mcpd cannot edit; do it by hand")
+
+
+@contextmanager
+def restoring(document: EditedText) -> Iterator[None]:
+    """Leave a text as it was after a failed edit."""
+    before = document.body
+    try:
+        yield
+    except BaseException:
+        document.body = before
+        raise
+
+
+def with_value(document: EditedText, trail: Trail, value: object) -> object:
+    """A document's value with another at a trail. Raises DocumentError."""
+    whole: Any = {"": document.value()}
+    holder, key = whole, ""
+    for place, step in enumerate(trail):
+        at = holder[key]
+        if at is None and isinstance(step, str):
+            at = holder[key] = {}
+        fits = isinstance(at, dict) if isinstance(step, str) else isinstance(at, list) and step <= len(at)
+        if not fits:
+            wanted = "an object" if isinstance(step, str) else "a list that is long enough"
+            raise document.refusal(trail, f"{spelt(trail[:place])} is not {wanted}")
+        at = holder[key] = copy.copy(at)
+        if isinstance(step, int) and step == len(at):
+            at.append(None)
+        elif isinstance(step, str):
+            at.setdefault(step, None)
+        holder, key = at, step  # type: ignore[assignment] # decoded data may have any type
+    holder[key] = copy.deepcopy(value)
+    return whole[""]
 
 
 def spelt(trail: Sequence[str | int]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from daemon.config.jsonc import blank, decode
-from daemon.documents.edited import EditedText, Trail, leading, value_at
+from daemon.documents.edited import EditedText, Trail, leading, restoring, value_at, with_value
 
 WIDTH = 80
 """Columns for a list of plain values on one line, as people write arguments."""
@@ -152,6 +152,19 @@ class JsonDocument(EditedText):
             if not left[inner].strip():
                 return left[: inner.start] + left[inner.stop :]
         return left
+
+    def rename(self, trail: Trail, key: str) -> None:
+        """See the base class."""
+        members: Any = value_at(self.value(), trail[:-1])
+        named = {key if each == trail[-1] else each: members[each] for each in members}
+        holder, wanted = self._holder(trail[:-1]), with_value(self, trail[:-1], named)
+        start = holder.members[self._index(holder, trail)].start
+        end = _DECODER.raw_decode(self.body, start)[1]
+        with restoring(self):
+            self.body = _spliced(self.body, (start, end, json.dumps(key, ensure_ascii=False)))
+            if key in members:
+                raise self.refusal(trail, f"there is a '{key}', too: remove one of them")
+            self._verify(trail, wanted)
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
         inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)

@@ -16,6 +16,7 @@ from daemon.config.jsonc import decode
 from daemon.config.lock_file import LockedPackage
 from daemon.config.names import SERVER_NAME, slug
 from daemon.config.translation import SERVERS, normalized, translated
+from daemon.errors import McpdError
 from daemon.host.paths import home
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ _FILLING = re.compile(r"^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-serve
 _VERSION = re.compile(r"(?<=.)(?:@|==|\[).*")
 
 
-class WordsError(ValueError):
+class WordsError(McpdError, ValueError):
     """The arguments name no server; the text says what to write."""
 
 

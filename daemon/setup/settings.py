@@ -5,6 +5,7 @@ Profiles in `profiles.d` are changed in their own files.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +14,18 @@ from typing import Any
 import attrs
 from msgspec import UNSET
 
-from daemon.config.config_files import FOLDER
+from daemon.config.config_files import FOLDER, read_profiles
 from daemon.config.jsonc import ROOT
-from daemon.config.parse import MAX_CONFIG, load_changed, same
+from daemon.config.lock_file import LOCK
+from daemon.config.parse import MAX_CONFIG, load, load_changed, same
+from daemon.config.redaction import secrets
+from daemon.config.translation import rename_references
 from daemon.documents.edited import EditedText, Trail, spelt, value_at
-from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, write_all
+from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, unified_diff, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
+from daemon.safety.redact import Redactor
+from daemon.setup.locking import written
 from daemon.surfaces.table import SURFACES
 
 
@@ -31,6 +37,8 @@ class Setting:
     """`("profiles", "reader", "lazy")`."""
     value: object
     """`UNSET` removes the key."""
+    becomes: str = ""
+    """The key's new name, in place of a new value."""
     holder_is_its: bool = False
     """Whether the object around it exists for this key alone, and goes with it."""
 
@@ -53,11 +61,17 @@ class SettingsEdit:
 
     places: tuple[KeyPlace, ...]
     changed: tuple[Edit, ...]
+    secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
 
     @property
     def is_new(self) -> bool:
         """Whether any file changes."""
         return bool(self.changed)
+
+    def diff(self) -> str:
+        """A unified diff without secrets."""
+        shown = "".join(unified_diff(each.found.path, each.found.text(), each.text) for each in self.changed)
+        return Redactor(self.secrets)(shown, len(shown))
 
     def write(self) -> None:
         """Replace all files atomically, or none. Raises DocumentError."""
@@ -101,6 +115,33 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     return SettingsEdit(places=tuple(places), changed=tuple(edit for edit in edits if edit.is_new))
 
 
+def renamed(config: Path, place: Trail, old: str, new: str, environ: Mapping[str, str]) -> SettingsEdit:
+    """A configuration and a lock with another name of the server at `place`; raises like `edited`."""
+    said, value = load(config, environ), _open(config)[1].value()
+    whole: Any = {"profiles": {}, **(value if isinstance(value, dict) else {})}
+    whole["profiles"] = {**read_profiles(config).profiles, **whole["profiles"]}
+    rename_references(now := {**whole}, {old: new, str(place[-1]): new})
+    edit = edited(config, [*_followed(whole, now), Setting(trail=place, value=UNSET, becomes=new)], environ)
+    edits, lock = edit.changed, look(config.with_name(LOCK))
+    if said.lock is not None and old in said.lock.servers:
+        content = json.loads(lock.content or "")
+        content["servers"][new] = content["servers"].pop(old)
+        edits += (Edit(found=lock, text=written(content)),)
+    return attrs.evolve(edit, changed=edits, secrets=secrets(said))
+
+
+def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:
+    """The settings that make `now` of `was`, in which keys may have other names."""
+    if isinstance(was, dict | list):
+        both = (each.items() if isinstance(each, dict) else enumerate(each) for each in (was, now))
+        for (key, old), (other, new) in zip(*both, strict=False):
+            if key != other:
+                yield Setting(trail=(*trail, key), value=UNSET, becomes=other)
+            yield from _followed(old, new, (*trail, other))
+    elif was != now:
+        yield Setting(trail=trail, value=now)
+
+
 def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
     """The settings that make `new` of `was`."""
     if isinstance(new, dict) and isinstance(was, dict):
@@ -113,8 +154,8 @@ def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
 
 def apply(document: EditedText, setting: Setting, trail: Trail) -> Trail | None:
     """Change a key; returns the outermost removed object's trail, or None."""
-    if setting.value is not UNSET:
-        document.put(trail, setting.value)
+    if setting.value is not UNSET or setting.becomes:
+        document.rename(trail, setting.becomes) if setting.becomes else document.put(trail, setting.value)
         return None
     document.remove(trail)
     if setting.holder_is_its and value_at(document.value(), trail[:-1]) == {}:

@@ -1,10 +1,13 @@
 """The configuration is changed by commands before a daemon: what works stays, the rest is taken back."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.harness import Daemon, program, running
+from tests.waiting import PATIENCE
 
 TEXT = f"""{{
   // mine
@@ -48,6 +51,45 @@ def test_a_key_is_set_and_removed_and_taken_back_where_the_server_cannot_run_wit
     assert "API_TOKEN" not in daemon.config.read_text()
     status, said = told(daemon, "set", "time", "args[1]=UTC")
     assert (status, daemon.config.read_text()) == (0, TEXT), said
+
+
+def test_a_whole_entry_is_tried_and_taken_back_where_the_server_cannot_run_with_it(daemon: Daemon) -> None:
+    words = daemon.command("set", "time", "-", "--config", str(daemon.config))
+
+    def given(zone: str) -> tuple[int, str]:
+        entry = json.dumps({"command": program("mcp-server-time"), "args": ["--local-timezone", zone]})
+        done = subprocess.run(
+            words,
+            input=entry,
+            env=daemon.environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    status, said = given("Europe/Berlin")
+    assert (status, "time is ready: 2 tools" in said) == (0, True), said
+    assert daemon.config.read_text() == (kept := TEXT.replace("UTC", "Europe/Berlin"))
+    assert "Europe/Berlin" in daemon.run("tools", "time/get_current_time")
+    status, said = given("No/Where")
+    assert (status, "taken back" in said, daemon.config.read_text()) == (1, True, kept), said
+
+
+def test_a_server_has_another_name_everywhere_and_runs_on(daemon: Daemon) -> None:
+    profiles = '"profiles": {"reader": {"preload": ["time/get_current_time"]}},\n}'
+    daemon.config.write_text(TEXT.removesuffix("}\n") + profiles)
+    daemon.ask("reload")
+    checked = daemon.run("check", str(daemon.config))
+    status, said = told(daemon, "rename", "time", "clock")
+    assert (status, "clock is ready: 2 tools" in said, "mcpd login clock" in said) == (0, True, True), said
+    assert daemon.config.read_text() == TEXT.replace('"time"', '"clock"').removesuffix(
+        "}\n"
+    ) + profiles.replace("time/", "clock/")
+    assert [*daemon.ask("status")["servers"]] == ["clock"]
+    assert "UTC" in daemon.run("tools", "clock/get_current_time")
+    assert daemon.run("check", str(daemon.config)) == checked
 
 
 def test_a_key_of_the_whole_configuration_is_applied(daemon: Daemon) -> None:

@@ -92,6 +92,22 @@ def test_a_member_takes_its_own_comments_along(before: str, key: str, after: str
     assert document.text() == after
 
 
+@given(objects, st.randoms(use_true_random=False))
+def test_a_member_has_another_key_and_every_other_byte_stays(
+    value: dict[str, object], dice: random.Random
+) -> None:
+    text = sprinkled(value, dice)
+    for key in value:
+        document = JsonDocument(text, "x")
+        document.rename((key,), "new name")
+        assert list(document.value()) == ["new name" if each == key else each for each in value]  # type: ignore[call-overload]
+        document.rename(("new name",), key)
+        assert document.text() == text
+        with pytest.raises(DocumentError, match="there is a"):
+            document.rename((key,), dice.choice([*value]))
+        assert document.text() == text
+
+
 def test_only_the_members_that_differ_are_touched() -> None:
     document = JsonDocument('{"s": {"command": "x", /* kept */ "args":[1,2], "old": 1}}', "x.json")
     document.put(("s",), {"command": "y", "args": [1, 2], "new": True})

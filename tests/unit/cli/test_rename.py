@@ -1,0 +1,131 @@
+"""`mcpd rename`: a server's name changes wherever files say it, and nothing else does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.cli import implementation
+from daemon.config.parse import load, load_with_notes
+from daemon.setup.locking import written
+from daemon.surfaces.table import SURFACES
+from tests.unit.cli.conftest import Controls
+from tests.unit.cli.daemons import server, status_of
+
+KEY = "k-83hd82hd8xQ2"
+# The name stands nowhere but where it has to change.
+CONFIG = """{
+  // mine
+  "mcpServers": {
+    "other": {"command": "uvx", "args": ["other"]},
+    "tick" /* kept */: {"command": "uvx", "env": {"API_TOKEN": "KEY"}}, // kept, too
+  },
+  "categories": {
+    "work": {
+      "server": "tick", // whose
+      "tools": {
+        "includeNames": ["now", /* one */ "tick/then", "mcp__tick__at"],
+        "exclude_patterns": ["tick/x*", "other/tic*"],
+        "overrides": {"tick/then": {"enabled": true}, "other/y": {"enabled": false}},
+      },
+    },
+    "rest": {"server": "other"},
+  },
+  "profiles": {
+    "reader": {
+      "categories": ["work"],
+      "coreTools": ["tick/then"],
+      "excludedTools": ["tick/x"],
+      "toolDescriptionOverrides": {"mcp__tick__at": "tells"},
+      "permissions": [{"match": "tick/*", "then": "ask"}, {"match": "other/*", "then": "deny"}],
+    },
+  },
+  "listen": {"servers": ["other", "tick"]},
+}
+""".replace("KEY", KEY)
+PROFILE = '{"preload": ["tick/then"], /* c */ "includedOptionalTools": ["other/y", "tick/z"]}\n'
+PLAIN = """{
+  "servers": {"My Tick": {"command": "uvx"}},
+  "profiles": {"reader": {"categories": ["My Tick"], "preload": ["my-tick/a", "My Tick/b", "mcp__My_Tick__c"]}}
+}"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (own := tmp_path / "profiles.d").mkdir(mode=0o700)
+    (own / "own.json").write_text(PROFILE)
+    (config := tmp_path / "mcpd.json").write_text(CONFIG)
+    line = {"identity": load(config, {}).mcp_servers["tick"].identity, "tools": {}}
+    lock = {"lockfileVersion": 1, "servers": {"other": line, "tick": line}}
+    (tmp_path / "mcpd.lock").write_text(written(lock))
+    for file in (config, own / "own.json", tmp_path / "mcpd.lock"):
+        file.chmod(0o600)
+    return config
+
+
+def texts(config: Path) -> dict[str, str]:
+    return {each.name: each.read_text() for each in config.parent.rglob("*.*") if each.is_file()}
+
+
+def told(config: Path, *words: str) -> int:
+    status: int = implementation("rename").main([*words, "--config", str(config)])
+    return status
+
+
+def test_the_name_changes_in_all_files_and_nothing_else_does(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, meant = texts(config), repr(load(config, {}, SURFACES))
+    notes = [each.message for each in load_with_notes(config, {}, SURFACES).notes]
+    assert told(config, "tick", "tock", "--dry-run") == 0
+    assert (texts(config) == before, KEY in (said := capsys.readouterr().out)) == (True, False)
+    assert said.count('+    "tock"') == 2
+    assert told(config, "tick", "tock", "--no-reload") == 0
+    after = texts(config)
+    lock = before.pop("mcpd.lock")
+    assert json.loads(after.pop("mcpd.lock")) == json.loads(lock.replace("tick", "tock"))
+    assert after == {name: text.replace("tick", "tock") for name, text in before.items()}
+    assert repr(load(config, {}, SURFACES)) == meant.replace("tick", "tock")
+    assert [each.message for each in load_with_notes(config, {}, SURFACES).notes] == notes
+    assert told(config, "tock", "tick", "--no-reload") == 0
+    assert texts(config) == {**before, "mcpd.lock": lock}
+    assert "does not follow: a login" in capsys.readouterr().err
+
+
+def test_without_categories_profiles_name_servers_and_a_title_is_a_name_too(config: Path) -> None:
+    config.write_text(PLAIN)
+    (config.parent / "profiles.d" / "own.json").unlink()
+    assert told(config, "my-tick", "tock", "--no-reload") == 0
+    changed = PLAIN.replace("mcp__My_Tick", "mcp__tock").replace("My Tick", "tock").replace("my-tick", "tock")
+    assert config.read_text() == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("tik tock", 1, "did you mean 'tick'?"),
+        ("tick other", 1, "there is a server 'other' in"),
+        ("tick tick", 1, "there is a server 'tick' in"),
+        ("tick To", 1, "write to"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
+    words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = texts(config)
+    assert told(config, *words.split()) == status
+    assert said in capsys.readouterr().err
+    assert texts(config) == before
+
+
+def test_a_server_that_does_not_come_up_gets_its_name_back(
+    config: Path, control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = texts(config)
+    answer: Any = {"config": str(config)}
+    servers = {"tick": server(), "tock": server(state="failed", reason="no")}
+    control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
+    assert told(config, "tick", "tock") == 1
+    assert "taken back: the files are as they were" in capsys.readouterr().err
+    assert texts(config) == before
