@@ -230,10 +230,12 @@ class FakeLog(CallLogger):
     """A log that keeps everything."""
 
     notes: list[tuple[int, str, float, str]] = attrs.field(factory=list)
+    texts: list[str] = attrs.field(factory=list)
 
     def note(self, ended: EndedCall) -> None:
         """Keep one note: the number of its connection, its label, its latency and its outcome."""
-        caller, _key, label, seconds, outcome, *_ = ended
+        caller, _key, label, seconds, outcome, *_, text = ended
+        self.texts.append(text)
         self.notes.append((caller.number, label, seconds, outcome))
 
 

@@ -420,7 +420,8 @@ def call_line(call: EndedCall) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
     who, session = call["client"] or "a client without a name", session_name(call)
     where = f" (session {session})" if session else ""
-    return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {outcome_of(call)}  {who}{where}")
+    why = f": {call['text']}" if call["text"] else ""
+    return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {outcome_of(call)}  {who}{where}{why}")
 
 
 CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), OF_SESSION, LAST), run=_calls)

@@ -283,9 +283,9 @@ _IN_FLIGHT = columns_of(
 )
 _ENDED = columns_of(
     ENDED_CALLS,
-    "time took outcome tool client",
+    "time took outcome tool why client",
     whole="time outcome",
-    cut="tool client",
+    cut="tool why client",
     time=lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"])),
     tool=called,
     client=_caller,

@@ -32,6 +32,7 @@ from daemon.clients.server_requests import (
     read_refusal,
     with_author,
 )
+from daemon.counting.recent_calls import TEXT
 from daemon.counting.tally import CANCELLED, OK, Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
@@ -363,7 +364,7 @@ class CallsInFlight:
     """The shared part of records by decision (`clients.call_records`)."""
     server_requests: ServerRequests = attrs.field(init=False)
     _clock: Callable[[], float] = attrs.field(init=False)
-    _ended: list[tuple[ClientCall, str, bool, int]] = attrs.field(factory=list, init=False)
+    _ended: list[tuple[ClientCall, str, int, str]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         subscribers = self.context.subscribers
@@ -390,9 +391,8 @@ class CallsInFlight:
         if call.upstream is not None and call.upstream.has_resources:
             note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and is_error(result)
-        self._record(call, outcome, len(result), failed=failed)
-        if failed or outcome != "ok":
-            self._failed(call, IS_ERROR if failed else outcome, text_in(result))
+        noted = IS_ERROR if failed else outcome
+        self._record(call, noted, len(result), "" if noted == OK else text_in(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a call with a JSON-RPC error and forget it."""
@@ -401,8 +401,7 @@ class CallsInFlight:
             self._peer.refuse(call.request.id, code, message, data)
             if call.trace is not None:
                 call.trace.code = str(code)
-            self._record(call, outcome, len(message), failed=False)
-            self._failed(call, outcome, message)
+            self._record(call, outcome, len(message), message)
         elif call.parked is not None:
             call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
 
@@ -502,13 +501,12 @@ class CallsInFlight:
         ended, self._ended = self._ended, []
         context, client, now, at = self.context, self.client, self._clock(), self.context.wall()
         alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
-        for call, outcome, failed, size in ended:
+        for call, outcome, size, text in ended:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
             label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
-            noted = IS_ERROR if failed else outcome
             # One tuple, made once: the recorders take it apart.
-            context.log.note((client, request.key, label, seconds, noted, server, tool, at))
-            self.ended(call, noted, seconds, at, size)
+            context.log.note((client, request.key, label, seconds, outcome, server, tool, at, text))
+            self.ended(call, outcome, seconds, at, size)
             if upstream is None or call.method != protocol.CALL_TOOL:
                 _count(context.tally, call, outcome)
             elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
@@ -516,18 +514,16 @@ class CallsInFlight:
             else:
                 alike[key] = [seconds]
         for (upstream, tool, surface, outcome), took in alike.items():
-            upstream.record(took, ok=outcome == "ok")
+            upstream.record(took, ok=outcome == OK)
             context.tally.call(upstream.of, surface, outcome, took, tool)
 
-    def _record(self, call: ClientCall, outcome: str, size: int, *, failed: bool) -> None:
+    def _record(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
+        """Have an ended call recorded; a server's failure with its text as the client saw it."""
         if not self._ended:
             self.context.outbox.touch(self.flush)
-        self._ended.append((call, outcome, failed, size))
-
-    def _failed(self, call: ClientCall, code: str, text: str) -> None:
-        """A server's failure as the client saw it; mcpd's own refusals are not kept."""
-        if call.upstream is not None:
-            self.context.recent.failed(call.upstream.of, call.tool or call.label, code, text)
+        self._ended.append((call, outcome, size, text[:TEXT]))
+        if outcome != OK and call.upstream is not None:
+            self.context.recent.failed(call.upstream.of, call.tool or call.label, outcome, text)
 
     def _newest_first(self) -> list[ClientCall]:
         """Newest first: the later calls may be queued, and would move up and be sent otherwise."""
@@ -539,5 +535,5 @@ def _count(tally: Tally, call: ClientCall, outcome: str) -> None:
         tally.request("" if call.upstream is None else call.upstream.of, call.method, outcome)
         return
     tally.meta_call(call.request.surface.name, call.label, outcome)
-    if outcome != "ok":
+    if outcome != OK:
         tally.refused(outcome)

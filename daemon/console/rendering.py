@@ -47,7 +47,9 @@ TABLES = {
     "server_in_flight": report_columns.chosen(
         report_columns.CALLS_IN_FLIGHT, "tool client session age waitsFor"
     ),
-    "ended": report_columns.chosen(report_columns.ENDED_CALLS, "tool server client session time took outcome"),
+    "ended": report_columns.chosen(
+        report_columns.ENDED_CALLS, "tool server client session time took outcome why"
+    ),
     "connections": report_columns.chosen(
         report_columns.CONNECTIONS,
         "session client profile surface worksIn protocol since calls inFlight loaded",

@@ -180,7 +180,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: int = 0
     errors: int = 0
-    """Calls without a result from the server."""
+    """Calls that failed, by their result (`isError`) or without one."""
     p50_ms: float | None = None
     p95_ms: float | None = None
 
@@ -200,7 +200,7 @@ class CallStats:
     calls: int = 0
     """Ended calls."""
     errors: int = 0
-    """Ended calls without a result from the server."""
+    """Ended calls that failed, by their result (`isError`) or without one."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
     _minutes: deque[_Minute] = attrs.field(factory=lambda: deque(maxlen=MINUTES), init=False)
     _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)

@@ -42,7 +42,7 @@ class MinuteOfServer(NamedTuple):
     calls: int = 0
     """Calls that ended in it."""
     errors: int = 0
-    """Calls without a result from the server."""
+    """Calls that failed, by their result or without one."""
     p50_ms: float | None = None
     """None without calls."""
     p95_ms: float | None = None
@@ -162,9 +162,10 @@ class Caller(Protocol):
         """The name of its token; empty without a token or a name."""
 
 
-EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float]
-"""Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or nothing; and
-the end, in seconds since the epoch. The label may be any name from a client, unchecked and of any length."""
+EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float, str]
+"""Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or nothing; the
+end, in seconds since the epoch; an error's text, up to `TEXT` characters. The label may be any name from a
+client, unchecked and of any length."""
 
 
 class CallLogger:
@@ -214,7 +215,7 @@ class CallLogger:
             notes = [self._notes.popleft() for _ in range(min(len(self._notes), CALLS_PER_RECORD))]
             lines = [
                 (caller.number, label, seconds, outcome, at)
-                for caller, _, label, seconds, outcome, _, _, at in notes
+                for caller, _, label, seconds, outcome, _, _, at, _ in notes
             ]
             logger.bind(calls=lines).info("{} calls", len(lines))
             written += notes
@@ -257,6 +258,8 @@ class RecentCall(NamedTuple):
     """`ok`, an error code, or `isError` if the tool's result says that it failed."""
     rule: str = ""
     """The rule of a profile that refused an operator's call."""
+    text: str = ""
+    """The text of an error, as in `CallFailure`."""
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,8 +306,9 @@ class RecentCalls:
             RecentCall(
                 *(at, caller.number, named_key(key), caller.name, caller.token),
                 *(server, (tool or own_name(label, server))[:NAME], seconds, outcome),
+                text=text,
             )
-            for caller, key, label, seconds, outcome, server, tool, at in kept
+            for caller, key, label, seconds, outcome, server, tool, at, text in kept
         ]
 
     def publish(self, digest: Digest) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from daemon import errors, protocol
 from daemon.catalog.loaded import LoadedStatus, Source
+from daemon.catalog.tool_results import IS_ERROR
 from daemon.errors import CallError
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.model import Repair, ToolKey
@@ -59,7 +60,7 @@ CODES = frozenset(
 )
 """The error codes of calls."""
 
-OUTCOMES = CODES | {OK}
+OUTCOMES = CODES | {OK, IS_ERROR}
 
 REQUESTS = frozenset(
     {
@@ -109,7 +110,7 @@ class ServerCalls(msgspec.Struct):
 
     @property
     def errors(self) -> int:
-        """The number of calls that got no result from the server."""
+        """The number of calls that failed, by their result or without one."""
         return sum(count for (_surface, outcome), count in self.outcomes.items() if outcome != OK)
 
     def absorb(self, other: ServerCalls) -> None:
@@ -200,7 +201,7 @@ class Tally:
 
     def call(self, server: str, surface: str, outcome: str, seconds: Sequence[float], tool: str = "") -> None:
         """Count calls that ended alike, each with its seconds from request to answer; `tool` if any."""
-        if tool and outcome == OK:
+        if tool and outcome in {OK, IS_ERROR}:
             called = server, tool
             count = self.tools.get(called)
             if count is not None:

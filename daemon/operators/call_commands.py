@@ -185,6 +185,7 @@ def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> Ende
         "ms": round(call.seconds * 1000, 3),
         "outcome": call.outcome,
         "rule": call.rule,
+        "text": _redacted(context, call.server, call.text),
     }
 
 
@@ -202,7 +203,7 @@ def _awaited(call: ClientCall) -> WaitsFor:
 
 
 def _redacted(context: OperatorContext, server: str, tool: str) -> str:
-    """The name of a tool without secrets: without those of all servers where none is known."""
+    """A tool's name, or a text, without secrets: without those of all servers where none is known."""
     return context.redact.of(server)(tool) if server else context.redact(tool)
 
 

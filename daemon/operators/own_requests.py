@@ -21,7 +21,7 @@ from daemon.clients.asking import ELICIT, Questions
 from daemon.clients.requests.forwarding import find_prompt, find_resource
 from daemon.clients.server_requests import has, read_refusal
 from daemon.config.config_model import Permission
-from daemon.counting.recent_calls import NAME, RecentCall
+from daemon.counting.recent_calls import NAME, TEXT, RecentCall
 from daemon.counting.tally import CANCELLED, OK, OPERATOR
 from daemon.errors import (
     AuditUnavailable,
@@ -128,7 +128,7 @@ async def serve(
         check(entry)
     except CallError as error:
         by_rule = isinstance(error, ToolDisabled | PermissionDenied) and not told["rule"].endswith(": allow")
-        place = server[:NAME], name[:NAME], 0.0, error.code, told["rule"] if by_rule else ""
+        place = server[:NAME], name[:NAME], 0.0, error.code, told["rule"] if by_rule else "", str(error)[:TEXT]
         ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place)
         _record(context, Decision.REFUSED, ended, OwnCall(method=METHODS[kind], params=members))
         context.counters.recent.publish((1, [ended]))
@@ -284,7 +284,8 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
         code, text = outcome.error.code, outcome.error.message
     elif is_error(outcome.result):
         code, text = IS_ERROR, text_in(outcome.result)
-    ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
+    place = server, tool, seconds, code, "", text[:TEXT]
+    ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place)
     if call.key is not None or outcome.error is not None:
         _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
     if not outcome.is_settled:
@@ -336,7 +337,7 @@ class _Outcome(OwnExchange):
 
     @property
     def ok(self) -> bool:
-        return self.is_settled and self.error is None
+        return self.is_settled and self.error is None and not is_error(self.result)
 
     async def wait(self) -> bytes:
         await self._done.wait()

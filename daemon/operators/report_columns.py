@@ -106,6 +106,7 @@ ENDED_CALLS = {
     "time": _text("time", "at"),
     "took": ReportColumn("took", lambda call: f"{milliseconds(call['ms'])} ms", number=True),
     "outcome": ReportColumn("outcome", outcome_of, severity=_outcome),
+    "why": _text("why", "text"),
 }
 CONNECTIONS = {
     "session": _SESSION,

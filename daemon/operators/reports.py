@@ -59,6 +59,8 @@ class EndedCall(TypedDict):
     """`ok`, or the code of its error."""
     rule: str
     """The rule that refused an operator's call, or empty."""
+    text: str
+    """The text of its error, or empty."""
 
 
 class CallsReport(TypedDict):

@@ -216,7 +216,7 @@ WAITING: CallInFlight = {
 }  # fmt: skip
 ENDED: EndedCall = {
     "number": 3, "at": 1_800_000_000.0, "session": 4, "key": "project", "client": "agent 1", "token": "",
-    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok", "rule": "",
+    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok", "rule": "", "text": "",
 }  # fmt: skip
 
 
@@ -234,8 +234,14 @@ def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pyte
         ["call", "age", "waits", "for", "tool", "client"],
         ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
     ]
-    assert "git/git_log" in out.splitlines()[-1]
+    assert out.splitlines()[-1].split()[3:6] == ["ok", "git/git_log", "-"]
     assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False})]
+
+
+def test_a_failed_call_is_shown_with_its_reason(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"calls": answer(ended=({**ENDED, "outcome": "isError", "text": "no such repository"},))})
+    assert main_calls([]) == 0
+    assert "no such repository" in capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -277,3 +283,6 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
     assert own.endswith("  git_log  ok  operator")
     denied = call_line({**ENDED, "outcome": "ToolDisabled", "rule": "default: git/*: deny"})
     assert "  ToolDisabled (default: git/*: deny)  " in denied
+    assert call_line({**ENDED, "outcome": "isError", "text": "no\x1b[2J"}).endswith(
+        "(session project): no\\x1b[2J"
+    )

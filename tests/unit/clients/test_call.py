@@ -758,15 +758,17 @@ async def test_what_a_client_is_asked_is_counted(
 async def test_calls_that_end_together_are_recorded_after_their_answers(stage: Stage, client: Client) -> None:
     for number in range(3):
         await client.call("alpha", "echo", request_id=number)
-    results = b'{"content":[]}', b'{"content":[]}', b'{"content":[],"isError":true}'
+    results = b'{"content":[]}', b'{"content":[]}', b'{"content":[{"type":"text","text":"no"}],"isError":true}'
     await stage.alpha.wait_sent(3)
     for sent, result in zip(stage.alpha.sent, results, strict=True):
         sent.exchange.answered(result)
     assert (stage.alpha.recorded, stage.tally.servers["alpha"].count) == ([], 0)
     stage.outbox.flush()
-    assert [ok for _, ok in stage.alpha.recorded] == [True] * 3
-    assert stage.tally.servers["alpha"].outcomes == {("category", "ok"): 3}
+    assert [ok for _, ok in stage.alpha.recorded] == [True, True, False]
+    assert stage.tally.servers["alpha"].outcomes == {("category", "ok"): 2, ("category", "isError"): 1}
+    assert (stage.tally.servers["alpha"].errors, [*stage.tally.tools.values()]) == (1, [3])
     assert [note[3] for note in stage.log.notes] == ["ok", "ok", "isError"]
+    assert stage.log.texts == ["", "", "no"]
     stage.outbox.flush()
     assert stage.tally.servers["alpha"].count == 3
 

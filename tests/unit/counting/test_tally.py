@@ -186,7 +186,7 @@ def test_every_error_that_a_call_can_meet_is_an_outcome_of_its_own() -> None:
     for outcome in sorted(OUTCOMES):
         tally.call("git", "load", outcome, [0.1])
         tally.meta_call("load", "load_mcp_tool", outcome)
-    assert len(tally.servers["git"].outcomes) == len(tally.meta_calls) == len(CODES) + 1
+    assert len(tally.servers["git"].outcomes) == len(tally.meta_calls) == len(CODES) + 2
 
 
 def test_calls_of_operators_are_told_from_those_of_models() -> None:

@@ -55,12 +55,12 @@ async def test_each_call_is_told_with_session_label_latency_and_outcome(
 ) -> None:
     log = CallLogger(RecentCalls(lambda: NOW))
     nursery.start_soon(log.run)
-    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", "", NOW))
-    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", "", NOW))
+    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", "", NOW, ""))
+    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", "", NOW, ""))
     assert not lines, "noting only notes"
     await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
     assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout"]
-    log.note((caller(7), None, "fs/write_file", 0, "ok", "", "", NOW))
+    log.note((caller(7), None, "fs/write_file", 0, "ok", "", "", NOW, ""))
     await until(lambda: len(lines) == 3, every=EVERY_SECONDS / 10)
 
 
@@ -69,7 +69,7 @@ async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.run)
         await trio.testing.wait_all_tasks_blocked()
-        log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW))
+        log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW, ""))
         nursery.cancel_scope.cancel()
     assert lines == ["1 a/b 0.001 ok"]
 
@@ -87,7 +87,7 @@ async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
     log = CallLogger(RecentCalls(lambda: NOW))
     nursery.start_soon(log.run)
-    log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW))
+    log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW, ""))
     await until(lambda: len(lines) == 1, every=EVERY_SECONDS / 10)
     assert not refusals
 
@@ -98,7 +98,7 @@ async def test_what_gathers_has_a_bound_and_the_newest_is_kept(
     monkeypatch.setattr(recent_calls, "GATHERED", 40)
     log = CallLogger(RecentCalls(lambda: NOW))
     for number in range(45):
-        log.note((caller(number), None, "a/b", 0, "ok", "", "", NOW))
+        log.note((caller(number), None, "a/b", 0, "ok", "", "", NOW, ""))
     assert log.dropped == 5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.run)
@@ -114,11 +114,11 @@ async def test_each_call_is_handed_on_with_who_made_it_when_it_ended_and_where_i
     recent = RecentCalls(lambda: NOW)
     log = CallLogger(recent)
     nursery.start_soon(log.run)
-    log.note((caller(7), "project", "files/read", 0.5, "ok", "fs", "read", NOW))
-    log.note((caller(7), None, "search-tools", 0.1, "ok", "", "", NOW + 0.1))
+    log.note((caller(7), "project", "files/read", 0.5, "Busy", "fs", "read", NOW, "no"))
+    log.note((caller(7), None, "search-tools", 0.1, "ok", "", "", NOW + 0.1, ""))
     await recent.newest.wait_until(lambda number: number == 2)
     assert recent.after(0) == [
-        (1, RecentCall(NOW, 7, "project", "agent 1", "", "fs", "read", 0.5, "ok")),
+        (1, RecentCall(NOW, 7, "project", "agent 1", "", "fs", "read", 0.5, "Busy", "", "no")),
         (2, RecentCall(NOW + 0.1, 7, None, "agent 1", "", "", "search-tools", 0.1, "ok")),
     ]
 
@@ -127,7 +127,7 @@ async def test_the_last_thousand_are_handed_on(nursery: trio.Nursery) -> None:
     recent = RecentCalls(lambda: NOW)
     log, one = CallLogger(recent), caller(1)
     for number in range(KEPT + 5):
-        log.note((one, None, str(number), 0, "ok", "", "", NOW))
+        log.note((one, None, str(number), 0, "ok", "", "", NOW, ""))
     nursery.start_soon(log.run)
     await recent.newest.wait_until(lambda number: number == KEPT + 5)
     found = recent.after(0)

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from daemon.clients.asking import parked_calls
 from daemon.clients.client import Principal
+from daemon.config.redaction import Redactors
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.base import OperatorContext
@@ -122,6 +123,19 @@ async def test_an_operators_call_is_shown_and_kept_with_its_outcome(nursery: tri
     ((_, ended),) = daemon.stage.recent.after(0)
     assert (ended.session, ended.client, ended.tool, ended.outcome) == (None, "operator", "echo", "isError")
     assert [each.text for each in daemon.stage.recent.failures("alpha")] == ["no"]
+    assert [each["text"] for each in (await daemon.told())["recent"]] == ["no"]
+    assert [ok for _, ok in daemon.alpha.recorded] == [False]
+
+
+async def test_the_reason_of_a_failed_call_is_told_without_secrets(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery, redact=Redactors(["hunter2"]))
+    await client.request("call", {"server": "alpha", "tool": "ehco", "arguments": {}, "profile": "default"})
+    failed = RecentCall(NOW, 3, "key", "agent 1", "", "alpha", "echo", 0.1, "isError", text="not hunter2")
+    stage.stage.recent.publish((1, [failed]))
+    refused, told = (await client.request("calls"))["result"]["recent"]
+    assert (refused["outcome"], "ehco" in refused["text"]) == ("UnknownTool", True)
+    assert (told["text"], told["outcome"]) == ("not [redacted]", "isError")
 
 
 async def test_ended_calls_are_told_from_where_the_caller_left_off() -> None:

@@ -44,9 +44,11 @@ def context_of(calls: Iterable[RecentCall]) -> OperatorContext:
 
 
 async def test_an_ended_call_says_who_what_how_long_and_with_what_outcome() -> None:
-    context = context_of([ended(), ended(outcome="timeout", key="/home/me", tool="slow", seconds=2.5)])
+    context = context_of(
+        [ended(), ended(outcome="timeout", key="/home/me", tool="slow", seconds=2.5, text="too slow")]
+    )
     page = await drawn(CALLS_PAGE, viewer_of(context))
-    for said in ("echo", "alpha", "claude 2", "#3", "12 ms", "2.5 s", "timeout", "/home/me"):
+    for said in ("echo", "alpha", "claude 2", "#3", "12 ms", "2.5 s", "timeout", "/home/me", "too slow"):
         assert said in page.text
     assert {"/ui/servers/alpha", "/ui/tools/alpha/echo", "/ui/sessions/%233", "/ui/sessions/%2Fhome%2Fme"} <= {
         *page.links
