@@ -8,25 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.tool_results import (
-    KEPT_RESULTS,
-    MAX_BYTES,
-    MAX_ITEMS,
-    MAX_MEMBERS,
-    MAX_RESULT,
-    MAX_TOOLS,
-    MAX_WAITING,
-    Observed,
-    Shape,
-    is_data,
-    value_in,
-)
+from daemon.catalog import tool_results
 from daemon.safety.redact import Redactor
 from tests.unit.catalog.samples import tool
 
 
 def merged(*values: object) -> str:
-    return Shape.merged([Shape.of(each) for each in values]).python
+    return tool_results.Shape.merged([tool_results.Shape.of(each) for each in values]).python
 
 
 @pytest.mark.parametrize(
@@ -54,7 +42,7 @@ def merged(*values: object) -> str:
     ],
 )  # fmt: skip
 def test_a_value_has_a_shape(value: object, shape: str) -> None:
-    assert Shape.of(value).python == shape
+    assert tool_results.Shape.of(value).python == shape
 
 
 def test_several_results_have_one_shape_whose_members_may_be_missing() -> None:
@@ -83,7 +71,7 @@ DATA = "2026-11-29 a@example.com 7 550e8400-e29b-41d4-a716-446655440000 deadbeef
 
 @pytest.mark.parametrize("name", [*NAMES.split(), "closed_issues_count"])
 def test_the_names_of_members_are_kept(name: str) -> None:
-    assert not is_data(name)
+    assert not tool_results.is_data(name)
 
 
 @pytest.mark.parametrize(
@@ -92,36 +80,38 @@ def test_the_names_of_members_are_kept(name: str) -> None:
      "husha-256"],
 )  # fmt: skip
 def test_names_that_may_be_data_are_not(name: str) -> None:
-    assert is_data(name)
-    assert Shape.of({name: 1, "id": 2}).python == "{str: int}"
+    assert tool_results.is_data(name)
+    assert tool_results.Shape.of({name: 1, "id": 2}).python == "{str: int}"
 
 
 def test_a_shape_is_cut_to_two_kilobytes() -> None:
     words = [f"{one * 4}_{other * 4}" for one in "abcdefghij" for other in "abcdefghij"]
     flat = {name: (number if number % 2 else "x") for number, name in enumerate(words[:60])}
     whole = {**flat, "inner": {**flat, "inner": flat}}
-    found = Shape.of(whole)
-    assert len(found.raw) <= MAX_BYTES
+    found = tool_results.Shape.of(whole)
+    assert len(found.raw) <= tool_results.MAX_BYTES
     assert found.python.endswith('"inner": dict}')
-    both = Shape.merged([Shape.of(flat), Shape.of(dict.fromkeys(words[60:], 1) | {"id": None})])
-    assert len(both.raw) <= MAX_BYTES
+    both = tool_results.Shape.merged(
+        [tool_results.Shape.of(flat), tool_results.Shape.of(dict.fromkeys(words[60:], 1) | {"id": None})]
+    )
+    assert len(both.raw) <= tool_results.MAX_BYTES
     assert (
-        Shape.of(dict.fromkeys([f"x{word}" for word in words] + ["y"], 1) | {"z": "x"}).python
+        tool_results.Shape.of(dict.fromkeys([f"x{word}" for word in words] + ["y"], 1) | {"z": "x"}).python
         == "{str: int | str}"
     )
-    assert len(words) == MAX_MEMBERS
+    assert len(words) == tool_results.MAX_MEMBERS
 
 
 def test_of_results_that_are_too_different_for_one_shape_the_latest_count() -> None:
     words = [f"{one * 8}_{other * 9}" for one in "abcdefghi" for other in "abcdefghij"]
-    former, latest = (Shape.of({"id": "x", **dict.fromkeys(words[part::2], 1)}) for part in (0, 1))
+    former, latest = (tool_results.Shape.of({"id": "x", **dict.fromkeys(words[part::2], 1)}) for part in (0, 1))
     assert latest.python.count(": int") == 45
-    assert Shape.merged([former, latest]) == latest
+    assert tool_results.Shape.merged([former, latest]) == latest
 
 
 def test_the_first_elements_of_an_array_are_looked_at() -> None:
-    assert Shape.of([1] * MAX_ITEMS + ["x"]).python == "[int]"
-    assert Shape.of([1] * (MAX_ITEMS - 1) + ["x"]).python == "[int | str]"
+    assert tool_results.Shape.of([1] * tool_results.MAX_ITEMS + ["x"]).python == "[int]"
+    assert tool_results.Shape.of([1] * (tool_results.MAX_ITEMS - 1) + ["x"]).python == "[int | str]"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +129,7 @@ def test_the_first_elements_of_an_array_are_looked_at() -> None:
     ],
 )
 def test_a_script_gets_structured_content_or_json_or_text(result: object, value: object) -> None:
-    assert value_in(json.dumps(result).encode()) == value
+    assert tool_results.value_in(json.dumps(result).encode()) == value
 
 
 # --- which results are looked at --------------------------------------------------------------------------
@@ -154,11 +144,11 @@ def text(value: object) -> bytes:
     return msgspec.json.encode({"content": [{"type": "text", "text": json.dumps(value)}]})
 
 
-def observing(on: bool = True, *secrets: str) -> Observed:
-    return Observed(lambda: on, lambda _server: Redactor(secrets))
+def observing(on: bool = True, *secrets: str) -> tool_results.Observed:
+    return tool_results.Observed(lambda: on, lambda _server: Redactor(secrets))
 
 
-def look(observed: Observed, result: bytes) -> str | None:
+def look(observed: tool_results.Observed, result: bytes) -> str | None:
     """The shape after one more result."""
     observed.resting.clear()
     observed.take(TOOL, result)
@@ -184,24 +174,24 @@ def test_one_result_of_a_tool_is_copied_and_none_of_a_tool_with_an_output_schema
 
 def test_a_result_that_is_too_long_or_one_too_many_is_not_copied() -> None:
     observed = observing()
-    observed.take(TOOL, text("x" * MAX_RESULT))
+    observed.take(TOOL, text("x" * tool_results.MAX_RESULT))
     assert observed.waiting == {TOOL.schema_hash: ("s", b"")}
     assert observed.learn(observed.waiting) == {}
-    for number in range(MAX_WAITING):
+    for number in range(tool_results.MAX_WAITING):
         observed.take(tool("s", f"t{number}"), text(1))
-    assert sum(bool(result) for _, result in observed.waiting.values()) == MAX_WAITING - 1
+    assert sum(bool(result) for _, result in observed.waiting.values()) == tool_results.MAX_WAITING - 1
 
 
 def test_what_rests_is_bounded() -> None:
     observed = observing()
-    observed.resting = {str(number) for number in range(MAX_TOOLS)}
+    observed.resting = {str(number) for number in range(tool_results.MAX_TOOLS)}
     observed.take(TYPED, b"{}")
     assert observed.resting == {TYPED.schema_hash}
-    hashes = [f"{number:064}" for number in range(MAX_TOOLS + 1)]
+    hashes = [f"{number:064}" for number in range(tool_results.MAX_TOOLS + 1)]
     observed.know(dict.fromkeys(hashes, b'"str"'))
     observed.learn({})
     assert observed.shape(hashes[0]) is None
-    assert observed.shape(hashes[1]) == Shape(b'"str"')
+    assert observed.shape(hashes[1]) == tool_results.Shape(b'"str"')
 
 
 def test_nothing_is_observed_or_shown_where_that_is_off() -> None:
@@ -209,7 +199,7 @@ def test_nothing_is_observed_or_shown_where_that_is_off() -> None:
     off.know({TOOL.schema_hash: b'"int"'})
     assert look(off, text({"a": 1})) is None
     off.is_on = lambda: True
-    assert off.shape(TOOL.schema_hash) == Shape(b'"int"')
+    assert off.shape(TOOL.schema_hash) == tool_results.Shape(b'"int"')
 
 
 def test_the_last_results_make_a_shape_and_errors_count_for_nothing() -> None:
@@ -217,7 +207,7 @@ def test_the_last_results_make_a_shape_and_errors_count_for_nothing() -> None:
     assert look(observed, text({"a": 1})) == '{"a": int}'
     assert look(observed, text({"b": 1})) == '{"a": NotRequired[int], "b": NotRequired[int]}'
     assert look(observed, msgspec.json.encode({"content": [], "isError": True})) != "list"
-    for _ in range(KEPT_RESULTS - 2):
+    for _ in range(tool_results.KEPT_RESULTS - 2):
         assert look(observed, text({"b": 1})) == '{"a": NotRequired[int], "b": NotRequired[int]}'
     assert look(observed, text({"b": 1})) == '{"b": int}'
 
@@ -225,7 +215,7 @@ def test_the_last_results_make_a_shape_and_errors_count_for_nothing() -> None:
 def test_only_shapes_that_have_changed_are_told() -> None:
     observed = observing()
     taken = {TOOL.schema_hash: ("s", text({"a": 1}))}
-    assert observed.learn(taken) == {TOOL.schema_hash: Shape(b'{"a":"int"}')}
+    assert observed.learn(taken) == {TOOL.schema_hash: tool_results.Shape(b'{"a":"int"}')}
     assert observed.learn(taken) == {}
 
 
@@ -238,7 +228,7 @@ def test_stored_shapes_are_known_and_unreadable_ones_left_out() -> None:
     observed = observing()
     observed.know({"a": b'{"id":"int"}', "b": b"{", "c": 5, "d": "text"})
     found = {key: observed.shape(key) for key in "abcd"}
-    assert found == {"a": Shape(b'{"id":"int"}'), "b": None, "c": None, "d": None}
+    assert found == {"a": tool_results.Shape(b'{"id":"int"}'), "b": None, "c": None, "d": None}
 
 
 MARK = "hush"
@@ -262,8 +252,8 @@ RESULTS = st.recursive(
 
 @given(results=st.lists(RESULTS, min_size=1, max_size=5))
 def test_no_value_and_no_key_that_is_data_is_ever_in_a_shape(results: list[Any]) -> None:
-    shape = Shape.merged([Shape.of(each) for each in results])
-    assert len(shape.raw) <= MAX_BYTES
+    shape = tool_results.Shape.merged([tool_results.Shape.of(each) for each in results])
+    assert len(shape.raw) <= tool_results.MAX_BYTES
     words = {"id", "name", "items", "user_id", "nodeId", "str", "int", "float", "bool", "None", "dict", "list"}
     assert set(_strings(msgspec.json.decode(shape.raw))) <= words | {f"{word}?" for word in words} | {"*", "|"}
 

@@ -21,18 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import link
 from daemon.wire.outbox import Outbox
-from tests.unit.wire.linked import (
-    MIB,
-    Near,
-    answering,
-    near_end,
-    open_descriptors,
-    pipe_link,
-    receive,
-    receive_all,
-    running,
-    socket_link,
-)
+from tests.unit.wire import linked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,14 +31,14 @@ if TYPE_CHECKING:
 
 
 async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in() -> None:
-    async with running(socket_link(max_line=1000)) as (near, far):
+    async with linked.running(linked.socket_link(max_line=1000)) as (near, far):
         await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
         await wait_all_tasks_blocked()
         assert (near.lines, [head[:1] for head in near.heads]) == ([b"next", b"last"], [b"x", b"y"])
 
 
 async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await far.send_all(b'whole\n{"id":1,"half')
@@ -69,7 +58,7 @@ async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
         theirs.close()
         ours.setblocking(False)
         fd = ours.detach()
-        near = near_end(fd, fd)
+        near = linked.near_end(fd, fd)
         await near.run()
         near.link.close()
     assert near.ended == "reading failed: Connection reset by peer"
@@ -78,9 +67,9 @@ async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
 async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
     seen_by_others = [0]
     line = b"x" * (link.READ_BYTES // 16 - 1) + b"\n"
-    async with running(pipe_link()) as (near, far_write, _):
+    async with linked.running(linked.pipe_link()) as (near, far_write, _):
         os.set_blocking(far_write, False)
-        fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, MIB)
+        fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, linked.MIB)
 
         def refill() -> None:
             with suppress(BlockingIOError):
@@ -101,7 +90,7 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
 
 async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
     seen_by_others = [0]
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             nursery.start_soon(far.send_all, b"\n" * 30_000 + b"last\n")
@@ -119,19 +108,19 @@ async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
     def fails(lines: list[bytes]) -> None:
         raise ProtocolFault(f"not {lines[0].decode()}")
 
-    with socket_link() as (bad, far_bad):
-        async with running(socket_link(outbox=bad.outbox)) as (near, far):
+    with linked.socket_link() as (bad, far_bad):
+        async with linked.running(linked.socket_link(outbox=bad.outbox)) as (near, far):
             bad.then = fails
-            near.then = answering(near, lambda line: line.upper())
+            near.then = linked.answering(near, lambda line: line.upper())
             await far_bad.send_all(b"this\n")
             with pytest.raises(ProtocolFault, match="not this"):
                 await bad.run()
             await far.send_all(b"a\n")
-            assert await receive(far, 2) == b"A\n"
+            assert await linked.receive(far, 2) == b"A\n"
 
 
 async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
 
         def fails_later(_: list[bytes]) -> None:
             if len(near.lines) > link.LINES_PER_TURN:
@@ -146,7 +135,7 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
 
 async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> None:
     turns: list[int] = []
-    async with running(socket_link()) as (near, far):
+    async with linked.running(linked.socket_link()) as (near, far):
         near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
         long = b"x" * link.SHORT_READ + b"\nlast\n"
         many = b"\n" * link.LINES_PER_TURN * 2 + b"x" * link.SHORT_READ + b"\n"
@@ -158,16 +147,16 @@ async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> N
 
 async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_said_all() -> None:
     turns: list[int] = []
-    async with running(socket_link(pause_at=MIB)) as (near, far):
+    async with linked.running(linked.socket_link(pause_at=linked.MIB)) as (near, far):
 
         def then(lines: list[bytes]) -> None:
             turns.extend([near.link.turns] * len(lines))
-            near.link.send((b"y" * 2 * MIB,))
+            near.link.send((b"y" * 2 * linked.MIB,))
 
         near.then = then
         for _ in range(2):
             await far.send_all(b"x" * link.SHORT_READ + b"\n")
-            await receive(far, 2 * MIB + 1)
+            await linked.receive(far, 2 * linked.MIB + 1)
             await wait_all_tasks_blocked()
     first, second = turns
     assert first < second
@@ -178,15 +167,17 @@ async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_sa
 
 @contextmanager
 def served(
-    *, clients: int = 1, max_waiting: int = 2 * MIB
-) -> Iterator[tuple[Near, trio.SocketStream, list[Far]]]:
+    *, clients: int = 1, max_waiting: int = 2 * linked.MIB
+) -> Iterator[tuple[linked.Near, trio.SocketStream, list[Far]]]:
     """A server's link whose lines go to clients in turn, its far end, and the clients."""
     with ExitStack() as stack:
         outbox = Outbox(max_waiting=max_waiting)
-        server, far = stack.enter_context(socket_link(max_line=16 * MIB, outbox=outbox))
+        server, far = stack.enter_context(linked.socket_link(max_line=16 * linked.MIB, outbox=outbox))
         ends = []
         for _ in range(clients):
-            client, end = stack.enter_context(socket_link(max_queue=MIB, pause_at=MIB, outbox=outbox))
+            client, end = stack.enter_context(
+                linked.socket_link(max_queue=linked.MIB, pause_at=linked.MIB, outbox=outbox)
+            )
             ends.append(Far(client, end))
 
         def then(lines: list[bytes]) -> None:
@@ -199,11 +190,11 @@ def served(
 
 @attrs.frozen
 class Far:
-    near: Near
+    near: linked.Near
     end: trio.SocketStream
 
 
-def is_held(near: Near) -> bool:
+def is_held(near: linked.Near) -> bool:
     return near.link.is_held
 
 
@@ -212,7 +203,7 @@ def line_for(client: int, size: int) -> bytes:
 
 
 async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() -> None:
-    lines = [line_for(0, MIB - number) for number in range(12)]
+    lines = [line_for(0, linked.MIB - number) for number in range(12)]
     with trio.fail_after(30), served() as (server, far, (slow,)):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run)
@@ -220,8 +211,8 @@ async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() 
             nursery.start_soon(far.send_all, b"".join(lines))
             await wait_all_tasks_blocked()
             assert is_held(server)
-            assert 2 * MIB < slow.near.link.queued < 6 * MIB
-            assert await receive(slow.end, sum(map(len, lines))) == b"".join(lines)
+            assert 2 * linked.MIB < slow.near.link.queued < 6 * linked.MIB
+            assert await linked.receive(slow.end, sum(map(len, lines))) == b"".join(lines)
             await wait_all_tasks_blocked()
             assert not is_held(server)
             nursery.cancel_scope.cancel()
@@ -235,14 +226,14 @@ async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more
         async with trio.open_nursery() as nursery:
             for each in (server, slow.near, other.near):
                 nursery.start_soon(each.run)
-            nursery.start_soon(far.send_all, line_for(0, MIB) * 8 + line_for(1, 10))
+            nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 8 + line_for(1, 10))
             while not is_held(server):
                 await trio.lowlevel.checkpoint()
             if how == "goes":
                 await slow.end.aclose()
             elif how == "is closed here":
                 slow.near.link.close()
-            assert await receive(other.end, 10) == line_for(1, 10)
+            assert await linked.receive(other.end, 10) == line_for(1, 10)
             assert slow.near.ended
             nursery.cancel_scope.cancel()
 
@@ -252,7 +243,7 @@ async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run)
             nursery.start_soon(slow.near.run)
-            nursery.start_soon(far.send_all, line_for(0, MIB) * 4)
+            nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 4)
             await wait_all_tasks_blocked()
             assert is_held(server)
             server.link.close()
@@ -262,13 +253,13 @@ async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
 
 async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
     asked = 4 * link.LINES_AT_ONCE
-    size = MIB // 8
-    async with running(socket_link(pause_at=size)) as (near, far):
-        near.then = answering(near, lambda _: b"y" * (size - 1))
+    size = linked.MIB // 8
+    async with linked.running(linked.socket_link(pause_at=size)) as (near, far):
+        near.then = linked.answering(near, lambda _: b"y" * (size - 1))
         await far.send_all(b"more\n" * asked)
         await wait_all_tasks_blocked()
         assert len(near.lines) == link.LINES_AT_ONCE
-        assert await receive(far, asked * size)
+        assert await linked.receive(far, asked * size)
         assert len(near.lines) == asked
 
 
@@ -277,12 +268,12 @@ async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run)
             nursery.start_soon(slow.near.run)
-            nursery.start_soon(far.send_all, line_for(0, MIB) * 8)
+            nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 8)
             while not is_held(server):
                 await trio.lowlevel.checkpoint()
             with trio.move_on_after(3 * link.LOOK_SECONDS):
                 while not slow.near.ended:
-                    await receive(slow.end, 16 * 1024)
+                    await linked.receive(slow.end, 16 * 1024)
                     await trio.sleep(1)
             assert slow.near.ended.startswith("the peer does not read")
             assert not is_held(server)
@@ -290,16 +281,16 @@ async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: 
 
 
 async def test_a_client_that_reads_a_little_is_not_cut_off(autojump_clock: trio.testing.MockClock) -> None:
-    async with running(socket_link(max_queue=MIB, pause_at=MIB)) as (near, far):
-        near.say(b"x" * 4 * MIB)
+    async with linked.running(linked.socket_link(max_queue=linked.MIB, pause_at=linked.MIB)) as (near, far):
+        near.say(b"x" * 4 * linked.MIB)
         for _ in range(20):
             await trio.sleep(link.STUCK_SECONDS - 1)
-            await receive(far, 16 * 1024)
+            await linked.receive(far, 16 * 1024)
         assert not near.ended
 
 
 async def test_writing_to_who_has_gone_ends_the_link() -> None:
-    with trio.fail_after(30), pipe_link() as (near, _, far_read):
+    with trio.fail_after(30), linked.pipe_link() as (near, _, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
@@ -311,7 +302,7 @@ async def test_writing_to_who_has_gone_ends_the_link() -> None:
 
 async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> None:
     """It answered and ended; we notice by a write of somebody else's before we have read."""
-    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
+    with trio.fail_after(30), linked.pipe_link() as (near, far_write, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
@@ -323,18 +314,18 @@ async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> Non
 
 
 async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:
-    with tempfile.TemporaryFile() as file, socket_link() as (near, far), trio.fail_after(30):
+    with tempfile.TemporaryFile() as file, linked.socket_link() as (near, far), trio.fail_after(30):
         # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
-        odd = near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
+        odd = linked.near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
         with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
             await odd.link.run(odd)
         near.say(b"fine")
-        assert await receive(far, 5) == b"fine\n"
+        assert await linked.receive(far, 5) == b"fine\n"
         odd.link.close()
 
 
 async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
-    with trio.fail_after(30), pipe_link() as (near, _, far_read):
+    with trio.fail_after(30), linked.pipe_link() as (near, _, far_read):
         os.close(far_read)
         near.say(b"anybody?")
         await near.run()
@@ -345,24 +336,24 @@ async def test_what_fails_before_the_link_runs_ends_it_when_it_does() -> None:
 
 
 async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         near.link.send((b"queued",))
         near.link.close()
         near.say(b"later")
         near.link.writer.flush()
         near.link.close()
         assert near.link.queued == 0
-        assert await receive_all(far) == b""
+        assert await linked.receive_all(far) == b""
 
 
 async def test_a_closed_link_ends_and_keeps_nothing_that_waited() -> None:
-    with trio.fail_after(30), socket_link(max_line=8 * MIB) as (near, far):
+    with trio.fail_after(30), linked.socket_link(max_line=8 * linked.MIB) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
-            await far.send_all(b"x" * 4 * MIB)
+            await far.send_all(b"x" * 4 * linked.MIB)
             await wait_all_tasks_blocked()
-            assert near.link._lines.held == 4 * MIB
-            near.say(b"x" * MIB)
+            assert near.link._lines.held == 4 * linked.MIB
+            near.say(b"x" * linked.MIB)
             await wait_all_tasks_blocked()
             assert near.link.queued
             near.link.close()
@@ -371,8 +362,8 @@ async def test_a_closed_link_ends_and_keeps_nothing_that_waited() -> None:
 
 
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
-    async with running(socket_link(pause_at=1)) as (near, far):
-        near.then = answering(near, lambda _: b"y" * MIB)
+    async with linked.running(linked.socket_link(pause_at=1)) as (near, far):
+        near.then = linked.answering(near, lambda _: b"y" * linked.MIB)
         await far.send_all(b"one\n")
         await wait_all_tasks_blocked()
         taken = near.link._read_fd
@@ -389,10 +380,10 @@ async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -
 
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
 async def test_links_leak_no_descriptors_at_their_end(how: str, autojump_clock: trio.testing.MockClock) -> None:
-    before = open_descriptors()
+    before = linked.open_descriptors()
     with trio.fail_after(100 * link.STUCK_SECONDS):
         for _ in range(3):
-            with socket_link(max_queue=1) as (near, far):
+            with linked.socket_link(max_queue=1) as (near, far):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(near.run)
                     await wait_all_tasks_blocked()
@@ -401,16 +392,16 @@ async def test_links_leak_no_descriptors_at_their_end(how: str, autojump_clock: 
                     elif how == "cancel":
                         nursery.cancel_scope.cancel()
                     else:
-                        near.say(b"x" * MIB)
-            with pipe_link() as (near, _, _):
+                        near.say(b"x" * linked.MIB)
+            with linked.pipe_link() as (near, _, _):
                 near.link.close_write()
-            with pipe_link():
+            with linked.pipe_link():
                 pass
-    assert open_descriptors() == before
+    assert linked.open_descriptors() == before
 
 
 async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
         near.link.send((b"c",))
         assert (near.link.queued, len(near.outbox)) == (7, 1)
@@ -418,13 +409,13 @@ async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it
             assert not await far.receive_some(1)
         near.outbox.flush()
         assert near.link.queued == 0
-        assert await receive(far, 7) == b"a{}b\nc\n"
+        assert await linked.receive(far, 7) == b"a{}b\nc\n"
 
 
 async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
     frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(500)]
     expected = b"".join(frame + b"\n" for frame in frames)
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
 
@@ -434,7 +425,7 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
                     await trio.lowlevel.checkpoint()
 
             nursery.start_soon(speak)
-            assert await receive(far, len(expected)) == expected
+            assert await linked.receive(far, len(expected)) == expected
             await wait_all_tasks_blocked()
             assert near.link.queued == 0
             nursery.cancel_scope.cancel()
@@ -443,28 +434,28 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
 async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
     pieces = tuple(b"%06d" % number for number in range(link.JOIN_BELOW))
     assert len(pieces) > link.IOV_MAX
-    async with running(socket_link()) as (near, far):
+    async with linked.running(linked.socket_link()) as (near, far):
         near.link.send(pieces)
         near.outbox.flush()
-        assert await receive(far, len(pieces) * 6 + 1) == b"".join(pieces) + b"\n"
+        assert await linked.receive(far, len(pieces) * 6 + 1) == b"".join(pieces) + b"\n"
 
 
 async def test_a_frame_of_megabytes_arrives_unharmed_between_small_ones() -> None:
-    big = os.urandom(MIB).replace(b"\n", b" ") * 3
-    async with running(socket_link(max_queue=1)) as (near, far):
+    big = os.urandom(linked.MIB).replace(b"\n", b" ") * 3
+    async with linked.running(linked.socket_link(max_queue=1)) as (near, far):
         near.link.send((b"before:", big))
         near.outbox.flush()
-        assert await receive(far, len(big) + 8) == b"before:" + big + b"\n"
+        assert await linked.receive(far, len(big) + 8) == b"before:" + big + b"\n"
         near.say(b"after")
-        assert await receive(far, 6) == b"after\n"
+        assert await linked.receive(far, 6) == b"after\n"
 
 
 async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
-    with socket_link(max_queue=MIB) as (near, far):
+    with linked.socket_link(max_queue=linked.MIB) as (near, far):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             for _ in range(4):
-                near.say(b"x" * MIB)
+                near.say(b"x" * linked.MIB)
             await trio.sleep(link.STUCK_SECONDS - 1)
             assert not near.ended
         assert trio.current_time() == link.STUCK_SECONDS
@@ -473,36 +464,40 @@ async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: tri
         near.say(b"too late")
         assert near.link.queued == 0
         near.link.close()
-        assert b"too late" not in await receive_all(far)
+        assert b"too late" not in await linked.receive_all(far)
 
 
 async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
-    with trio.fail_after(30), socket_link() as (stuck, _), socket_link(outbox=stuck.outbox) as (near, far):
+    with (
+        trio.fail_after(30),
+        linked.socket_link() as (stuck, _),
+        linked.socket_link(outbox=stuck.outbox) as (near, far),
+    ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stuck.run)
             nursery.start_soon(near.run)
-            stuck.say(b"x" * MIB)
+            stuck.say(b"x" * linked.MIB)
             near.say(b"fine")
-            assert await receive(far, 5) == b"fine\n"
+            assert await linked.receive(far, 5) == b"fine\n"
             assert stuck.link.queued > 0
             nursery.cancel_scope.cancel()
 
 
 async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
-    async with running(socket_link(pause_at=MIB)) as (near, far):
-        near.then = answering(near, lambda _: b"y" * 2 * MIB)
+    async with linked.running(linked.socket_link(pause_at=linked.MIB)) as (near, far):
+        near.then = linked.answering(near, lambda _: b"y" * 2 * linked.MIB)
         await far.send_all(b"one\n")
         await wait_all_tasks_blocked()
         await far.send_all(b"two\n")
         await wait_all_tasks_blocked()
         assert near.lines == [b"one"]
-        await receive(far, MIB + MIB // 2)
+        await linked.receive(far, linked.MIB + linked.MIB // 2)
         await wait_all_tasks_blocked()
         assert near.lines == [b"one", b"two"], "enough has drained"
 
 
 async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_still_come_in() -> None:
-    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
+    with trio.fail_after(30), linked.pipe_link() as (near, far_write, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             near.say(b"bye")
@@ -520,8 +515,8 @@ async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_sti
 
 
 async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other() -> None:
-    async with running(pipe_link()) as (near, far_write, _):
-        near.say(b"x" * MIB)
+    async with linked.running(linked.pipe_link()) as (near, far_write, _):
+        near.say(b"x" * linked.MIB)
         await wait_all_tasks_blocked()
         near.link.close_write()
         await wait_all_tasks_blocked()
@@ -531,7 +526,7 @@ async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other(
 
 
 async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
+    with trio.fail_after(30), linked.socket_link() as (near, far):
         near.link.close_write()
         near.say(b"still here")
-        assert await receive(far, 11) == b"still here\n"
+        assert await linked.receive(far, 11) == b"still here\n"

@@ -12,19 +12,7 @@ from daemon.clients.approvals import ASK_SECONDS
 from daemon.clients.client import Principal
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.cases import cases
-from tests.unit.clients.permissions.agreeing import (
-    ASKS,
-    DENIES,
-    META,
-    accept,
-    answer_to,
-    asked,
-    call_of,
-    configure,
-    greeted,
-    reply,
-    stage_of,
-)
+from tests.unit.clients.permissions import agreeing
 
 SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
@@ -35,7 +23,7 @@ def named(surface: str) -> str:
 
 
 async def call(client: Client, surface: str = "category", request_id: Any = 1, **more: Any) -> None:
-    await client.ask("tools/call", {**call_of(surface), **more}, request_id=request_id)
+    await client.ask("tools/call", {**agreeing.call_of(surface), **more}, request_id=request_id)
 
 
 @pytest.fixture
@@ -45,27 +33,27 @@ def surface() -> str:
 
 @pytest.fixture
 def stage(surface: str) -> Stage:
-    return stage_of(named(surface))
+    return agreeing.stage_of(named(surface))
 
 
 @pytest.fixture
 async def client(stage: Stage, nursery: trio.Nursery) -> Client:
-    return await greeted(stage, nursery)
+    return await agreeing.greeted(stage, nursery)
 
 
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_call_is_sent_when_its_user_agrees(stage: Stage, client: Client, surface: str) -> None:
     for request_id in (1, 2):
         await call(client, surface, request_id)
-        question = await asked(client)
+        question = await agreeing.asked(client)
         message = question["params"]["message"]
         assert message.startswith('mcpd asks: alpha/echo wants to run with {"x":1}\n')
         assert len(stage.alpha.sent) == request_id - 1
-        await reply(client, question, accept())
+        await agreeing.reply(client, question, agreeing.accept())
         sent = await stage.alpha.wait_sent(request_id)
         assert b"".join(map(bytes, sent.call.params)).endswith(b'{"x": 1}')
         stage.answer(sent)
-        assert (await answer_to(client, request_id))["result"] == {"content": []}
+        assert (await agreeing.answer_to(client, request_id))["result"] == {"content": []}
 
 
 @pytest.mark.parametrize("surface", SURFACES)
@@ -73,12 +61,12 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
     stage: Stage, client: Client, surface: str
 ) -> None:
     await call(client, surface)
-    await reply(client, await asked(client), accept("allow for this session"))
+    await agreeing.reply(client, await agreeing.asked(client), agreeing.accept("allow for this session"))
     stage.answer(await stage.alpha.wait_sent(1))
-    await answer_to(client)
+    await agreeing.answer_to(client)
     await call(client, surface, 2)
     stage.answer(await stage.alpha.wait_sent(2))
-    await answer_to(client, 2)
+    await agreeing.answer_to(client, 2)
     stage.lists("alpha", tool("echo", description="Another."), "add")
     await call(client, surface, 3)
     message = await client.get()
@@ -87,7 +75,7 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
     if "result" in message:
         assert error_of(message)["code"] == "ToolChanged"
         await call(client, surface, 4)
-        message = await asked(client)
+        message = await agreeing.asked(client)
     assert message["method"] == "elicitation/create"
     assert len(stage.alpha.sent) == 2
 
@@ -97,13 +85,13 @@ async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_d
     stage: Stage, client: Client, answer: Any, why: str
 ) -> None:
     await call(client)
-    await reply(client, await asked(client), answer)
-    error = error_of(await answer_to(client))
+    await agreeing.reply(client, await agreeing.asked(client), answer)
+    error = error_of(await agreeing.answer_to(client))
     assert error["code"] == "PermissionDenied"
     assert why in error["message"]
     assert "Do not call it again unless the user asks you to" in error["message"]
     # Where a user has chosen, nobody is told a way around that.
-    is_left = answer != accept("refuse")
+    is_left = answer != agreeing.accept("refuse")
     assert error.get("allow") == ("mcpd allow 1 alpha/echo" if is_left else None)
     assert ("`mcpd allow 1 alpha/echo` (for a while: --for 1h)" in error["message"]) is is_left
     # By the time that somebody types this, a run that ends with its answer has ended.
@@ -114,10 +102,10 @@ async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_d
 
 async def test_an_error_in_place_of_an_answer_sends_nothing(stage: Stage, client: Client) -> None:
     await call(client)
-    question = await asked(client)
+    question = await agreeing.asked(client)
     error = {"code": -32601, "message": "no"}
     await client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
-    assert "the client refused to ask the user: no" in error_of(await answer_to(client))["message"]
+    assert "the client refused to ask the user: no" in error_of(await agreeing.answer_to(client))["message"]
     assert not stage.alpha.sent
 
 
@@ -126,7 +114,7 @@ async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
 ) -> None:
     began = trio.current_time()
     await call(client, _meta={"progressToken": 5})
-    question = await asked(client)
+    question = await agreeing.asked(client)
     reports = []
     while (message := await client.get()).get("id") != 1:
         if message["method"] == "notifications/progress":
@@ -138,17 +126,17 @@ async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
     assert reports == sorted(reports)
     assert len(reports) > 10
     assert trio.current_time() - began == pytest.approx(ASK_SECONDS, abs=1)
-    await reply(client, question, accept())
+    await agreeing.reply(client, question, agreeing.accept())
     await trio.testing.wait_all_tasks_blocked()
     assert not stage.alpha.sent
 
 
 async def test_a_call_that_is_cancelled_while_a_user_is_asked_is_not_sent(stage: Stage, client: Client) -> None:
     await call(client)
-    question = await asked(client)
+    question = await agreeing.asked(client)
     await client.tell("notifications/cancelled", {"requestId": 1})
     assert (await client.get())["method"] == "notifications/cancelled"
-    await reply(client, question, accept())
+    await agreeing.reply(client, question, agreeing.accept())
     await trio.testing.wait_all_tasks_blocked()
     assert not stage.alpha.sent
 
@@ -157,9 +145,9 @@ async def test_a_call_that_is_cancelled_while_a_user_is_asked_is_not_sent(stage:
 async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
     stage: Stage, nursery: trio.Nursery, capabilities: Any
 ) -> None:
-    client = await greeted(stage, nursery, capabilities)
+    client = await agreeing.greeted(stage, nursery, capabilities)
     await call(client)
-    error = error_of(await answer_to(client))
+    error = error_of(await agreeing.answer_to(client))
     assert (error["code"], error["allow"]) == ("PermissionDenied", "mcpd allow 1 alpha/echo")
     assert not stage.alpha.sent
     (echo,) = (
@@ -173,41 +161,41 @@ async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
 @pytest.mark.parametrize("change", ["deny", "off", "changed"])
 async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client: Client, change: str) -> None:
     await call(client)
-    question = await asked(client)
+    question = await agreeing.asked(client)
     match change:
         case "deny":
-            configure(stage, DENIES)
+            agreeing.configure(stage, agreeing.DENIES)
         case "off":
-            configure(stage, {"match": "beta/*", "then": "deny"}, DENIES)
+            agreeing.configure(stage, {"match": "beta/*", "then": "deny"}, agreeing.DENIES)
         case _:
             stage.lists("alpha", tool("echo", description="Another."), "add")
-    await reply(client, question, accept())
-    error = error_of(await answer_to(client))
+    await agreeing.reply(client, question, agreeing.accept())
+    error = error_of(await agreeing.answer_to(client))
     assert error["code"] == ("PermissionDenied" if change == "changed" else "ToolDisabled")
     assert not stage.alpha.sent
 
 
 async def test_a_call_in_line_is_asked_about_if_a_reload_says_so(nursery: trio.Nursery) -> None:
-    stage = stage_of("category", {"match": "alpha/echo", "then": "allow"})
-    client = await greeted(stage, nursery)
+    stage = agreeing.stage_of("category", {"match": "alpha/echo", "then": "allow"})
+    client = await agreeing.greeted(stage, nursery)
     await call(client)
     queued = await stage.alpha.wait_sent(1)
-    configure(stage, ASKS)
+    agreeing.configure(stage, agreeing.ASKS)
     assert queued.call.check() is False
-    question = await asked(client)
+    question = await agreeing.asked(client)
     assert len(stage.alpha.sent) == 1
-    await reply(client, question, accept())
+    await agreeing.reply(client, question, agreeing.accept())
     again = await stage.alpha.wait_sent(2)
     assert again.call.check() is True
     stage.answer(again)
-    await answer_to(client)
+    await agreeing.answer_to(client)
 
 
 async def test_a_call_in_line_that_a_reload_denies_is_refused(stage: Stage, client: Client) -> None:
     await call(client)
-    await reply(client, await asked(client), accept())
+    await agreeing.reply(client, await agreeing.asked(client), agreeing.accept())
     queued = await stage.alpha.wait_sent(1)
-    configure(stage, DENIES)
+    agreeing.configure(stage, agreeing.DENIES)
     with pytest.raises(Exception, match="denies it"):
         queued.call.check()
 
@@ -225,7 +213,7 @@ async def test_more_calls_than_a_client_is_asked_about_are_refused(stage: Stage,
 
 
 async def required(client: Client, request_id: object = 1) -> tuple[dict[str, Any], str]:
-    message = await answer_to(client, request_id)
+    message = await agreeing.answer_to(client, request_id)
     result = message["result"]
     assert result["resultType"] == "input_required", message
     return result["inputRequests"], result["requestState"]
@@ -233,15 +221,15 @@ async def required(client: Client, request_id: object = 1) -> tuple[dict[str, An
 
 async def asked_in_its_answer(nursery: trio.Nursery) -> tuple[Stage, Client, str]:
     """A modern client that has called, and the state of the question that it was answered with."""
-    stage = stage_of()
+    stage = agreeing.stage_of()
     client = await stage.client(nursery)
-    await call(client, _meta=META)
+    await call(client, _meta=agreeing.META)
     return stage, client, (await required(client))[1]
 
 
 async def again(client: Client, state: str, answer: Any = None, request_id: object = 2, **more: Any) -> None:
     more |= {} if answer is None else {"inputResponses": {"permission": answer}}
-    await call(client, request_id=request_id, _meta=META, requestState=state, **more)
+    await call(client, request_id=request_id, _meta=agreeing.META, requestState=state, **more)
 
 
 @pytest.mark.parametrize("principal", [Principal(), WEB])
@@ -249,60 +237,64 @@ async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
     stage: Stage, nursery: trio.Nursery, principal: Principal
 ) -> None:
     client = (await stage.connect(nursery, principal)).client
-    await call(client, _meta=META)
+    await call(client, _meta=agreeing.META)
     requests, state = await required(client)
     schema = requests["permission"]["params"]["requestedSchema"]["properties"]["choice"]
     assert ("allow for this session" in schema["enum"]) == principal.keeps
     # Over HTTP the next request may come by another connection.
     client = client if principal.keeps else (await stage.connect(nursery, principal)).client
-    await again(client, state, accept())
+    await again(client, state, agreeing.accept())
     sent = await stage.alpha.wait_sent(1)
     assert not sent.call.others  # type: ignore[attr-defined]
     stage.answer(sent)
-    assert (await answer_to(client, 2))["result"]["content"] == []
+    assert (await agreeing.answer_to(client, 2))["result"]["content"] == []
     # Its state is used up.
-    await again(client, state, accept(), 3)
-    assert (await answer_to(client, 3))["error"]["data"] == {"code": "UnknownRequestState"}
-    await call(client, request_id=4, _meta=META)
+    await again(client, state, agreeing.accept(), 3)
+    assert (await agreeing.answer_to(client, 3))["error"]["data"] == {"code": "UnknownRequestState"}
+    await call(client, request_id=4, _meta=agreeing.META)
     await required(client, 4)
     assert len(stage.alpha.sent) == 1
 
 
 async def test_a_modern_client_may_allow_a_tool_for_its_session(nursery: trio.Nursery) -> None:
     stage, client, state = await asked_in_its_answer(nursery)
-    await again(client, state, accept("allow for this session"))
+    await again(client, state, agreeing.accept("allow for this session"))
     stage.answer(await stage.alpha.wait_sent(1))
-    await answer_to(client, 2)
-    await call(client, request_id=3, _meta=META)
+    await agreeing.answer_to(client, 2)
+    await call(client, request_id=3, _meta=agreeing.META)
     await stage.alpha.wait_sent(2)
     stranger = (await stage.connect(nursery, WEB)).client
-    await call(stranger, _meta=META)
+    await call(stranger, _meta=agreeing.META)
     _, state = await required(stranger)
-    await again(stranger, state, accept("allow for this session"))
-    assert error_of(await answer_to(stranger, 2))["code"] == "PermissionDenied"
+    await again(stranger, state, agreeing.accept("allow for this session"))
+    assert error_of(await agreeing.answer_to(stranger, 2))["code"] == "PermissionDenied"
 
 
 async def test_other_arguments_are_not_what_was_agreed_to(nursery: trio.Nursery) -> None:
     stage, client, state = await asked_in_its_answer(nursery)
-    params = {**call_of("category", args={"x": 2}), "requestState": state, "_meta": META}
-    await client.ask("tools/call", {**params, "inputResponses": {"permission": accept()}}, request_id=2)
-    assert (await answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
+    params = {**agreeing.call_of("category", args={"x": 2}), "requestState": state, "_meta": agreeing.META}
+    await client.ask(
+        "tools/call", {**params, "inputResponses": {"permission": agreeing.accept()}}, request_id=2
+    )
+    assert (await agreeing.answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
     assert not stage.alpha.sent
 
 
 async def test_arguments_that_come_back_are_sent_as_they_were_shown(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
+    stage = agreeing.stage_of("full")
     client = await stage.client(nursery)
     shown = b'{"x":1,"x":2}'
-    meta = json.dumps(META).encode()
+    meta = json.dumps(agreeing.META).encode()
     await client.send(
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":%b,"_meta":%b}}'
         % (shown, meta)
     )
     requests, state = await required(client)
     assert requests["permission"]["params"]["message"].count('"x":') == 2
-    params = {"name": "echo", "arguments": {"x": 2}, "_meta": META, "requestState": state}
-    await client.ask("tools/call", {**params, "inputResponses": {"permission": accept()}}, request_id=2)
+    params = {"name": "echo", "arguments": {"x": 2}, "_meta": agreeing.META, "requestState": state}
+    await client.ask(
+        "tools/call", {**params, "inputResponses": {"permission": agreeing.accept()}}, request_id=2
+    )
     assert bytes((await stage.alpha.wait_sent(1)).call.params[-1]) == shown
 
 
@@ -311,15 +303,15 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: tri
     await again(client, state)
     _, state = await required(client, 2)
     await again(client, state, {"action": "decline"}, 3)
-    assert "the client has declined or cancelled" in error_of(await answer_to(client, 3))["message"]
+    assert "the client has declined or cancelled" in error_of(await agreeing.answer_to(client, 3))["message"]
     assert not stage.alpha.sent
 
 
 async def test_rules_are_judged_when_a_modern_client_comes_back(nursery: trio.Nursery) -> None:
     stage, client, state = await asked_in_its_answer(nursery)
-    configure(stage, DENIES)
-    await again(client, state, accept())
-    assert error_of(await answer_to(client, 2))["code"] == "ToolDisabled"
+    agreeing.configure(stage, agreeing.DENIES)
+    await again(client, state, agreeing.accept())
+    assert error_of(await agreeing.answer_to(client, 2))["code"] == "ToolDisabled"
     assert not stage.alpha.sent
 
 
@@ -328,20 +320,20 @@ async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(
 ) -> None:
     stage.alpha.is_modern = True
     client = await stage.client(nursery)
-    await call(client, _meta=META)
+    await call(client, _meta=agreeing.META)
     _, state = await required(client)
-    await again(client, state, accept())
+    await again(client, state, agreeing.accept())
     needs = b'{"resultType":"input_required","inputRequests":{},"requestState":"theirs"}'
     stage.answer(await stage.alpha.wait_sent(1), needs)
-    assert (await answer_to(client, 2))["result"]["requestState"] == "theirs"
+    assert (await agreeing.answer_to(client, 2))["result"]["requestState"] == "theirs"
     # Its own way of repeating the call, with what the server has given it.
-    await call(client, request_id=3, _meta=META, requestState="theirs", inputResponses={})
+    await call(client, request_id=3, _meta=agreeing.META, requestState="theirs", inputResponses={})
     stage.answer(await stage.alpha.wait_sent(2))
-    await answer_to(client, 3)
+    await agreeing.answer_to(client, 3)
     # But not as often as it likes.
-    await call(client, request_id=4, _meta=META, requestState="theirs", inputResponses={})
+    await call(client, request_id=4, _meta=agreeing.META, requestState="theirs", inputResponses={})
     _, state = await required(client, 4)
-    await again(client, state, accept(), 5)
+    await again(client, state, agreeing.accept(), 5)
     # What it brought besides is sent with what was agreed to.
     sent = await stage.alpha.wait_sent(3)
     assert bytes(sent.call.others["requestState"]) == b'"theirs"'  # type: ignore[attr-defined]
@@ -349,26 +341,26 @@ async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(
 
 async def test_an_older_client_is_asked_once_for_a_modern_server(stage: Stage, nursery: trio.Nursery) -> None:
     stage.alpha.is_modern = True
-    client = await greeted(stage, nursery)
+    client = await agreeing.greeted(stage, nursery)
     await call(client)
-    await reply(client, await asked(client), accept())
+    await agreeing.reply(client, await agreeing.asked(client), agreeing.accept())
     stage.answer(await stage.alpha.wait_sent(1), b'{"resultType":"input_required","requestState":"s"}')
     stage.answer(await stage.alpha.wait_sent(2))
-    await answer_to(client)
+    await agreeing.answer_to(client)
 
 
 async def test_a_modern_client_has_so_many_questions_before_it(stage: Stage, nursery: trio.Nursery) -> None:
     client = await stage.client(nursery)
     for number in range(64):
-        await call(client, request_id=number, _meta=META)
+        await call(client, request_id=number, _meta=agreeing.META)
         await required(client, number)
-    await call(client, request_id=99, _meta=META)
-    assert error_of(await answer_to(client, 99))["code"] == "Overloaded"
+    await call(client, request_id=99, _meta=agreeing.META)
+    assert error_of(await agreeing.answer_to(client, 99))["code"] == "Overloaded"
 
 
 async def test_who_has_no_session_over_http_is_told_what_it_needs(stage: Stage, nursery: trio.Nursery) -> None:
     client = (await stage.connect(nursery, WEB)).client
-    await call(client, _meta={**META, "io.modelcontextprotocol/clientCapabilities": {}})
-    error = error_of(await answer_to(client))
+    await call(client, _meta={**agreeing.META, "io.modelcontextprotocol/clientCapabilities": {}})
+    error = error_of(await agreeing.answer_to(client))
     assert "Mcpd-Session" in error["message"]
     assert "allow" not in error

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.surfaces.validators import (
-    MAX_COMPILED,
-    MAX_COUNTED,
-    MAX_DEPTH,
-    MAX_WORK,
-    TOO_MUCH,
-    Validator,
-    Work,
-    validator_of,
-)
+from daemon.surfaces import validators
 from daemon.surfaces.wrapped import Checker
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
@@ -26,7 +17,7 @@ from tests.unit.catalog.samples import tool
 def test_each_dialect_and_keyword_is_understood(
     schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]
 ) -> None:
-    validator = Validator(schema)
+    validator = validators.Validator(schema)
     assert validator.accepts(good)
     assert not validator.accepts(bad)
     assert list(validator.errors(bad))
@@ -34,17 +25,17 @@ def test_each_dialect_and_keyword_is_understood(
 
 @cases("schema")
 def test_a_schema_that_is_broken_or_needs_others_is_none(schema: dict[str, Any]) -> None:
-    assert validator_of(tool("s", "t", inputSchema=schema)) is None
+    assert validators.validator_of(tool("s", "t", inputSchema=schema)) is None
 
 
 def test_a_hostile_pattern_takes_no_time() -> None:
-    validator = Validator({"properties": {"a": {"pattern": "^(a+)+$"}}})
+    validator = validators.Validator({"properties": {"a": {"pattern": "^(a+)+$"}}})
     assert not validator.accepts({"a": "a" * 50_000 + "!"})
 
 
 @pytest.mark.parametrize("value", [{"a": 2**200}, {"a": "\ud800"}, {1: 2}])
 def test_a_value_that_the_validator_cannot_take_is_left_to_the_server(value: Any) -> None:
-    validator = Validator({"properties": {"a": {"type": ["integer", "number", "string"]}}})
+    validator = validators.Validator({"properties": {"a": {"type": ["integer", "number", "string"]}}})
     assert validator.accepts(value)
     assert list(validator.errors(value)) == []
 
@@ -53,12 +44,12 @@ def test_what_was_used_last_is_kept() -> None:
     checker = Checker()
     first = tool("s", "t0")
     kept = checker.validator(first)
-    for number in range(1, MAX_COMPILED):
+    for number in range(1, validators.MAX_COMPILED):
         checker.validator(tool("s", f"t{number}"))
     assert checker.validator(first) is kept
     checker.validator(tool("s", "one_more"))
     assert checker.validator(first) is kept
-    assert len(checker._kept) == MAX_COMPILED
+    assert len(checker._kept) == validators.MAX_COMPILED
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -77,28 +68,31 @@ def laughs(levels: int, times: int, keyword: str = "allOf") -> dict[str, Any]:
 
 @cases("schema", "value", "visits")
 def test_visits_are_counted(schema: dict[str, Any], value: object, visits: int) -> None:
-    assert Work(schema).of(value) == visits
+    assert validators.Work(schema).of(value) == visits
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 def test_options_that_refer_to_each_other_twice_are_counted_as_often_as_they_are_tried(keyword: str) -> None:
-    assert Work(laughs(3, 2, keyword)).of({}) >= 2**3
-    assert Work(laughs(20, 2, keyword)).of({}) >= 2**20
-    assert Work(laughs(20, 1, keyword)).of({}) < 200
+    assert validators.Work(laughs(3, 2, keyword)).of({}) >= 2**3
+    assert validators.Work(laughs(20, 2, keyword)).of({}) >= 2**20
+    assert validators.Work(laughs(20, 1, keyword)).of({}) < 200
 
 
 def test_recursion_costs_what_it_costs_the_validator() -> None:
-    twice = Work({"properties": {"c": {"anyOf": [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}}})
+    twice = validators.Work({"properties": {"c": {"anyOf": [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}}})
     assert twice.of(nested(20)) > 2**20
     assert twice.of(nested(2)) < 200
     plain = {
         "properties": {"and": {"items": {"$ref": "#"}}, "or": {"items": {"$ref": "#"}}, "c": {"$ref": "#"}}
     }
-    assert Work(plain).of(nested(MAX_DEPTH)) < 10 * MAX_DEPTH * MAX_DEPTH
-    assert Work({}).of(nested(MAX_DEPTH)) < TOO_MUCH
-    assert Work({}).of(nested(MAX_DEPTH + 1)) == TOO_MUCH
+    assert (
+        validators.Work(plain).of(nested(validators.MAX_DEPTH))
+        < 10 * validators.MAX_DEPTH * validators.MAX_DEPTH
+    )
+    assert validators.Work({}).of(nested(validators.MAX_DEPTH)) < validators.TOO_MUCH
+    assert validators.Work({}).of(nested(validators.MAX_DEPTH + 1)) == validators.TOO_MUCH
     named = {"properties": {"id": {"type": "string"}, "$ref": {"type": "string"}}}
-    assert Work(named).of({"id": 1}) < TOO_MUCH
+    assert validators.Work(named).of({"id": 1}) < validators.TOO_MUCH
 
 
 @pytest.mark.parametrize(
@@ -114,16 +108,16 @@ def test_recursion_costs_what_it_costs_the_validator() -> None:
         {"$ref": "#/$defs/d", "$defs": {"d": {"enum": 5}}},
         {"$ref": "#/$defs/d", "$defs": {"d": {"properties": 5}}},
         laughs(2000, 1),
-        {"anyOf": [{"const": number} for number in range(MAX_COUNTED + 1)]},
+        {"anyOf": [{"const": number} for number in range(validators.MAX_COUNTED + 1)]},
     ],
 )
 def test_what_cannot_be_counted_is_too_much(schema: dict[str, Any]) -> None:
-    assert Work(schema).of(nested(1)) == TOO_MUCH
+    assert validators.Work(schema).of(nested(1)) == validators.TOO_MUCH
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"{} {}", b'{"a":1e999}', b'{"a":"\\ud800"}', b"\xff", b"{" * 9])
 def test_what_is_no_json_is_not_proven(raw: bytes) -> None:
-    assert Validator({}).proven(raw) is None
+    assert validators.Validator({}).proven(raw) is None
 
 
 VALUES = st.recursive(
@@ -149,14 +143,14 @@ def test_what_is_proven_from_its_bytes_took_little_work_and_is_right(
     value: object, schema: dict[str, Any], indent: int
 ) -> None:
     raw = msgspec.json.format(msgspec.json.encode(value), indent=indent)
-    proven = Validator(schema).proven(raw)
+    proven = validators.Validator(schema).proven(raw)
     if proven is not None:
         assert proven == value
-        assert Work(schema).of(value) <= MAX_WORK
-        assert Validator(schema).proves(value)
+        assert validators.Work(schema).of(value) <= validators.MAX_WORK
+        assert validators.Validator(schema).proves(value)
 
 
 def test_long_strings_are_work_for_a_verdict_and_none_for_telling_what_is_wrong() -> None:
-    work = Work({"properties": {"a": {"type": "string"}}})
+    work = validators.Work({"properties": {"a": {"type": "string"}}})
     assert work.of({"a": "x" * 4000}) > 100 * work.of_telling({"a": "x" * 4000})
     assert work.of_telling({"a": "x" * 4000}) == work.of_telling({"a": "x"})

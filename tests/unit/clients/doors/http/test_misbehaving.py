@@ -9,14 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.http_connection import (
-    LINGER_SECONDS,
-    PIPELINED_BYTES,
-    PLAIN,
-    HttpExchange,
-    Refusal,
-)
 from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply, RequestNames
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
@@ -37,14 +31,14 @@ LARGE = 500_000
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-def large(exchange: HttpExchange, _body: bytes = b"") -> None:
-    exchange.respond(HTTPStatus.OK, (b"x" * LARGE,), PLAIN)
+def large(exchange: http_connection.HttpExchange, _body: bytes = b"") -> None:
+    exchange.respond(HTTPStatus.OK, (b"x" * LARGE,), http_connection.PLAIN)
 
 
 async def test_who_does_not_read_is_not_served_on() -> None:
-    served: list[HttpExchange] = []
+    served: list[http_connection.HttpExchange] = []
 
-    def serve(exchange: HttpExchange) -> None:
+    def serve(exchange: http_connection.HttpExchange) -> None:
         served.append(exchange)
         large(exchange)
 
@@ -61,7 +55,7 @@ async def test_who_does_not_read_is_not_served_on() -> None:
 
 
 async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered() -> None:
-    served: list[HttpExchange] = []
+    served: list[http_connection.HttpExchange] = []
     count = 900
     async with visiting(served.append) as visit, trio.open_nursery() as nursery:
         nursery.start_soon(visit.client.stream.send_all, GET * count)
@@ -94,7 +88,7 @@ async def reading(client: HttpClient) -> None:
 async def test_connections_take_turns_request_by_request() -> None:
     served: list[str] = []
 
-    def serve(exchange: HttpExchange) -> None:
+    def serve(exchange: http_connection.HttpExchange) -> None:
         served.append(exchange.head.path)
         exchange.respond(HTTPStatus.NO_CONTENT)
 
@@ -116,7 +110,7 @@ async def test_connections_take_turns_request_by_request() -> None:
 async def test_a_body_of_many_parts_takes_many_turns() -> None:
     served: list[str] = []
 
-    def serve(exchange: HttpExchange) -> None:
+    def serve(exchange: http_connection.HttpExchange) -> None:
         if exchange.head.method == "GET":
             served.append("a request")
             exchange.respond(HTTPStatus.NO_CONTENT)
@@ -138,8 +132,8 @@ async def test_a_body_of_many_parts_takes_many_turns() -> None:
 
 
 async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
-    def serve(_exchange: HttpExchange) -> None:
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+    def serve(_exchange: http_connection.HttpExchange) -> None:
+        raise http_connection.Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit, trio.open_nursery() as nursery:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -159,12 +153,12 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> 
         await ticking(visit, 4)
         assert sent == before  # nothing more was read
         nursery.cancel_scope.cancel()
-    assert 0 < sent < 20 * PIPELINED_BYTES
+    assert 0 < sent < 20 * http_connection.PIPELINED_BYTES
 
 
 async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed() -> None:
-    def serve(_exchange: HttpExchange) -> None:
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+    def serve(_exchange: http_connection.HttpExchange) -> None:
+        raise http_connection.Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -173,7 +167,7 @@ async def test_a_refused_request_with_a_body_is_answered_and_its_connection_clos
         visit.outbox.flush()
         visit.client.http.send(h11.Request(method="POST", target="/", headers=[("host", "h")]))
         assert (await visit.client.response()).status == HTTPStatus.UNAUTHORIZED
-        await ticking(visit, 2 * LINGER_SECONDS)
+        await ticking(visit, 2 * http_connection.LINGER_SECONDS)
         with trio.fail_after(1):
             await visit.ended.wait()
 
@@ -184,12 +178,12 @@ async def test_a_last_response_that_is_being_read_is_not_cut() -> None:
         await trio.testing.wait_all_tasks_blocked()
         heard = 0
         while heard < LARGE:
-            await ticking(visit, 2 * LINGER_SECONDS)
+            await ticking(visit, 2 * http_connection.LINGER_SECONDS)
             heard += len(await visit.client.stream.receive_some(50_000))
-        with trio.fail_after(LINGER_SECONDS):
+        with trio.fail_after(http_connection.LINGER_SECONDS):
             while await visit.client.stream.receive_some(50_000):
                 pass
-        await ticking(visit, LINGER_SECONDS + 1)
+        await ticking(visit, http_connection.LINGER_SECONDS + 1)
         assert visit.ended.is_set()
 
 
