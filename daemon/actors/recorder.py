@@ -98,12 +98,7 @@ class Recorder:
         """Returns the hourly counts since a time in seconds since the epoch (`state.notes`)."""
         self._listening = Listening(self._access, opener.listen, timing.rng)
         recalling = Recalling(
-            self._notes.servers,
-            catalog=catalog,
-            tell=tell,
-            settle=settle,
-            where=opener.where,
-            wall=timing.wall,
+            self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where, wall=timing.wall
         )
         self._poll = StorePoll(self._access, self._notes.sessions, recalling, self._listening)
         expiry = Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall)

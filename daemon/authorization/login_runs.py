@@ -155,11 +155,7 @@ class LoginRuns:
     """The logins under way at all servers."""
 
     def __init__(
-        self,
-        logins: ServerLogins,
-        state: Path,
-        children: Children,
-        program: tuple[str, ...] = PROGRAM,
+        self, logins: ServerLogins, state: Path, children: Children, program: tuple[str, ...] = PROGRAM
     ) -> None:
         self.logins = logins
         logins.obtain = self.obtain

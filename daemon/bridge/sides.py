@@ -106,12 +106,7 @@ class ClientSide:
         return seen
 
     def _note(
-        self,
-        line: bytes,
-        request_id: bytes | None,
-        method: bytes | None,
-        end: int,
-        until: float | None = None,
+        self, line: bytes, request_id: bytes | None, method: bytes | None, end: int, until: float | None = None
     ) -> None:
         if request_id is None:
             return

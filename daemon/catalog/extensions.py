@@ -50,9 +50,7 @@ class Extension(msgspec.Struct, frozen=True):
 KNOWN: Mapping[str, Extension] = {
     UI: Extension(Reach.SHARED),
     TASKS_EXTENSION: Extension(
-        Reach.SHARED,
-        ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED),
-        modern=True,
+        Reach.SHARED, ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED), modern=True
     ),
     SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY)),
 }

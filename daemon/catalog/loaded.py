@@ -196,11 +196,7 @@ def judge(loaded_hash: str, server: str, tool: str, now: Standing) -> Verdict:
     """The verdict on a tool loaded with `loaded_hash`."""
     gone = now.schema_hash is None
     is_so = (
-        (
-            not now.server_configured,
-            _S.INVALID_DELETED,
-            "server {server} is no longer in mcpd's configuration",
-        ),
+        (not now.server_configured, _S.INVALID_DELETED, "server {server} is no longer in mcpd's configuration"),
         (not now.server_enabled, _S.INVALID_SERVER_DISABLED, "server {server} is switched off"),
         (not now.listed, _S.VALID, ""),
         (now.held, _S.INVALID_HELD, "{tool} of server {server} waits for an operator's approval"),

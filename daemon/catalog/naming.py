@@ -303,12 +303,7 @@ class Names:
             if owners.get(each.name) == each.key:
                 remembered[each.name] = each.since
         return attrs.evolve(
-            self,
-            owners=owners,
-            given=given,
-            beside=beside,
-            provisional=frozenset(),
-            remembered=remembered,
+            self, owners=owners, given=given, beside=beside, provisional=frozenset(), remembered=remembered
         )
 
     def valid_since(self, name: str) -> float:
@@ -415,13 +410,7 @@ def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
             given[server, each] = each if _stays(names, server, each, others) else names.name_of((server, each))
     owners = {name: key for key, name in given.items()}
     return attrs.evolve(
-        names,
-        owners=owners,
-        given=given,
-        beside={},
-        provisional=frozenset(),
-        remembered={},
-        servers=servers,
+        names, owners=owners, given=given, beside={}, provisional=frozenset(), remembered={}, servers=servers
     )
 
 

@@ -74,13 +74,7 @@ def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: in
 
 
 def _body(
-    audit: Audit,
-    call: ClientCall,
-    trace: CallTrace | None,
-    outcome: str,
-    seconds: float,
-    at: float,
-    size: int,
+    audit: Audit, call: ClientCall, trace: CallTrace | None, outcome: str, seconds: float, at: float, size: int
 ) -> bytes:
     arguments = bytes(call.params[-1]) if call.params else call.given
     own = b'%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"' % (

@@ -19,11 +19,7 @@ VERSION = 1
 MAX_LOCK = 16 * 1024 * 1024
 """Bytes of the file: some 30,000 tools."""
 
-MEMBERS: Mapping[Kind, str] = {
-    Kind.PROMPT: "prompts",
-    Kind.TEMPLATE: "resourceTemplates",
-    Kind.TOOL: "tools",
-}
+MEMBERS: Mapping[Kind, str] = {Kind.PROMPT: "prompts", Kind.TEMPLATE: "resourceTemplates", Kind.TOOL: "tools"}
 """The kinds of definitions that wait for approval, with their member of a server in the file."""
 
 

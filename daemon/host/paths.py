@@ -70,10 +70,7 @@ def _above(path: str) -> list[str]:
 FRONT = "mcpd.sock"
 CONTROL = "control.sock"
 
-SYSTEM = {
-    FRONT: (Path("/run") / FRONT, Path("/run/mcpd") / FRONT),
-    CONTROL: (Path("/run/mcpd") / CONTROL,),
-}
+SYSTEM = {FRONT: (Path("/run") / FRONT, Path("/run/mcpd") / FRONT), CONTROL: (Path("/run/mcpd") / CONTROL,)}
 """The system service's sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
 
 

@@ -68,9 +68,7 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
         **_of_schema(tool.parts.get("inputSchema", b"")),
     }
     return SearchDocument(
-        key=(tool.server, tool.name),
-        weights=_weights(fields),
-        name_terms=frozenset(fields["name"]),
+        key=(tool.server, tool.name), weights=_weights(fields), name_terms=frozenset(fields["name"])
     )
 
 

@@ -120,11 +120,7 @@ class Vectors:
         )
 
     def similar(
-        self,
-        phrasings: Sequence[str],
-        clauses: Sequence[str] = (),
-        *,
-        within: Container[ToolKey] | None = None,
+        self, phrasings: Sequence[str], clauses: Sequence[str] = (), *, within: Container[ToolKey] | None = None
     ) -> dict[ToolKey, float]:
         """The tools nearest to a query with cosines, best first; at most `CLOSEST` and half of all.
 

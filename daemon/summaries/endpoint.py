@@ -101,10 +101,7 @@ class Endpoint(Protocol):
 
 
 async def open_endpoint(
-    summaries: Summaries,
-    environ: Mapping[str, str],
-    *,
-    load: Callable[[str], Any] = importlib.import_module,
+    summaries: Summaries, environ: Mapping[str, str], *, load: Callable[[str], Any] = importlib.import_module
 ) -> Endpoint:
     """Open the configured endpoint, importing it in a thread (0.7 s); raises `SummariesUnavailable`."""
     key = _key(summaries, environ)
@@ -144,10 +141,7 @@ def fault_of_status(status: int, place: str, retry_after: float | None = None) -
 _MEANINGS = {
     401: (Failing.UNAUTHORIZED, "it wants another key: see summaries.apiKeyEnv"),
     403: (Failing.UNAUTHORIZED, "the key may not ask this model"),
-    404: (
-        Failing.NOT_FOUND,
-        "it has no such model, or nothing at this path: see summaries.model and baseUrl",
-    ),
+    404: (Failing.NOT_FOUND, "it has no such model, or nothing at this path: see summaries.model and baseUrl"),
     408: (Failing.FAILING, "it waited too long"),
     429: (Failing.BUSY, "too many questions, or the account is empty"),
     3: (Failing.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),

@@ -118,10 +118,7 @@ class OpenAIEndpoint:
         try:
             response = await self._client.chat.completions.with_raw_response.create(
                 model=self._summaries.model,
-                messages=[
-                    {"role": "system", "content": instructions},
-                    {"role": "user", "content": question},
-                ],
+                messages=[{"role": "system", "content": instructions}, {"role": "user", "content": question}],
             )
         except openai.OpenAIError as error:
             raise self._broken(error) from None

@@ -63,12 +63,7 @@ def is_stable(policy: Restart, run: Run) -> bool:
 
 
 def judge(
-    policy: Restart,
-    streak: Sequence[Run],
-    jitter: float,
-    *,
-    forgotten: int = 0,
-    looping: bool = False,
+    policy: Restart, streak: Sequence[Run], jitter: float, *, forgotten: int = 0, looping: bool = False
 ) -> Backoff:
     """Decide what follows the last run of a streak of failures, oldest first, without `forgotten` ones.
 

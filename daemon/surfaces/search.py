@@ -236,11 +236,7 @@ def _properties(view: View) -> dict[str, object]:
             "default": "",
             "description": "What you need, or several phrasings of it.",
         },
-        "category": {
-            "type": ["string", "null"],
-            "default": None,
-            "description": _only(view.offer.categories),
-        },
+        "category": {"type": ["string", "null"], "default": None, "description": _only(view.offer.categories)},
         "include_descriptions": {"type": "boolean", "default": True},
         "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
     }
@@ -262,10 +258,7 @@ class SearchSurface(Surface):
     def instructions(self, view: View) -> str:
         """Serena's tool-discovery text with the real categories and core tools."""
         entries = [
-            (
-                f'`{SEARCH}(category="{category.name}")`',
-                category_line(view, category) or "List its tools",
-            )
+            (f'`{SEARCH}(category="{category.name}")`', category_line(view, category) or "List its tools")
             for category in view.categories.values()
         ]
         rest = f"every answer of {SEARCH} names all categories"

@@ -61,11 +61,7 @@ MAX_NESTING = 32
 _ABOUT_LENGTH = frozenset({"minItems", "contains", "minContains", "maxItems"})
 """Keywords that shortening a list may break."""
 
-_OPTIONS: dict[str, Any] = {
-    "mask": "this",
-    "offline": True,
-    "validate_formats": False,
-}
+_OPTIONS: dict[str, Any] = {"mask": "this", "offline": True, "validate_formats": False}
 """Keep values out of messages; `format` is an annotation in both dialects that servers use."""
 
 _FAILURES = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)

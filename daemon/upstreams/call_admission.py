@@ -179,11 +179,7 @@ class Attribution:
     """The requests of one connection's server, each with the calls that may have caused it."""
 
     def __init__(
-        self,
-        calls: Mapping[int, Admitted],
-        given_up: GivenUp,
-        apart: Apart,
-        clock: Callable[[], float],
+        self, calls: Mapping[int, Admitted], given_up: GivenUp, apart: Apart, clock: Callable[[], float]
     ) -> None:
         self.open: dict[PeerRequest, set[int]] = {}
         self._calls = calls

@@ -388,10 +388,7 @@ EXPIRY_CHECKS = 1.0
 
 
 async def keep_expiring(
-    admission: Admission,
-    timeouts: Timeouts,
-    flush: Callable[[], None],
-    problem: Callable[[], str] = str,
+    admission: Admission, timeouts: Timeouts, flush: Callable[[], None], problem: Callable[[], str] = str
 ) -> None:
     """Give up calls that are silent, or take or wait too long, until cancelled; `problem`: of unanswered pings.
 

@@ -254,13 +254,7 @@ class PacedConnection(WebSocketConnection):
 class WebSocketLink:
     """A link over an open WebSocket. Each frame is one text message."""
 
-    def __init__(
-        self,
-        connection: PacedConnection,
-        *,
-        place: str = "the peer",
-        hello: bytes = b"",
-    ) -> None:
+    def __init__(self, connection: PacedConnection, *, place: str = "the peer", hello: bytes = b"") -> None:
         """Take over a connection, which must shake hands first; `hello` precedes the peer's lines."""
         self.is_held = False
         self.closing: CloseReason | None = None  # the close code and reason decided here or by the peer

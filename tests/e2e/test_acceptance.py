@@ -23,10 +23,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def daemon(repository: Path) -> Iterator[Daemon]:
     """Three real servers and one that cannot start, in five categories."""
     config: dict[str, Any] = {
-        "mcpServers": {
-            **loading.three_servers(repository),
-            "broken": {"command": "no-such-command-anywhere"},
-        },
+        "mcpServers": {**loading.three_servers(repository), "broken": {"command": "no-such-command-anywhere"}},
         "categories": {
             "history": {
                 "description": "Look at commits.",

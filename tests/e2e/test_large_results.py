@@ -25,11 +25,7 @@ RESULT: Json = {
 }
 JSON = {"content": [{"type": "text", "text": json.dumps(DATA)}]}
 MEANT = {"anthropic/maxResultSizeChars": 400_000}
-TOOLS = [
-    tool("report", outputSchema={"type": "object"}, _meta=MEANT),
-    tool("data"),
-    tool("small"),
-]
+TOOLS = [tool("report", outputSchema={"type": "object"}, _meta=MEANT), tool("data"), tool("small")]
 PROFILES = {
     "default": {"surface": "full", "results": {"maxTokens": 2000}, "answerTokens": 1000},
     "category": {"surface": "category", "results": {"maxTokens": 2000}},

@@ -141,9 +141,7 @@ def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_p
         assert "\\u0000" not in shown
 
 
-def test_a_token_that_has_changed_is_looked_up_again_and_no_call_is_repeated(
-    tmp_path: Path,
-) -> None:
+def test_a_token_that_has_changed_is_looked_up_again_and_no_call_is_repeated(tmp_path: Path) -> None:
     vault = Vault(tmp_path, FIRST)
     with guarded() as server:
         entry = {"url": server.url, "headers": {"Authorization": f"Bearer {vault.reference}"}}

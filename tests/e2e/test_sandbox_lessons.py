@@ -205,10 +205,7 @@ def test_a_refused_host_is_shown_and_allowed_by_the_line_that_is_named(web: str)
         shown = box.daemon.run("sandbox", "box")
         assert "  wanted 127.0.0.2 1 time: mcpd allow-host box 127.0.0.2" in shown
         box.daemon.run("allow-host", "box", "127.0.0.2", "--config", str(box.daemon.config))
-        assert box.sandbox() == {
-            "mode": "strict",
-            "network": {"allowedDomains": ["a.example", "127.0.0.2"]},
-        }
+        assert box.sandbox() == {"mode": "strict", "network": {"allowedDomains": ["a.example", "127.0.0.2"]}}
         assert box.use(fetch=web) == "page"
         again = box.daemon.run("allow-host", "box", "127.0.0.2", "--config", str(box.daemon.config))
         assert "already" in again

@@ -119,13 +119,7 @@ def test_the_environment_names_the_profile_unless_an_option_does(daemon: Daemon)
     assert as_agent(daemon, "free", "call", "fs/remove", "path=/x", "--profile", "default").returncode == 77
     assert as_agent(daemon, "narrow", "search", "file").returncode == 1
     assert as_agent(daemon, "", "call", "fs/remove", "path=/x").returncode == 77
-    for words in (
-        ("call", "fs/read", "path=/x"),
-        ("tools",),
-        ("search", "x"),
-        ("read", READ),
-        GREET,
-    ):
+    for words in (("call", "fs/read", "path=/x"), ("tools",), ("search", "x"), ("read", READ), GREET):
         done = as_agent(daemon, "nowhere", *words)
         assert (done.returncode, done.stdout) == (65, ""), done
         assert "no profile is named 'nowhere'" in done.stderr
@@ -243,13 +237,7 @@ def test_scripts_tell_failures_apart(daemon: Daemon, status: int, words: tuple[s
 
 
 def test_with_json_every_result_is_json_on_stdout(daemon: Daemon) -> None:
-    for words in (
-        ("call", "fs/read", "path=/x"),
-        ("tools", "fs"),
-        ("search", "file"),
-        ("read", READ),
-        GREET,
-    ):
+    for words in (("call", "fs/read", "path=/x"), ("tools", "fs"), ("search", "file"), ("read", READ), GREET):
         done = daemon.outcome(*words, "--json")
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)

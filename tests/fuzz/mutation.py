@@ -103,10 +103,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
                 "args": ["--token", "${TOKEN:-none}"],
                 "env": {"A": "${TOKEN:-none}", "B": PASSWORD},
             },
-            "web": {
-                "url": f"https://u:{PASSWORD}@example.org/mcp?k=${{TOKEN}}",
-                "headers": {"X": PASSWORD},
-            },
+            "web": {"url": f"https://u:{PASSWORD}@example.org/mcp?k=${{TOKEN}}", "headers": {"X": PASSWORD}},
             "ws": {"type": "ws", "url": "ws://localhost/${EMPTY}", "limits": {"inFlight": 2}},
         },
         "categories": {"c": {"description": "d", "server": "git", "tools": {"includeNames": ["git_*", "log"]}}},
@@ -116,10 +113,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
         "mcpServers": {"a": {"command": "${file:secret}", "env": {"K": PASSWORD}, "enabled": False}},
         "limits": {},
     },
-    {
-        "$schema": "x",
-        "mcpServers": {"a": {"url": "unix:///tmp/x", "restart": {"cap": 5}, "start": "lazy"}},
-    },
+    {"$schema": "x", "mcpServers": {"a": {"url": "unix:///tmp/x", "restart": {"cap": 5}, "start": "lazy"}}},
 )
 """Configurations with everything that the reader does something about."""
 

@@ -555,12 +555,7 @@ def cloned_namespace(world: World) -> object:
 
     arguments = struct.pack("11Q", user, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0)
     block = ctypes.create_string_buffer(arguments, len(arguments))
-    return first(
-        (
-            tried(made, 56, 220, user | 17, 0, 0, 0, 0),
-            tried(made, 435, 435, block, len(arguments)),
-        )
-    )
+    return first((tried(made, 56, 220, user | 17, 0, 0, 0, 0), tried(made, 435, 435, block, len(arguments))))
 
 
 @way

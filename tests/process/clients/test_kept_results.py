@@ -269,11 +269,7 @@ async def test_a_program_reads_no_file_and_no_environment(
 
 @pytest.mark.parametrize(
     ("asked", "words"),
-    [
-        ({"jq": ".a |"}, "syntax error"),
-        ({"jq": ".a.b"}, "Cannot index"),
-        ({"grep": "("}, "missing \\)"),
-    ],
+    [({"jq": ".a |"}, "syntax error"), ({"jq": ".a.b"}, "Cannot index"), ({"grep": "("}, "missing \\)")],
 )
 async def test_a_fault_is_told(results: KeptResults, asked: dict[str, str], words: str) -> None:
     with pytest.raises(errors.InvalidArguments, match=words):

@@ -48,10 +48,7 @@ def test_what_bubblewrap_says_and_its_silence_are_told(tmp_path: Path, monkeypat
     bwrap.chmod(0o755)
     found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert found is not None
-    assert found.reason.data == {
-        "error": "Can not mount proc: Operation not permitted",
-        "problem": "proc",
-    }
+    assert found.reason.data == {"error": "Can not mount proc: Operation not permitted", "problem": "proc"}
     bwrap.write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(probing, "PROBE_SECONDS", 0.2)
     found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})

@@ -14,10 +14,7 @@ from daemon.authorization.logins import MAX_HEADER, MAX_SCOPE, Challenge, bearer
         ("Bearer", Challenge()),
         ('Bearer realm="a, Bearer b"', Challenge()),
         ("bearer error=invalid_token", Challenge(error="invalid_token")),
-        (
-            'Bearer error="insufficient", scope="a b:c"',
-            Challenge(error="insufficient", scope="a b:c"),
-        ),
+        ('Bearer error="insufficient", scope="a b:c"', Challenge(error="insufficient", scope="a b:c")),
         ('Basic realm="x", Bearer scope="a", Digest scope="b"', Challenge(scope="a")),
         ('Bearer scope="a", Bearer scope="b"', Challenge(scope="a")),
         ('Bearer scope="a", scope="b"', Challenge(scope="a")),

@@ -184,8 +184,7 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
 
 
 @pytest.mark.parametrize(
-    ("result", "error"),
-    [(b'{"content":[],"isError":true}', "tool_error"), (b'{"content":[]}', "")],
+    ("result", "error"), [(b'{"content":[],"isError":true}', "tool_error"), (b'{"content":[]}', "")]
 )
 async def test_a_failure_that_the_tool_reports_is_an_error(
     result: bytes, error: str, nursery: trio.Nursery

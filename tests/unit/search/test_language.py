@@ -4,15 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-from daemon.search.language import (
-    CLOSE,
-    STOP_WORDS,
-    ToolAction,
-    action_of,
-    actions_of,
-    language,
-    stem,
-)
+from daemon.search.language import CLOSE, STOP_WORDS, ToolAction, action_of, actions_of, language, stem
 from tests.unit.cases import cases
 
 

@@ -202,8 +202,7 @@ def test_what_was_asked_for_is_taken() -> None:
         answer(server="Does things.", a="Does a.", b=" Does b. "), question("a", "b", overview=True)
     )
     assert said == prompt.ModelAnswer(
-        server=Summary(text="Does things."),
-        tools={"a": Summary(text="Does a."), "b": Summary(text="Does b.")},
+        server=Summary(text="Does things."), tools={"a": Summary(text="Does a."), "b": Summary(text="Does b.")}
     )
 
 

@@ -40,11 +40,7 @@ def means_of(
     """What surfaces work with: an index that knows the catalog, made when it is asked for, or nothing yet."""
     index = cache(lambda: Index().updated(catalog.servers) if indexed else Index())
     return Services(
-        offers=Offers(),
-        checker=Checker(),
-        index=index,
-        index_characters=characters,
-        most_called=lambda: called,
+        offers=Offers(), checker=Checker(), index=index, index_characters=characters, most_called=lambda: called
     )
 
 

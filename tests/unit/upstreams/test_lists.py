@@ -143,11 +143,7 @@ async def test_who_has_resources_need_not_know_of_templates(nursery: trio.Nurser
 @pytest.mark.parametrize("kind", [Kind.TEMPLATE, Kind.RESOURCE])
 @pytest.mark.parametrize(
     ("data", "told"),
-    [
-        (b"null", {}),
-        (b'{"n":[1.5,"s3cret"]}', {"data": {"n": [1.5, "[redacted]"]}}),
-        (b'"cut', {}),
-    ],
+    [(b"null", {}), (b'{"n":[1.5,"s3cret"]}', {"data": {"n": [1.5, "[redacted]"]}}), (b'"cut', {})],
 )
 async def test_a_refusal_is_kept_as_the_server_wrote_it(
     nursery: trio.Nursery, kind: Kind, data: bytes, told: Any

@@ -121,11 +121,7 @@ def origin_of(text: str) -> str:
 
 def allowances(head: Head, origin: str) -> Mapping[str, str]:
     """The CORS headers for an allowed Origin, with those of a preflight if this is one."""
-    headers = {
-        "Access-Control-Allow-Origin": origin,
-        "Access-Control-Expose-Headers": READ,
-        "Vary": "Origin",
-    }
+    headers = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": READ, "Vary": "Origin"}
     if not is_preflight(head):
         return headers
     asked = head.headers.get("access-control-request-headers", "").lower().split(",")

@@ -12,13 +12,7 @@ from trio.testing import MockClock
 
 from daemon.catalog.snapshot import fold
 from daemon.catalog.trust import HeldBecause
-from daemon.clients.approvals import (
-    AGAIN_SECONDS,
-    ASK_SECONDS,
-    MAX_DESCRIBED,
-    MAX_NAME,
-    REFUSED_SECONDS,
-)
+from daemon.clients.approvals import AGAIN_SECONDS, ASK_SECONDS, MAX_DESCRIBED, MAX_NAME, REFUSED_SECONDS
 from daemon.clients.client import Principal
 from daemon.config.lock_file import Lock, LockedServer
 from daemon.facts import Approved, Configured, DefinitionsListed
