@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import attrs
 import msgspec
 import trio
 
@@ -65,8 +64,7 @@ class ScriptError(Exception):
         self.code, self.text = code, text
 
 
-@attrs.frozen
-class ScriptOutcome:
+class ScriptOutcome(msgspec.Struct, frozen=True):
     """The end of a script."""
 
     value: object = None
