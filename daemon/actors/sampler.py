@@ -23,7 +23,6 @@ class Sampler:
     """The actor that measures; `run` never returns."""
 
     _upstreams: Mapping[str, UpstreamAccess | InstancedServer]
-    """The running servers by name."""
     _actors: Mapping[str, UpstreamAccess | InstancedServer]
     """Shared servers, and the instances of the others, by their own names."""
     _tally: Tally

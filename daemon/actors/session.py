@@ -86,7 +86,6 @@ class Session:
         self._attachments = self._connection.attachments
         self._client = self._connection.client
         self.calls = self._connection.calls
-        """Calls without an answer."""
         self._settled = False
         """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False

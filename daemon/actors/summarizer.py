@@ -46,11 +46,9 @@ class SummarizerState:
     """The progress of a summarizer, for operators."""
 
     asked: int = 0
-    """Questions sent."""
     answered: int = 0
     """Questions with a readable answer."""
     sentences: int = 0
-    """Accepted sentences."""
     refused: int = 0
     """Sentences rejected as unfit for other models."""
     given_up: int = 0
@@ -58,7 +56,6 @@ class SummarizerState:
     waiting: int = 0
     """Servers and tools still to be asked about."""
     last_error: str = ""
-    """The fault of the last question, or empty."""
 
 
 class Summarizer:

@@ -71,9 +71,7 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     schema_hash: str = ""
     """The hash of the definition that the call was judged by."""
     rule: str = ""
-    """The rule behind the decision."""
     by: str = ""
-    """The person who agreed, declined or approved."""
     outcome: str = ""
     """`ok`, `isError`, or an error code (docs/errors.md)."""
     duration_ms: float = 0.0

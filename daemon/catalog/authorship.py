@@ -44,7 +44,6 @@ _STYLED = (
 """Ranges of accented, circled, wide and styled Latin letters."""
 
 _MARKS = r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-"""Combining marks."""
 
 _URL = re.compile(r"(?ai:https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)(?:[/?#][^\s\\]*)?")
 """A URL whose host comes first, in ASCII and without user info."""

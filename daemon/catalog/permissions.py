@@ -84,7 +84,6 @@ class Permissions:
     def __init__(self, rules: Sequence[PermissionRule]) -> None:
         self.rules = tuple(rules)
         self.hides = any(rule.then is Permission.DENY for rule in rules)
-        """Whether some rule denies tools."""
         self._known: dict[str, tuple[Mapping[str, Tool], Mapping[str, Permission]]] = {}
 
     def __bool__(self) -> bool:

@@ -201,7 +201,6 @@ class Observed:
 
     is_on: Callable[[], bool]
     redactor: Callable[[str], Redactor]
-    """Returns a server's redactor."""
     wake: Callable[[], object] = bool
     """Called when a result waits."""
     resting: set[str] = attrs.field(factory=set)

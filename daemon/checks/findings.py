@@ -35,7 +35,6 @@ class Scene:
     """The input of all checks, which may also read files and ask the system."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """The command's environment."""
     path: Path
     usual: Path
     """The default configuration of a daemon."""
@@ -88,7 +87,6 @@ class FindingText:
     what: str
     why: str = ""
     do: str = ""
-    """The remedy."""
     key: str = ""
     """The key that it always concerns, if any."""
 

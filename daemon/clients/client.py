@@ -139,7 +139,6 @@ def local_user(uid: int, workspaces: tuple[str, ...] = (), pid: int = 0) -> Prin
 
 
 LOCAL_USER = Principal()
-"""The daemon's own user."""
 
 
 MAX_CHOSEN = 64

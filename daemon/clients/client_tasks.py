@@ -37,7 +37,6 @@ LONGEST_SECONDS = 24 * 3600.0
 """Seconds until every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
-"""Final states of a task."""
 
 _REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval", "ttlMs", "pollIntervalMs")
 _RELATED = RELATED_TASK_KEY.encode()

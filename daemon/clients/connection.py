@@ -207,7 +207,6 @@ class ClientConnection:
         self.info = b""
         self.waiting_lists = 0
         self.nursery: trio.Nursery | None = None
-        """Runs its tasks while the connection lasts."""
         self.level = "INFO" if principal.keeps else "DEBUG"
         """The log level of its beginning and end: without a session, each request may have a connection."""
         self.client = Client(

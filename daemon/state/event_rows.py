@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 SECONDS = 3600
-"""Seconds in an hour."""
 
 KEPT = 90 * 24
 """Hours that are kept: a season, in some 30 MB if each of 50 servers is called in each of them."""

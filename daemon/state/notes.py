@@ -197,7 +197,6 @@ class SessionNotes:
     def __init__(self, most: int = MAX_SESSIONS) -> None:
         self._most = most
         self.waiting: dict[str, SessionRecord] = {}
-        """The unwritten records, by key."""
         self._written: dict[str, SessionRecord] = {}
         self.touched: dict[str, float] = {}
         """Unwritten times of use by key, in seconds since the epoch."""

@@ -54,7 +54,6 @@ class SqliteDatabase:
         self._path = path
         self._slack = slack
         self.raw = _connected(path, slack)
-        """The connection of Python's sqlite3 module."""
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:

@@ -237,7 +237,6 @@ class StoreAccess:
     def __init__(self, opener: Opener, *, patience: float, on_overdue: Callable[[StoreFault], None]) -> None:
         self.opener = opener
         self.store: Store | None = None
-        """The store while it is open."""
         self.suspicion: StoreFault | None = None
         """A reader's fault that may make the store unusable; its owner is to examine it."""
         self.ends_at = math.inf

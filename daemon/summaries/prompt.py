@@ -144,13 +144,11 @@ class Question:
 
     server: str
     description: str = ""
-    """The operator's description of the server."""
     overview: tuple[Tool, ...] | None = attrs.field(default=None, repr=False)
     """All tools of the server, if a sentence about the server itself is wanted."""
     digest: str = ""
     """The digest of all its tools (`catalog.definitions.tools_digest`)."""
     tools: tuple[Tool, ...] = attrs.field(default=(), repr=False)
-    """The tools that need a sentence."""
 
 
 def message(question: Question) -> str:

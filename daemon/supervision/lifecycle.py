@@ -376,7 +376,6 @@ class Lifecycle:
 
 
 ENDED = Reason("it ended", Cause.ENDED)
-"""The reason of a run that returned."""
 
 PARKED_STATUSES = frozenset({78, 126, 127})
 """Exit statuses that a restart does not cure: EX_CONFIG (sysexits.h), and a shell's for a faulty program."""

@@ -200,7 +200,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     tool: Tool | None
     """None while the server has not listed its tools."""
     asks: bool = False
-    """Whether the client's user has to agree first."""
     lasts: bool = True
     """Whether the decision holds for every such call while the view is valid."""
 
@@ -322,7 +321,6 @@ class Surface(ABC):
 
     name: str
     tools: tuple[MetaTool, ...]
-    """The surface's own tools, listed first."""
     meta_tools: tuple[str, ...]
 
     def __init__(self) -> None:

@@ -184,7 +184,6 @@ SURFACES: dict[str, Surface] = {
         CodeSurface(),
     )
 }
-"""All surfaces by name."""
 
 ITSELF: Surface = ItselfSurface()
 """For clients that selected servers; profiles cannot name it, since it means nothing without a selection."""
@@ -213,7 +212,6 @@ def _with_added(surface: Surface, wanted: tuple[bool, ...]) -> Surface:
 META_TOOLS = frozenset(
     name for each in SURFACES.values() for name in (*each.meta_tools, *(tool.name for tool, _asks in ADDED))
 )
-"""The names of all meta-tools."""
 
 UNSWITCHED = FullSurface.name
 """The surface without lazy loading."""
@@ -222,10 +220,8 @@ PRELOADING = LoadSurface.name
 """The surface that loads a profile's preloaded tools."""
 
 LAZY = BrowseSurface.name
-"""The surface of `--lazy`."""
 
 DEFERRED = SearchSurface.name
-"""The surface of `deferredLoading`."""
 
 
 def choice_of(

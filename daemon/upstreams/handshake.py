@@ -134,7 +134,6 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     server_info: str
-    """Its name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False

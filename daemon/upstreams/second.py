@@ -68,7 +68,6 @@ class SecondConnection:
         self._refused_until = -math.inf
         self._called = False
         self._is_open = False
-        """Whether it is being opened, or is up."""
 
     def __repr__(self) -> str:
         return f"<Second connection to {self.name}: {'up' if self._first.second_admission else 'down'}>"

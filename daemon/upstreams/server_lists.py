@@ -325,7 +325,6 @@ class Listing:
         self._said: SelfDescription | None = None
         self._connection: UpstreamConnection | None = None
         self.status = ListingStatus()
-        """The state after the latest list."""
         self.is_stale = False
         """Whether the server has announced a change, and has not listed since."""
         self._asked = trio.Event()

@@ -263,7 +263,6 @@ UNCONFIGURED = "no longer in the configuration"
 """Why a server stops that was removed from the configuration or switched off in it."""
 
 CHANGED = "its configuration has changed"
-"""Why an actor ends whose place others take."""
 
 
 class Servers:

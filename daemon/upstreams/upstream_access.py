@@ -345,7 +345,6 @@ class UpstreamAccess:
         self.greeting: Greeting | None = None
         self.pings: Keepalive | None = None
         self.lifecycle: Lifecycle | None = None
-        """The current run, or the last one."""
         self.pid: int | None = None
         """The process of its first connection; None without one."""
         self.children: dict[int, int] = {}
