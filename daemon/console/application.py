@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
+import msgspec
 import trio
 from loguru import logger
 from starlette.applications import Starlette
@@ -186,6 +187,9 @@ class Application:
         except McpdError as error:
             raise HTTPException(NOT_FOUND, str(error)) from None
         name = self._streams.views.keep((page, here, session.may_change), snapshot)
+        typed = session.typed[1] if session.typed[0] == request.url.path else {}
+        if typed:  # Others do not see it: their browsers follow the other snapshot.
+            snapshot = await drawn(page, msgspec.structs.replace(viewer, typed=typed), self._rendering)
         values = {
             "pages": self._navigation,
             "who": session.who,
@@ -196,6 +200,7 @@ class Application:
             "path": viewer.path,
             "query": viewer.query,
             "notices": session.take_notices(),
+            "typed": typed,
             "live": urlencode({"at": here, "since": name}),
         }
         html = await trio.to_thread.run_sync(self._rendering.page, page.template, snapshot, values)
@@ -209,6 +214,9 @@ class Application:
             raise HTTPException(FORBIDDEN, "You may look at everything here and change nothing.")
         viewer = self._viewer(session, request.path_params, "")
         fields = {name: value for name, value in form.items() if name not in {"form_token", "back"}}
+        back = self._back(form.get("back", ""))
+        if "again" in fields and session.typed[0] == back.partition("?")[0]:
+            fields = {**session.typed[1], **fields}
         logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
         outcome = "ok"
         try:
@@ -220,7 +228,9 @@ class Application:
             self._context.audit, f"console of {session.who}", action.name, request.path_params, outcome
         )
         session.tell(notice)
-        return RedirectResponse(self._back(form.get("back", "")), SEE_OTHER)
+        if action.keeps:
+            session.typed = ("", {}) if notice.leads_to else (back.partition("?")[0], fields)
+        return RedirectResponse(f"/ui{notice.leads_to}" if notice.leads_to else back, SEE_OTHER)
 
     def _back(self, wanted: str) -> str:
         """The page after an action: the one of its form, and no foreign address."""

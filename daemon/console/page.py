@@ -71,6 +71,8 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
     path: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Variable parts of the address: `{"server": "git"}`."""
+    typed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The page's form as this viewer sent it (`ConsoleAction.keeps`)."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,8 @@ class Notice(msgspec.Struct, frozen=True):
 
     text: str
     is_error: bool = False
+    leads_to: str = ""
+    """The next page, below `/ui`; empty: the form's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +128,8 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     act: Callable[[Viewer, Mapping[str, str]], Awaitable[str | Notice]]
     """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
     `McpdError`, whose text the viewer sees."""
+    keeps: bool = False
+    """Whether the form's page shows what was typed, until another one is sent or the outcome leads elsewhere."""
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import Here, console, expect_words, row, settled
+from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.scripted_server import tool
 
@@ -121,14 +121,25 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         page.get_by_label("more").fill('["a"]')
         page.get_by_role("button", name="Call echo").click()
         expect_words(page, "git/echo has answered")
-        told = page.locator("#messages .message").inner_text()
+        told = page.locator(".outcome .message").inner_text()
         assert json.loads(told.partition(":")[2]) == {
             "text": "5", "count": 7, "flag": True, "kind": "two", "more": ["a"],
         }  # fmt: skip
+        # The form is as it was sent, and stays so when all of the page comes once more.
+        for look_again in (False, True):
+            if look_again:
+                page.evaluate("window.dispatchEvent(new Event('pagehide'))")
+                with page.expect_response("**/ui/live*"):
+                    page.evaluate("window.dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+                page.wait_for_selector("#tool-call.arrived")
+            for label, value in (("text", "5"), ("count", "7"), ("kind", "1"), ("more", '["a"]')):
+                expect(page.get_by_label(label)).to_have_value(value)
+        accessible(page)
         page.get_by_label("text").fill("x")
         page.get_by_label("more").fill("[")
         page.get_by_role("button", name="Call echo").click()
         expect_words(page, "more is not JSON")
+        expect(page.get_by_label("more")).to_have_value("[")
         # Its server does not say that it only reads: it is asked first.
         page.goto(f"{here.address}/tools/git/act")
         page.get_by_role("button", name="Call act").click()

@@ -289,7 +289,7 @@ async def _of_tool(viewer: Viewer) -> Holders:
     context = viewer.context
     key = viewer.path["server"], viewer.path["tool"]
     if (held := context.catalog.held(key)) is not None:
-        return {"tool": [of_server(viewer, "tool-held", [held], in_full=True)]}
+        return {"tool": [of_server(viewer, "tool-held", [held], in_full=True)], "call": []}
     told: Any = await tool(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]
@@ -301,15 +301,18 @@ async def _of_tool(viewer: Viewer) -> Holders:
     }
     definition = msgspec.json.decode(known.raw)
     return {
-        "tool": [
-            _state_of(context, key, known, told, facts),
+        "call": [
             part(
                 "tool-call",
                 fields=_fields(definition),
                 hash=known.schema_hash,
                 destructive=_may_destroy(known),
+                typed=viewer.typed if viewer.typed.get("hash") == known.schema_hash else {},
                 **facts,
-            ),
+            )
+        ],
+        "tool": [
+            _state_of(context, key, known, told, facts),
             part(
                 "tool-texts",
                 own=known.description,
@@ -422,7 +425,7 @@ def _shown(result: bytes, redact: Redactor) -> str:
     return f"{'failed' if told.get('isError') else 'answered'}:\n{redact(words, MAX_RESULT)}"
 
 
-CALL_TOOL = ConsoleAction(path="/tools/{server}/{tool}/call", act=_call)
+CALL_TOOL = ConsoleAction(path="/tools/{server}/{tool}/call", act=_call, keeps=True)
 
 
 async def _describe(viewer: Viewer, fields: Mapping[str, str]) -> str:

@@ -68,6 +68,7 @@
   const FIELDS = "input:not([type=hidden]), select, textarea";
 
   const isChanged = (field) => {
+    if (field.form && "typed" in field.form.dataset) return true; // The daemon has filled it in.
     if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
     if (field.tagName === "SELECT") return [...field.options].some((each) => each.selected !== each.defaultSelected);
     return field.value !== field.defaultValue;
