@@ -163,8 +163,8 @@ class ConsoleSession:
     used: float
     """Time of the last request, on the clock of `ConsoleSessions`."""
     notices: list[Notice] = attrs.field(factory=list)
-    typed: tuple[str, Mapping[str, str]] = attrs.field(default=("", {}), repr=False)
-    """The last kept form (`ConsoleAction.keeps`), and its page; a template leaves out the secret fields."""
+    typed: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict, repr=False)
+    """The last kept form (`ConsoleAction.keeps`) by its page, whose template leaves out what is secret."""
     has_ended: bool = False
     waits: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
     """Scopes to cancel at the end."""

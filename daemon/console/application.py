@@ -187,8 +187,8 @@ class Application:
         except McpdError as error:
             raise HTTPException(NOT_FOUND, str(error)) from None
         name = self._streams.views.keep((page, here, session.may_change), snapshot)
-        typed = session.typed[1] if session.typed[0] == request.url.path else {}
-        if typed:  # Others do not see it: their browsers follow the other snapshot.
+        # Others do not see it: they follow the other snapshot.
+        if typed := session.typed.get(here, {}):
             snapshot = await drawn(page, msgspec.structs.replace(viewer, typed=typed), self._rendering)
         values = {
             "pages": self._navigation,
@@ -215,8 +215,8 @@ class Application:
         viewer = self._viewer(session, request.path_params, "")
         fields = {name: value for name, value in form.items() if name not in {"form_token", "back"}}
         back = self._back(form.get("back", ""))
-        if "again" in fields and session.typed[0] == back.partition("?")[0]:
-            fields = {**session.typed[1], **fields}
+        if "again" in fields:
+            fields = {**session.typed.get(back, {}), **fields}
         logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
         outcome = "ok"
         try:
@@ -229,7 +229,7 @@ class Application:
         )
         session.tell(notice)
         if action.keeps:
-            session.typed = ("", {}) if notice.leads_to else (back.partition("?")[0], fields)
+            session.typed = {} if notice.leads_to else {back: fields}
         return RedirectResponse(f"/ui{notice.leads_to}" if notice.leads_to else back, SEE_OTHER)
 
     def _back(self, wanted: str) -> str:

@@ -129,7 +129,7 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
     `McpdError`, whose text the viewer sees."""
     keeps: bool = False
-    """Whether the form's page shows what was typed, until another one is sent or the outcome leads elsewhere."""
+    """Whether the page shows what was typed, until another form is sent or the outcome leads elsewhere."""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daemon.console.page import ConsoleAction, ConsolePage
 from daemon.console.pages.activity_pages import AUDIT_PAGE, CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
+from daemon.console.pages.adding_pages import ADD_PAGE, ADDING_ACTIONS
 from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE
 from daemon.console.pages.savings import SAVINGS_PAGE
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
@@ -32,11 +33,13 @@ PAGES: tuple[ConsolePage, ...] = (
     SAVINGS_PAGE,
     SETTINGS_PAGE,
     FIND_PAGE,
+    ADD_PAGE,
 )
 """In the order of the navigation; the first is shown at `/ui`."""
 
 ACTIONS: tuple[ConsoleAction, ...] = (
     *SERVER_ACTIONS,
+    *ADDING_ACTIONS,
     SWITCH_TOOL,
     CALL_TOOL,
     DESCRIBE_TOOL,

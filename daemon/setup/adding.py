@@ -114,7 +114,7 @@ def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
 _URL = re.compile(r"(?:https?|wss?|unix)://\S+|/\S+")
 _PACKAGE = re.compile(r"(?P<index>npm|pypi):(?P<package>\S+)")
 _FILLING = re.compile(r"^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$")
-_VERSION = re.compile(r"(?<=.)(?:@|==|\[).*")
+_VERSION = re.compile(r"(?<=.)(?:@|==|\[|:[^/]*$).*")
 
 
 class WordsError(McpdError, ValueError):
@@ -156,7 +156,7 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
         name = words[0] if len(words) > 1 else short_name(package)
         return WantedServer(name=named(name), entry=_of_command((*runner, package)))
     if len(words) == 1 and _URL.fullmatch(target):
-        raise WordsError(f"give it a name, too: `mcpd add {_name_at(target)} {target}`")
+        raise WordsError(f"give it a name, too: `mcpd add {name_at(target)} {target}`")
     if len(words) == 1:
         raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
     if not words:
@@ -268,7 +268,7 @@ def short_name(package: str) -> str:
     return slug(scope if short in {"", "mcp", "server"} and scope else short) or package
 
 
-def _name_at(url: str) -> str:
+def name_at(url: str) -> str:
     """`notion` for `https://mcp.notion.com/mcp`."""
     host = url.partition("://")[2].partition("/")[0].partition(":")[0]
     words = [each for each in host.split(".")[:-1] if each not in {"www", "api", "mcp"}]

@@ -130,7 +130,9 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
             if look_again:
                 page.evaluate("window.dispatchEvent(new Event('pagehide'))")
                 with page.expect_response("**/ui/live*"):
-                    page.evaluate("window.dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+                    page.evaluate(
+                        "window.dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))"
+                    )
                 page.wait_for_selector("#tool-call.arrived")
             for label, value in (("text", "5"), ("count", "7"), ("kind", "1"), ("more", '["a"]')):
                 expect(page.get_by_label(label)).to_have_value(value)

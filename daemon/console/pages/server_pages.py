@@ -27,6 +27,7 @@ from daemon.console.page import (
     steady,
     with_query,
 )
+from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
@@ -126,7 +127,9 @@ async def _of_all(viewer: Viewer) -> Holders:
         for name in names
         if name in context.catalog.servers
     ]
-    return {"servers-summary": [_summary(context, viewer.query, len(rows))], "servers": rows}
+    summary = _summary(context, viewer.query, len(rows))
+    first = [] if context.catalog.servers else await first_run(viewer)
+    return {"first-run": first, "servers-summary": [summary], "servers": rows}
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)

@@ -275,7 +275,6 @@ def _state_of(
         why=off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
         server_off=entry.disabled,
         categories=told["categories"],
-        hash=known.schema_hash,
         since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
         change=change.get("what", ""),
         annotations=_annotations(known),
@@ -298,19 +297,12 @@ async def _of_tool(viewer: Viewer) -> Holders:
         "server": key[0],
         "tool": key[1],
         "may_change": viewer.may_change,
+        "hash": known.schema_hash,
+        "typed": viewer.typed if viewer.typed.get("hash") == known.schema_hash else {},
     }
     definition = msgspec.json.decode(known.raw)
     return {
-        "call": [
-            part(
-                "tool-call",
-                fields=_fields(definition),
-                hash=known.schema_hash,
-                destructive=_may_destroy(known),
-                typed=viewer.typed if viewer.typed.get("hash") == known.schema_hash else {},
-                **facts,
-            )
-        ],
+        "call": [part("tool-call", fields=_fields(definition), destructive=_may_destroy(known), **facts)],
         "tool": [
             _state_of(context, key, known, told, facts),
             part(
@@ -328,7 +320,7 @@ async def _of_tool(viewer: Viewer) -> Holders:
                 example=None if told["example"] is None else document(told["example"]),
             ),
             part("tool-loaded", **await _sessions(context, key)),
-        ]
+        ],
     }
 
 

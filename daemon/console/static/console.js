@@ -56,6 +56,9 @@
   };
 
   document.addEventListener("submit", (event) => {
+    const { busy } = event.target.dataset, sends = event.submitter;
+    // After the form is read: a disabled button is none of it.
+    if (busy && sends) setTimeout(() => { sends.disabled = true; sends.textContent = busy; });
     if (event.target.dataset.confirm) {
       event.preventDefault();
       ask(event.target, event.submitter);
@@ -118,7 +121,7 @@
     if (mine !== asked || !list) return;
     for (const each of list.querySelectorAll("[id]")) each.removeAttribute("id");
     close();
-    for (const page of document.querySelectorAll("header nav a")) {
+    for (const page of document.querySelectorAll("header :is(nav a, a[hidden])")) {
       if (!page.textContent.trim().toLowerCase().startsWith(words.toLowerCase())) continue;
       const item = document.createElement("li"), link = made("a", page.textContent.trim(), { href: page.href });
       item.append(link);

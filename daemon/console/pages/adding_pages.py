@@ -1,0 +1,100 @@
+"""The page that adds a server, and the first run; both run mcpd's own command line (`operators.own_lines`)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import trio
+
+from daemon.config.command_lines import packages_in
+from daemon.config.expand import read_env
+from daemon.config.names import slug
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Notice, Viewer, part, server_page
+from daemon.errors import InvalidArguments, McpdError
+from daemon.operators.own_lines import Printed, run_line
+from daemon.setup.adding import name_at, short_name
+
+_MEMBER = re.compile(r'"[^"\n]*"\s*:')
+_BY_NAME = re.compile(r"(?:registry|npm|pypi):|.*\.(?:mcpb|dxt)$", re.IGNORECASE)
+
+
+def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
+    """The words, the standard input and the options of `mcpd add` for a form. Raises InvalidArguments.
+
+    What may hold a secret, as a command and its variables do, goes by standard input.
+    """
+    what, name, env = (fields.get(each, "").replace("\r", "").strip() for each in ("what", "name", "env"))
+    options = [f"--{key}={fields[key]}" for key in ("sandbox", "trust") if fields.get(key, "").isalpha()]
+    words = ["add", name] if name else ["add"]
+    is_member = _MEMBER.match(what)
+    if is_member or what.startswith(("{", "//", "/*")):
+        if env:
+            raise InvalidArguments("JSON has a place for variables: write them into its env")
+        return [*words, "-"], f"{{{what.rstrip(',')}}}" if is_member else what, options
+    try:
+        typed, variables = shlex.split(what.replace("\\\n", " ").removeprefix("$ ")), read_env(env)
+    except ValueError as error:
+        raise InvalidArguments(f"{error}: nothing was changed") from None
+    if not typed:
+        raise InvalidArguments("write what to add: a command, an address, registry:NAME or JSON")
+    target = typed[0] if len(typed) == 1 else ""
+    if _BY_NAME.match(target):
+        return [*words, target], env, [*options, *["--env-file=-"] * bool(env)]
+    known: str | None = name_at(target)
+    entry: dict[str, object] = {"url": target}
+    if "://" not in target:
+        known = next((short_name(each.name) for each in packages_in(typed)), slug(Path(typed[0]).stem))
+        entry = {"command": typed[0], "args": typed[1:]}
+    given = msgspec.json.encode({**entry, "env": variables}).decode()
+    return ["add", name or known or "server", "-"], given, options
+
+
+async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    """Run `mcpd add`; a registry's or a bundle's server is shown first, and added if the form comes `again`."""
+    servers = {*viewer.context.catalog.servers}
+    words, given, options = line_of(fields)
+    asks = words[-1].partition(":")[0] not in {"-", "npm", "pypi"} and "again" not in fields
+    printed = await run_line(viewer.context, words, given, options=[*options, "--dry-run" if asks else "--yes"])
+    added = [name for name in viewer.context.catalog.servers if name not in servers]
+    leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
+    return Notice(printed.text, is_error=bool(printed.status), leads_to=leads_to)
+
+
+async def _nothing(_viewer: Viewer) -> Holders:
+    return {}
+
+
+ADD_PAGE = ConsolePage(
+    path="/add", title="Add a server", template="adding.html", fragments=_nothing, in_navigation=False
+)
+
+FOUND_SECONDS = 60.0
+"""Seconds for which the clients' servers are not looked for again: it takes a process a second."""
+
+_found = dict[str, tuple[float, Printed]]()
+
+
+async def first_run(viewer: Viewer) -> list[Fragment]:
+    """What a daemon without servers shows: those that `mcpd up` finds in the clients' files."""
+    key, known = viewer.context.facts.config, Printed(1, "")
+    if viewer.may_change:
+        at, known = _found.get(key, (-FOUND_SECONDS, known))
+        if trio.current_time() - at >= FOUND_SECONDS:
+            try:
+                known = await run_line(viewer.context, ("up",), options=("--dry-run", "--no-service"))
+            except McpdError as error:
+                known = Printed(1, str(error))
+            _found[key] = trio.current_time(), known
+    return [part("first-run", found=known.text, helps=known.status == 0, may_change=viewer.may_change)]
+
+
+async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
+    printed = await run_line(viewer.context, ("up",), options=("--yes", "--no-service"))
+    return Notice(printed.text, is_error=bool(printed.status))
+
+
+ADDING_ACTIONS = (ConsoleAction(path="/add", act=_add, keeps=True), ConsoleAction(path="/up", act=_up))

@@ -1,0 +1,156 @@
+"""Adding a server and the first run in Chromium: what a terminal does, without one."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.driving import PHONE, Here, accessible, close_windows, console, expect_words, row, settled
+from tests.e2e.harness import Daemon, own_directory, scripted, started
+from tests.scripted_server import command
+from tests.unit.sources.packing import manifest, packed
+from tests.waiting import WAIT
+
+SECRET = "typed-9dkq2m8xw1"
+HERE_OR_NOT = pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+
+
+@pytest.fixture(scope="module")
+def own(browser: Browser) -> Iterator[Here]:
+    """A daemon that gets more servers."""
+    servers = {"git": scripted(tools=["git_log"]), "notes": scripted()}
+    with console(browser, {"mcpServers": servers}) as opened:
+        yield opened
+
+
+@HERE_OR_NOT
+def test_a_command_is_added_with_its_variables_and_its_page_has_its_tools(own: Here, *, script: bool) -> None:
+    name = "fresh" if script else "plain"
+    page = own.signed_in(java_script_enabled=script)
+    page.goto(f"{own.address}/servers")
+    page.get_by_role("link", name="Add a server").click()
+    page.get_by_label("What to add").fill(shlex.join(command(tools=[f"{name}_tool"])))
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Variables").fill(f"API_KEY={SECRET}{name}")
+    page.get_by_label("Models are offered").select_option("all")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.wait_for_url(f"{own.address}/servers/{name}")
+    expect_words(page, f"added {name} to")
+    page.get_by_role("link", name="Tools", exact=True).last.click()
+    expect(row(page, f"{name}_tool")).to_have_count(1)
+    text = own.daemon.config.read_text()
+    assert json.loads(text)["mcpServers"][name]["trust"] == "all"
+    assert SECRET not in text + own.daemon.said()
+
+
+@HERE_OR_NOT
+def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bool) -> None:
+    page = own.signed_in(java_script_enabled=script, viewport=PHONE)
+    page.goto(f"{own.address}/add")
+    page.get_by_label("What to add").fill("uvx some-server --to 'a b'")
+    page.get_by_label("Name").fill("git")
+    page.get_by_label("Variables").fill(f"API_KEY={SECRET}")
+    page.get_by_label("Sandbox").select_option("strict")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect_words(page, "there is a server 'git'")
+    expect(page.get_by_label("What to add")).to_have_value("uvx some-server --to 'a b'")
+    expect(page.get_by_label("Name")).to_have_value("git")
+    expect(page.get_by_label("Sandbox")).to_have_value("strict")
+    expect(page.get_by_label("Variables")).to_have_value("")
+    expect_words(page, "Values are not shown again")
+    assert SECRET not in page.content()
+    if script:
+        accessible(page)
+
+
+def test_json_of_a_readme_is_added_and_found_with_the_keyboard(own: Here) -> None:
+    program, *args = command(tools=["echo"])
+    page = settled(own.signed_in())
+    page.keyboard.press("Control+k")
+    page.keyboard.type("add a")
+    expect(page.locator("#found a").first).to_have_text("Add a server")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{own.address}/add")
+    snippet = json.dumps({"servers": {"pasted": {"type": "stdio", "command": program, "args": args}}}, indent=2)
+    page.get_by_label("What to add").fill(f"// as its README has it\n{snippet}")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.wait_for_url(f"{own.address}/servers/pasted")
+
+
+def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None:
+    program, *args = command(tools=["echo"])
+    launch = {"command": program, "args": args, "env": {"KEY": "${user_config.key}"}}
+    key = {"type": "string", "title": "Key", "description": "of yours", "required": True, "sensitive": True}
+    file = own.daemon.directory / "tool.mcpb"
+    described = manifest(mcp_config=launch, user_config={"key": key}, description="A tool")
+    file.write_bytes(packed({"manifest.json": json.dumps(described), "server/index.js": ""}))
+    page = own.signed_in()
+    page.goto(f"{own.address}/add")
+    page.get_by_label("What to add").fill(str(file))
+    page.get_by_label("Name").fill("bundled")
+    page.get_by_label("Variables").fill(f"key={SECRET}")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("heading", name="This would be added")).to_be_visible()
+    expect_words(page, "A tool")
+    assert SECRET not in page.content()
+    accessible(page)
+    assert "bundled" not in own.daemon.ask("status")["servers"]
+    page.get_by_role("button", name="Add it").click()
+    page.wait_for_url(f"{own.address}/servers/bundled")
+    entry = json.loads(own.daemon.config.read_text())["mcpServers"]["bundled"]
+    assert (entry["trust"], entry["sandbox"]) == ("none", "home")
+    assert SECRET not in own.daemon.config.read_text()
+
+
+def test_who_may_only_look_is_offered_nothing(own: Here) -> None:
+    page = own.signed_in("--read-only")
+    expect(page.get_by_role("link", name="Add a server")).to_have_count(0)
+    page.goto(f"{own.address}/add")
+    expect_words(page, "You may look at everything here and change nothing.")
+    expect(page.get_by_label("What to add")).to_have_count(0)
+
+
+@contextmanager
+def newcomer(browser: Browser, **servers: object) -> Iterator[Here]:
+    """A daemon without servers, in a home with Cursor that has these."""
+    daemon = Daemon(own_directory(), {"mcpServers": {}}, {})
+    daemon.environ["HOME"] = str(daemon.directory)
+    cursor = daemon.directory / ".cursor" / "mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text(json.dumps({"mcpServers": servers}))
+    with started(daemon):
+        parts = urlsplit(daemon.ask("ui")["link"])
+        try:
+            yield Here(daemon, browser, f"{parts.scheme}://{parts.netloc}/ui")
+        finally:
+            close_windows(browser, visitors=True)
+
+
+@HERE_OR_NOT
+def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script: bool) -> None:
+    with newcomer(browser, echo=scripted(tools=["echo"])) as here:
+        page = here.signed_in(java_script_enabled=script)
+        expect(page.get_by_role("heading", name="No server is configured yet")).to_be_visible()
+        expect_words(page, "Take this server into")
+        if script:
+            accessible(settled(page))
+        page.get_by_role("button", name="Set all of this up").click()
+        expect_words(page, "Works: echo, in Cursor")
+        expect(row(page, "echo")).to_contain_text("ready")
+        expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)
+        taken = json.loads((here.daemon.directory / ".cursor" / "mcp.json").read_text())["mcpServers"]
+        assert list(taken) == ["mcpd"]
+
+
+def test_where_nothing_is_found_a_server_can_be_added(browser: Browser) -> None:
+    with newcomer(browser) as here:
+        page = here.signed_in(viewport=PHONE)
+        expect_words(page, "there is no server to begin with")
+        expect(page.get_by_role("button", name="Set all of this up")).to_have_count(0)
+        accessible(settled(page))
+        page.get_by_role("link", name="Add a server").first.click()
+        expect(page.get_by_label("What to add")).to_be_visible(timeout=WAIT * 1000)

@@ -1,0 +1,142 @@
+"""The page that adds a server: the line that a form stands for, and what is shown again."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.console.page import Notice
+from daemon.console.pages import adding_pages
+from daemon.console.pages.adding_pages import ADDING_ACTIONS, first_run, line_of
+from daemon.errors import InvalidArguments
+from daemon.operators.base import OperatorContext, Refused
+from daemon.operators.own_lines import Printed
+from tests.fakes_upstream import Stage
+from tests.unit.config.reading import config_of
+from tests.unit.console.pages.drawing import viewer_of
+from tests.unit.operators.stage import OperatorStage, operator_context
+
+ADD, UP = ADDING_ACTIONS
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "command"),
+    [
+        ("uvx mcp-server-time", "time", ["uvx", "mcp-server-time"]),
+        (
+            "$ npx -y @scope/server-mail --to 'a b'\r\n",
+            "mail",
+            ["npx", "-y", "@scope/server-mail", "--to", "a b"],
+        ),
+        (
+            "docker run -i \\\r\n  --rm ghcr.io/o/files:1",
+            "files",
+            ["docker", "run", "-i", "--rm", "ghcr.io/o/files:1"],
+        ),
+        ("/opt/My.Tool", "my", ["/opt/My.Tool"]),
+        ("x; rm -rf $HOME `id`", "x", ["x;", "rm", "-rf", "$HOME", "`id`"]),
+        ("--yes uvx x", "yes", ["--yes", "uvx", "x"]),
+    ],
+)
+def test_a_command_goes_by_standard_input_word_by_word(what: str, name: str, command: list[str]) -> None:
+    words, given, options = line_of({"what": what, "env": "KEY=s3cret\r\nexport B='x y'"})
+    assert (words, options) == (["add", name, "-"], [])
+    entry = {"command": command[0], "args": command[1:], "env": {"KEY": "s3cret", "B": "x y"}}
+    assert json.loads(given) == entry
+
+
+def test_an_address_is_an_entry_and_named_by_its_host() -> None:
+    words, given, options = line_of({"what": "https://mcp.notion.com/mcp?key=s3cret", "sandbox": "strict"})
+    assert (words, options) == (["add", "notion", "-"], ["--sandbox=strict"])
+    assert json.loads(given) == {"url": "https://mcp.notion.com/mcp?key=s3cret", "env": {}}
+    assert line_of({"what": "https://mcp.notion.com/mcp", "name": "mine"})[0] == ["add", "mine", "-"]
+
+
+@pytest.mark.parametrize("what", ["npm:x", "pypi:x@1", "registry:io.github.o/x", "https://x.org/a.MCPB"])
+def test_what_somebody_else_describes_is_a_word_and_its_variables_standard_input(what: str) -> None:
+    assert line_of({"what": what, "trust": "none"}) == (["add", what], "", ["--trust=none"])
+    words, given, options = line_of({"what": what, "name": "n", "env": "K=s3cret"})
+    assert (words, given, options) == (["add", "n", what], "K=s3cret", ["--env-file=-"])
+
+
+@pytest.mark.parametrize(
+    ("what", "given"),
+    [
+        ('{"mcpServers": {"a": {"command": "b"}}}', '{"mcpServers": {"a": {"command": "b"}}}'),
+        ('// it\n{"command": "b"}', '// it\n{"command": "b"}'),
+        ('"a": {"command": "b"},\n', '{"a": {"command": "b"}}'),
+    ],
+)
+def test_json_goes_as_it_is(what: str, given: str) -> None:
+    assert line_of({"what": what}) == (["add", "-"], given, [])
+    assert line_of({"what": what, "name": "n"})[0] == ["add", "n", "-"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"what": " "}, "write what to add"),
+        ({"what": "uvx 'x"}, "No closing quotation"),
+        ({"what": "uvx x", "env": "s3cret"}, "line 1 is no KEY=VALUE"),
+        ({"what": '{"a": {"command": "b"}}', "env": "K=s3cret"}, "JSON has a place for variables"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_without_its_values(fields: Mapping[str, str], why: str) -> None:
+    with pytest.raises(InvalidArguments, match=why) as refused:
+        line_of(fields)
+    assert "s3cret" not in str(refused.value)
+
+
+class Lines:
+    """Stands in for processes: what was to run."""
+
+    def __init__(self, *outcomes: Printed | Refused) -> None:
+        self.ran: list[tuple[list[str], str, list[str]]] = []
+        self.outcomes = [*outcomes]
+
+    async def __call__(
+        self, _context: OperatorContext, words: Sequence[str], given: str = "", *, options: Sequence[str] = ()
+    ) -> Printed:
+        await trio.lowlevel.checkpoint()
+        self.ran.append(([*words], given, [*options]))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
+
+
+async def test_a_registrys_server_is_shown_before_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(Printed(0, "it would run x"), Printed(1, "nothing was changed"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    fields = {"what": "registry:o/x", "env": "K=v"}
+    viewer = viewer_of(OperatorStage().context())
+    assert await ADD.act(viewer, fields) == Notice("it would run x")
+    assert await ADD.act(viewer, {**fields, "again": "yes"}) == Notice("nothing was changed", is_error=True)
+    assert [options for _words, _given, options in lines.ran] == [
+        ["--env-file=-", "--dry-run"], ["--env-file=-", "--yes"],
+    ]  # fmt: skip
+
+
+async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use_it(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    lines = Lines(Printed(0, "1 server"), Refused("`mcpd up` is under way"), Printed(0, "done"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    monkeypatch.setattr(adding_pages, "_found", {})
+    context = operator_context(Stage(config_of({"mcpServers": {}})))
+
+    async def shown(*, may_change: bool = True) -> Any:
+        (made,) = await first_run(viewer_of(context, may_change=may_change))
+        return made.values["found"], made.values["helps"]
+
+    assert await shown(may_change=False) == ("", False)
+    assert [await shown() for _ in range(2)] == [("1 server", True)] * 2
+    await trio.sleep(adding_pages.FOUND_SECONDS)
+    assert await shown() == ("`mcpd up` is under way", False)
+    assert await UP.act(viewer_of(context), {}) == Notice("done")
+    assert [options for _words, _given, options in lines.ran] == [
+        ["--dry-run", "--no-service"], ["--dry-run", "--no-service"], ["--yes", "--no-service"],
+    ]  # fmt: skip
