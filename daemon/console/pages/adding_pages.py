@@ -79,7 +79,7 @@ _found = dict[str, tuple[float, Printed]]()
 
 
 async def first_run(viewer: Viewer) -> list[Fragment]:
-    """What a daemon without servers shows: those that `mcpd up` finds in the clients' files."""
+    """The part of a daemon without servers: those that `mcpd up` finds in the files of clients."""
     key, known = viewer.context.facts.config, Printed(1, "")
     if viewer.may_change:
         at, known = _found.get(key, (-FOUND_SECONDS, known))

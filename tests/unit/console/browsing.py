@@ -12,7 +12,7 @@ import trio
 from daemon.console.access import ConsoleSessions
 from daemon.console.application import Application
 from daemon.console.live import ChangeSignal, Views
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Notice
 from daemon.errors import McpdError
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context
@@ -56,10 +56,15 @@ class Shown:
     fault: Exception | None = None
     """What is wrong with the daemon."""
     computed: int = 0
+    typed: list[Mapping[str, str]] = attrs.field(factory=list)
+    """What each computation was to show of a form."""
+    leads_to: str = ""
+    """The page after the action `keep`."""
 
     async def fragments(self, viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         """Its rows."""
         self.computed += 1
+        self.typed.append(viewer.typed)
         await trio.lowlevel.checkpoint()
         if self.fault is not None:
             raise self.fault
@@ -76,6 +81,10 @@ class Shown:
         self.done.append((viewer, fields))
         return "It is done."
 
+    async def keep(self, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+        """Note it, and lead on."""
+        return Notice(await self.act(viewer, fields), leads_to=self.leads_to)
+
     @property
     def pages(self) -> tuple[ConsolePage, ...]:
         """All pages of the test."""
@@ -86,7 +95,8 @@ class Shown:
     @property
     def actions(self) -> tuple[ConsoleAction, ...]:
         """All actions of the test."""
-        return (ConsoleAction(path="/list/{name}/do", act=self.act),)
+        keep = ConsoleAction(path="/list/{name}/keep", act=self.keep, keeps=True)
+        return ConsoleAction(path="/list/{name}/do", act=self.act), keep
 
 
 class Browser:

@@ -196,6 +196,27 @@ async def test_a_form_is_done_and_its_page_says_so_once(desk: Desk) -> None:
     assert "It is done." not in (await browser.get("/ui/list")).text
 
 
+async def test_what_was_typed_is_shown_again_to_its_viewer_alone(desk: Desk) -> None:
+    browser, other = desk.browser(), desk.browser()
+    token = (await browser.get("/ui/list")).form_token
+    sent = {"form_token": token, "back": "/ui/list?a=b"}
+    await browser.post("/ui/list/x/keep", {**sent, "how": "well"})
+    desk.shown.typed.clear()
+    await browser.get("/ui/list?a=b")
+    # What others may follow is computed without it.
+    assert desk.shown.typed == [{}, {"how": "well"}]
+    for each, address in ((other, "/ui/list?a=b"), (browser, "/ui/list")):
+        desk.shown.typed.clear()
+        await each.get(address)
+        assert desk.shown.typed == [{}]
+    desk.shown.leads_to = "/list"
+    done = await browser.post("/ui/list/x/keep", {**sent, "again": "yes"})
+    assert done.headers["location"] == "/ui/list"
+    assert desk.shown.done[-1][1] == {"how": "well", "again": "yes"}
+    await browser.get("/ui/list?a=b")
+    assert desk.shown.typed[-1] == {}
+
+
 async def test_what_is_refused_says_why_and_escapes_it(desk: Desk) -> None:
     browser = desk.browser()
     desk.shown.refusal = "no <b>server</b>"
