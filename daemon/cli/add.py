@@ -62,7 +62,8 @@ def add(options: argparse.Namespace) -> int:
         where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
         note(f"kept in {where}: {', '.join(variables.kept)}")
     if not options.json:
-        print(visible(f"added {name} to {path}"))
+        undo_by = f"; undo: `mcpd remove {name}`" * (name not in present.servers)
+        print(visible(f"added {name} to {path}{undo_by}"))
     for line in (*server.notes, *(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
     if not options.no_reload and (status := finish(options, name, path, made.close)):

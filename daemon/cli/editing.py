@@ -26,33 +26,31 @@ from daemon.cli.servers import switch_on
 from daemon.cli.taking_effect import finish, reloaded, tools_of
 from daemon.cli.terminal import typed
 from daemon.config.config_files import FOLDER
-from daemon.config.config_model import Config
+from daemon.config.config_model import Config, Server
 from daemon.config.expand import ENV_FILE, read_env
 from daemon.config.jsonc import ROOT, decode, is_within, placed
 from daemon.config.parse import load_changed
 from daemon.config.redaction import secrets_of
-from daemon.config.structure import read
+from daemon.config.structure import keys, read
 from daemon.config.translation import SERVERS
-from daemon.documents.edited import Trail, spelt, value_at
+from daemon.documents.edited import EditedText, Trail, spelt, value_at
 from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.host.paths import config_file
-from daemon.kit.wording import suggestion
+from daemon.kit.wording import camel, quoted, suggestion
 from daemon.safety.escape import document, visible
+from daemon.safety.redact import Redactor
 from daemon.setup.adding import WantedServer, named, with_versions
-from daemon.setup.drafts import changed, read_present
+from daemon.setup.drafts import Draft, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
-from daemon.setup.settings import Setting, apply, differences, renamed
+from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
 from daemon.states import WAITING
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.documents.edited import EditedText
-    from daemon.setup.drafts import Draft
-    from daemon.setup.settings import SettingsEdit
 
 WHOLE = "."
 """In place of a server's name: keys of the whole configuration."""
@@ -65,9 +63,13 @@ def set_keys(options: argparse.Namespace) -> int:
     if options.keys == ["-"]:
         return _change(options, _entry(options))
     base, wished = () if options.server == WHOLE else (SERVERS, options.server), list[Setting]()
+    known = keys(Server) if base else [*keys(Config), "$schema"]
     for word in options.keys:
         key, equals, text = word.partition("=")
-        trail = _trail(key)
+        if camel(str((trail := _trail(key))[0])) not in known:
+            raise CommandFailed(
+                f"unknown key {quoted(key)}{suggestion(str(trail[0]), known)}; nothing was changed"
+            )
         text = text if equals else given(f"the value of {key}", hidden=True)
         wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     return _change(options, wished)
@@ -123,8 +125,6 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     """Write or remove keys; secrets become references to variables of the server."""
     name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path) if name == WHOLE else configured(options)[2]
-    if present.config.content is None:
-        raise CommandFailed(f"there is no {path}: `mcpd up` or `mcpd add` makes it")
     place: Trail = () if name == WHOLE else present.places[name]
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -156,7 +156,23 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
     for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    return _settle(options, path, draft)
+    status = _settle(options, path, draft)
+    if (look(path).text(), draft.env) == (draft.config, present.env.text() or ""):
+        _tell_undo(options, wished, before, draft)
+    return status
+
+
+def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> None:
+    """Name the command that undoes settings, if there is one without a secret."""
+    verbs = {"unset" if was is UNSET else "set" for was in before}
+    values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
+    words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
+    words = ["mcpd", *verbs, options.server, *(key + value for key, value in zip(words, values, strict=True))]
+    line = visible(f"undo: `{shlex.join(words)}`")
+    # Without an item, the others have other places.
+    moved = any(each.value is UNSET and isinstance(each.trail[-1], int) for each in wished)
+    if not moved and len(verbs) == 1 and Redactor(draft.secrets)(line, len(line)) == line:
+        (note if options.json else print)(line)
 
 
 def rename(options: argparse.Namespace) -> int:
@@ -164,8 +180,7 @@ def rename(options: argparse.Namespace) -> int:
     old, path, present = configured(options)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
-    left = f"a login (`mcpd login {new}`), `mcpd disable`, counts, its own directory, --server in clients"
-    note(f"what has the name {old} outside of the configuration does not follow: {left}")
+    note(f"login, switches, counts, files, clients' --server stay behind; undo: `mcpd rename {new} {old}`")
     return _settle(options, path, renamed(path, present.places[old], old, new, os.environ), new)
 
 

@@ -102,10 +102,8 @@ def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
     name, version, path = package.name, package.version, environ.get("PATH")
     words, given = [shutil.which("npm", path=path) or "npm", "view", f"{name}@{version}", "dist.integrity"], ""
     if package.source == "pypi":
-        words, given = (
-            [shutil.which("uv", path=path) or "uv", *_RESOLVE, "--generate-hashes"],
-            f"{name}=={version}",
-        )
+        words = [shutil.which("uv", path=path) or "uv", *_RESOLVE, "--generate-hashes"]
+        given = f"{name}=={version}"
     elif package.source != "npm":
         return (version,)
     return tuple(sorted({*_HASH.findall(_said(words, given, environ, home(environ)))}))

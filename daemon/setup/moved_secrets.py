@@ -137,8 +137,7 @@ def with_references(
 def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
     """The value with what stands now in place of each `(a secret)`. Raises DocumentError: nothing does."""
     if isinstance(new, dict):
-        its = was if isinstance(was, dict) else {}
-        return {key: with_kept(each, its.get(key), hidden) for key, each in new.items()}
+        return {key: with_kept(each, value_at(was, (key,)), hidden) for key, each in new.items()}
     if isinstance(new, list):
         # By their order alone: other arguments may have come and gone.
         old = [each for each in (was if isinstance(was, list) else ()) if any(map(str(each).count, hidden))]

@@ -145,8 +145,7 @@ def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:
 def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
     """The settings that make `new` of `was`."""
     if isinstance(new, dict) and isinstance(was, dict):
-        for key in new:
-            yield from differences(new[key], was.get(key, UNSET), (*trail, key))
+        yield from (each for key in new for each in differences(new[key], was.get(key, UNSET), (*trail, key)))
         yield from (Setting(trail=(*trail, key), value=UNSET) for key in was if key not in new)
     elif not same(new, was):
         yield Setting(trail=trail, value=new)

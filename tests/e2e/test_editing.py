@@ -83,7 +83,7 @@ def test_a_server_has_another_name_everywhere_and_runs_on(daemon: Daemon) -> Non
     daemon.ask("reload")
     checked = daemon.run("check", str(daemon.config))
     status, said = told(daemon, "rename", "time", "clock")
-    assert (status, "clock is ready: 2 tools" in said, "mcpd login clock" in said) == (0, True, True), said
+    assert (status, "clock is ready: 2 tools" in said, "stay behind" in said) == (0, True, True), said
     assert daemon.config.read_text() == TEXT.replace('"time"', '"clock"').removesuffix(
         "}\n"
     ) + profiles.replace("time/", "clock/")

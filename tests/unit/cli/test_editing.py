@@ -1,11 +1,15 @@
 """Keys of the configuration, set and removed by a command: what is written, and what is refused."""
 
+import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from daemon.cli import implementation
+from daemon.config.jsonc import decode
 from tests.unit.cli.conftest import Controls
 
 WRITTEN = """{
@@ -79,7 +83,11 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
     ("words", "status", "said"),
     [
         ("set tim start=lazy", 1, "did you mean 'time'?"),
-        ("set time timeoutz.call=3", 78, "$.mcpServers.time.timeoutz: unknown key 'timeoutz': did you mean"),
+        ("set time timeoutz.call=3", 1, "unknown key 'timeoutz.call': did you mean 'timeouts'?"),
+        ("set time timeout.call=5s", 1, "unknown key 'timeout.call': did you mean 'timeouts'?"),
+        ("set time timeouts.cal=5s", 78, "unknown key 'cal': did you mean 'call'?"),
+        ("set time autoApprove=[]", 1, "unknown key 'autoApprove': known are title, "),
+        ("set . theme=dark", 1, "unknown key 'theme': known are mcpServers, "),
         ("set time start=lazzy trust=al", 78, "2 faults"),
         ("set time limits.inFlight=many", 78, "expected a whole number"),
         ("set time args=[1,", 78, "the value of $.mcpServers.time.args: 1 fault\n  line 1, column 4"),
@@ -163,10 +171,59 @@ def test_a_variable_of_the_environment_is_not_taken_for_the_files(
     assert "${TIME__API_TOKEN_2}" in config.read_text()
 
 
-def test_a_file_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(tmp_path / "no.json", "set", ".", "lazy=false") == 1
-    assert "`mcpd up` or `mcpd add` makes it" in capsys.readouterr().err
+def test_a_key_of_the_whole_makes_the_file_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+    made = tmp_path / "own" / "mcpd.json"
+    assert told(made, "unset", ".", "lazy") == 1
+    assert "there is no $.lazy in" in capsys.readouterr().err
+    assert told(made, "set", "time", "start=lazy") == 1
+    assert "there is no server 'time'" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
+    assert told(made, "set", ".", "registries=https://mcp.example.com") == 0
+    written = {"registries": ["https://mcp.example.com"], "sandbox": "home", "trust": "changes"}
+    assert json.loads(made.read_text()) == written
+    assert made.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "undo"),
+    [
+        ("set time args[1]=mcp<3", "set time 'args[1]=mcp<2'"),
+        ("set time env.A=it's", "set time env.A=1"),
+        ("set time start=lazy limits.inFlight=1", "unset time start limits.inFlight"),
+        ("set time args[3]=x", "unset time 'args[3]'"),
+        ("unset time env.A", "set time env.A=1"),
+        ("unset time env", 'set time \'env={"A": "1"}\''),
+        ("unset time args[0]", None),
+        ('set web headers["X.Y"]=3', "unset web 'headers[\"X.Y\"]'"),
+        ("set web headers.X=1", "unset web headers.X"),
+        ("set . profiles.default.lazy=false", "set . profiles.default.lazy=true"),
+        ("set time env.A=2 start=lazy", None),
+        (f"set time env.API_TOKEN={KEY}", None),
+        (f"set web url=https://example.com/?token={KEY}", None),
+        ("set time start=lazy --dry-run", None),
+        ("rename time clock", "rename clock time"),
+    ],
+)
+def test_the_command_that_undoes_a_change_is_named_and_does(
+    words: str, undo: str | None, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(config, *words.split()) == 0
+    said = "".join(capsys.readouterr())
+    assert re.findall(r"undo: `(.*)`", said) == ([] if undo is None else [f"mcpd {undo}"])
+    if undo is not None:
+        assert told(config, *shlex.split(undo)) == 0
+        assert decode(config.read_text(), source="")[0] == decode(WRITTEN, source="")[0]
+
+
+def test_no_undo_is_named_that_has_a_secret(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{KEY}"}}'))
+    for words in ("set time env.API_TOKEN=${HOME}", "unset time env", "set time env.API_TOKEN=a"):
+        assert told(config, *words.split()) == 0
+        config.write_text(WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{KEY}"}}'))
+        assert (KEY in (said := "".join(capsys.readouterr())), "undo" in said) == (False, False), said
 
 
 @pytest.mark.parametrize("text", ["{", '{"mcpServers": [1]}', WRITTEN])
