@@ -24,10 +24,14 @@ from daemon.cli.control import EX_FAULT, DaemonUnreachable, Message, RemoteFault
 from daemon.cli.following import EventLines, moment
 from daemon.cli.options import count
 from daemon.host.paths import state_dir
+from daemon.kit.wording import closest
 from daemon.safety.escape import document, visible
 
 SHOWN = 50
 """Records without --limit, --since and --json: a screen or two."""
+
+MEANT = 5000
+"""Newest records in which a server of a similar name is looked for: some 40 ms."""
 
 MOST = 100_000
 """Most records for --limit, which are held in memory: 100 MB."""
@@ -107,7 +111,10 @@ def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
         note(f"there is no audit in {directory}.")
         return EX_FAULT
     if entry is None and not options.json:
-        note(f"no record in {directory} fits.")
+        newest = islice(read(directory, query("", "", "", [], 0.0, inf), newest_first=True), MEANT)
+        near = closest(server, {each.record.server for each in newest if each.record}, 1)
+        meant = f" Did you mean {near[0]!r}?" if near and near[0] != server else ""
+        note(f"no record in {directory} fits.{meant}")
     return 0
 
 

@@ -366,7 +366,9 @@ def _logs(options: argparse.Namespace) -> int:
         return _show_daemons_log(options)
     if options.server is None:
         if options.follow or options.since or options.last is not None:
-            raise UsageError("name the SERVER, or write --daemon for mcpd's own log")
+            raise UsageError(
+                "name the SERVER, or write --daemon for mcpd's own log: `mcpd logs SERVER --tail 20`"
+            )
         return _show_counts(options)
     return _follow_logs(options) if options.follow else _show_logs(options)
 

@@ -44,9 +44,10 @@ def _watch(options: argparse.Namespace) -> int:
     from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
     from daemon.cli.watch_view import StatusPoll  # noqa: PLC0415
 
-    if options.json or not has_screen(os.environ, sys.stdin, sys.stdout):
-        return watch(partial(guarded, lambda: _show(options, compact=True)), options.watch)
-    last = watch_screen(StatusPoll(partial(_look, options), options.watch), options.server)
+    several = len(options.servers) > 1
+    if options.json or several or not has_screen(os.environ, sys.stdin, sys.stdout):
+        return watch(partial(guarded, lambda: _show_each(options, compact=True)), options.watch)
+    last = watch_screen(StatusPoll(partial(_look, options), options.watch), *options.servers)
     if last.problem or last.status is None:
         return EX_UNREACHABLE
     return exit_status(last.status["servers"], last.status["daemon"]["persistence"])
@@ -60,8 +61,15 @@ def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
     return status, ask_with(options, "status", {"server": server})
 
 
-def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
-    name = options.server
+def _show_each(options: argparse.Namespace, *, compact: bool = False) -> int:
+    """Show one after another, past those that fail."""
+    names = options.servers or [None]
+    if len(names) == 1:
+        return _show(options, names[0], compact=compact)
+    return max(guarded(partial(_show, options, name, compact=True)) for name in names)
+
+
+def _show(options: argparse.Namespace, name: str | None, *, compact: bool) -> int:
     answer = ask_with(options, "status", {} if name is None else {"server": name})
     if options.json:
         # A document per line, so that programs can split them.
@@ -85,8 +93,8 @@ def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport
 STATUS = CommandLine(
     "status",
     arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?"),
+        argument("servers", metavar="SERVER|INSTANCE", nargs="*"),
         argument("-w", "--watch", metavar="SECONDS", type=_interval, nargs="?", const=WATCH_SECONDS),
     ),
-    run=lambda options: _show(options) if options.watch is None else _watch(options),
+    run=lambda options: _show_each(options) if options.watch is None else _watch(options),
 )

@@ -15,7 +15,7 @@ from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import of_tool
 from daemon.history.journal import EventQuery
-from daemon.kit.wording import closest, meant
+from daemon.kit.wording import closest, meant, some
 from daemon.operators.base import Command, OperatorContext
 from daemon.operators.news import held_report
 from daemon.operators.report_words import change_in_words
@@ -253,6 +253,10 @@ def tool_named(catalog: Catalog, name: str, shows: Callable[[ToolKey], bool] = b
     if found is not None:
         return found
     known = {f"{server}/{own}": own for server, own in listed}
+    if name in catalog.servers:
+        own = some([each for each in known if each.startswith(f"{name}/")], MAX_NAMED)
+        tools = f"write one of its tools: {own}" if own else f"it has no tools now (`mcpd status {name}`)"
+        raise UnknownTool(f"{name} is a server: {tools}", tool=name)
     alike = closest(name, known.values())
     near = closest(name, known) or [whole for whole, own in known.items() if own in alike][:MAX_NEAR]
     hint = meant(near) if near else "`mcpd tools` lists them."

@@ -109,6 +109,8 @@ def test_nothing_that_fits_is_said_to_people(tmp_path: Path, run: Run) -> None:
     assert run("git") == (1, f"mcpd: there is no audit in {tmp_path}/audit.\n")
     written(tmp_path / "audit", {FILE: some(2)})
     assert run("nosuch") == (0, f"mcpd: no record in {tmp_path}/audit fits.\n")
+    assert run("gti")[1].endswith(" fits. Did you mean 'git'?\n")
+    assert run("git --since 1h")[1] == f"mcpd: no record in {tmp_path}/audit fits.\n"
     assert run("nosuch --json") == (0, "")
 
 

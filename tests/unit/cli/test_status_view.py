@@ -540,3 +540,14 @@ def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
     assert "git: backoff" in out
     assert "What helps: " in out
     assert daemon.asked[0] == ("status", {"server": "git"})
+
+
+def test_several_are_shown_one_after_another_and_the_worst_is_the_exit_status(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = control({"status": answered(server())})
+    assert STATUS.main(["git", "time"]) == 0
+    assert capsys.readouterr().out.count("git: ready") == 2
+    assert STATUS.main(["git", "time", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert [asked["server"] for _, asked in daemon.asked] == ["git", "time"] * 2

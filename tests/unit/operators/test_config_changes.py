@@ -222,6 +222,7 @@ async def test_nothing_to_take_out_changes_nothing(tmp_path: Path) -> None:
     ("tool", "text", "error", "reason"),
     [
         ("three", "x", UnknownTool, "no server has a tool 'three'"),
+        ("alpha", "x", UnknownTool, "alpha is a server: write one of its tools: alpha/one"),
         ("alpha/oen", "x", UnknownTool, "has no tool 'oen'. Did you mean alpha/one"),
         ("alhpa/one", "x", UnknownServer, "alhpa"),
         ("alpha/one", "  ", InvalidArguments, "1 to 4096 characters"),

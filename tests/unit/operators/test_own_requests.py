@@ -51,6 +51,12 @@ async def test_an_operator_who_calls_what_waits_for_approval_is_told_how_to_appr
     assert not stage.alpha.sent
 
 
+async def test_a_server_in_place_of_a_tool_is_told_from_a_misspelt_tool(nursery: trio.Nursery) -> None:
+    client = await OperatorStage(Stage(listed=False)).connect(nursery)
+    told = (await client.request("tool", {"tool": "alpha"}))["error"]["message"]
+    assert told == "alpha is a server: it has no tools now (`mcpd status alpha`)"
+
+
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])
 async def test_call_with_arguments_that_are_no_object_sends_nothing(
     nursery: trio.Nursery, arguments: object
