@@ -1,8 +1,4 @@
-"""The `mcpd` command: imports only the module that implements its first argument.
-
-`mcpd connect` starts with every window of every agent, `mcpd status` in every prompt: this module imports
-nothing but `sys` and the table.
-"""
+"""The `mcpd` command: imports only the module of its first argument, besides `sys` and the table."""
 
 import sys
 
@@ -80,7 +76,6 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _meant(word: str, *tables: str) -> list[str]:
-    """The command line that another tool's word stands for; empty for a word that stands in no table."""
     words = help_table()
     return next(
         (line.split() for each in tables for line, others in words[each].items() if word in others.split()), []

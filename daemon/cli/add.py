@@ -96,7 +96,6 @@ def _wanted(
 
 
 def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterable[Input] = ()) -> WantedServer:
-    """The server with what the options say, but for answers to its inputs."""
     entry = {"description": options.description, "type": options.type, **server.entry}
     answers = {each.name for each in inputs}
     for key, said in adding_offers.given(options).items():

@@ -1,7 +1,4 @@
-"""Servers of registries and bundles for `mcpd add`: looked up, shown, and filled with their user's answers.
-
-Everything is shown on stderr, before anything is written; stdout is for programs.
-"""
+"""Servers of registries and bundles for `mcpd add`: looked up, shown on stderr, and filled with answers."""
 
 from __future__ import annotations
 
@@ -111,10 +108,8 @@ def registered(name: str) -> dict[str, Any]:
 def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> dict[str, Any]:
     """Show an offer, ask for what it lacks and whether to add it; returns the entry.
 
-    Raises:
-        UsageError: an input is missing, and there is no terminal to ask in.
-        CommandFailed: there are no sandboxes here, or the user does not agree.
-        KeyboardInterrupt: the user ends a question.
+    Raises UsageError: an input is missing, without a terminal; CommandFailed: no sandboxes here, or no
+    agreement; KeyboardInterrupt: the user ends a question.
     """
     offer = _guarded(offer)
     print(*map(visible, described(offer)), sep="\n", file=sys.stderr, flush=True)
@@ -148,7 +143,6 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
 
 
 def _shown(offer: ServerOffer) -> dict[str, Any]:
-    """The entry with `<NAME>` in place of each input."""
     return filled(offer, {each.name: f"<{each.name}>" for each in offer.inputs})
 
 
@@ -177,7 +171,6 @@ def described(offer: ServerOffer) -> Iterator[str]:
 
 
 def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]:
-    """The answers of the command line, and those of the user at the terminal."""
     answers = {name: value for values in given(options).values() for name, value in values.items()}
     asked = [each for each in offer.inputs if _unfit(each, answers.get(each.name, ""))]
     if has_terminal():
@@ -203,7 +196,6 @@ def _answer(wanted: Input) -> str:
 
 
 def _usual(wanted: Input) -> str:
-    """The value without an answer, in brackets."""
     if wanted.default is not None:
         return " [its default]" if wanted.secret else f" [{wanted.default}]"
     return "" if wanted.required else " [optional]"

@@ -1,7 +1,4 @@
-"""A command of the command line: options, question to the daemon, rendering of the answer.
-
-Standard library only: modules that draw tables are named by path, and imported to draw.
-"""
+"""A command of the command line: options, question to the daemon, rendering; standard library only."""
 
 from __future__ import annotations
 
@@ -130,8 +127,7 @@ def asking(
 ) -> Callable[[argparse.Namespace], int]:
     """The `run` of a command that puts one question to the daemon, and prints the answer.
 
-    `method`: the operators' command; `params` makes its parameters; `words` renders the answer for people; an
-    answer that `failed` finds true makes the exit status 1.
+    `words` renders the answer for people; one that `failed` finds true makes the exit status 1.
     """
 
     def run(options: argparse.Namespace) -> int:

@@ -67,8 +67,6 @@ def _set_completer(action: argparse.Action) -> None:
 
 
 class _Live:
-    """Names from the running daemon, as argcomplete's completer."""
-
     def __init__(self, *lists: Names) -> None:
         self._lists = lists
 

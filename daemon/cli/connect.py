@@ -1,7 +1,5 @@
 """`mcpd connect`: starts the bridge between an MCP client's stdin and stdout and the daemon's socket.
 
-`daemon.bridge` moves the bytes, and goes on after a restart of the daemon: the client keeps its stdio.
-
 Starts for every window of every agent, so: standard library only, argparse only with arguments, and `_socket`
 instead of `socket` (6 ms of enums and selectors).
 """
@@ -30,10 +28,7 @@ _STDIN, _STDOUT = 0, 1
 
 
 def main(argv: list[str]) -> int:
-    """Bridge until the client ends, from one daemon to the next.
-
-    Returns 0, also after SIGINT and SIGTERM; 1 if no daemon accepted the client; 2 for wrong usage.
-    """
+    """Bridge until the client ends; 0, also after a signal, 1 if no daemon accepted it, 2 for wrong usage."""
     wanted, hello = _parse(argv) if argv else (None, {})
     for member, variable, fault in (
         ("session", "MCPD_SESSION", _fault_of_key),
@@ -98,11 +93,7 @@ def _is_usual(path: str) -> bool:
 
 
 def _hello(params: dict[str, object]) -> bytes:
-    """The line that gives the daemon the options of this client, before the client speaks.
-
-    Sent even without options: the daemon accepts only the first hello, which must not be the client's. Every
-    daemon gets the same line, so that the loaded tools of a client without a key outlive the daemon.
-    """
+    """The line with this client's options, sent even without any: only a first hello counts, so it is ours."""
     said = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
         said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()

@@ -1,7 +1,6 @@
 """Client of the control socket: one JSON-RPC 2.0 request and its answer, a line of JSON each.
 
-Standard library only and synchronous: watchers, health checks and prompts run `mcpd status`, and an event loop
-would take five times as long to import as the request takes.
+Standard library only and synchronous: an event loop would take five times as long to import as a request.
 """
 
 from __future__ import annotations
@@ -116,8 +115,6 @@ class MissingMember(RemoteFault, KeyError):
 
 
 class _Members(dict[str, Any]):
-    """An object of an answer; a missing member means a daemon of another version, not a bug here."""
-
     def __missing__(self, name: str) -> object:
         raise MissingMember(0, f"the daemon's answer lacks {name!r}: {_OTHER_VERSION}")
 
@@ -209,10 +206,7 @@ class Companion(Protocol):
 def ask(
     method: str, params: Message, *, path: str, timeout: float, companion: Companion | None = None
 ) -> Message:
-    """Ask the daemon at `path` one question; `timeout` covers connecting and answering.
-
-    Raises DaemonUnreachable if nothing listens or no answer comes, RemoteFault if the answer is an error.
-    """
+    """Ask the daemon at `path` a question within `timeout`; raises DaemonUnreachable, or RemoteFault."""
     # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
     readable = {
         key: value.encode(errors="surrogateescape").decode(errors="replace")
@@ -287,10 +281,7 @@ def note(text: str, *, lines: bool = False) -> None:
 def guarded(
     action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
 ) -> int:
-    """Run a command, report its failures, and return its exit status.
-
-    `changing` as in `CommandLine`; `kinds` are exit statuses by the code of an error.
-    """
+    """Run a command that may be `changing`; report failures, with `kinds` as exit statuses by error code."""
     try:
         return action()
     except DaemonUnreachable as error:

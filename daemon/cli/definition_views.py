@@ -210,7 +210,6 @@ def render_resources(answer: ResourcesReport, screen: Screen) -> str:
 
 
 def _marked(each: DefinitionReport) -> str:
-    """The reason why a definition cannot be used now; empty if it can."""
     if not each["enabled"]:
         return "disabled"
     return "" if each["available"] else f"unavailable: {each['server']} is down"

@@ -76,7 +76,6 @@ def set_keys(options: argparse.Namespace) -> int:
 
 
 def _entry(options: argparse.Namespace) -> list[Setting]:
-    """The settings that make a server's entry that of stdin."""
     name, path, present = configured(options)
     server = load_changed(path, {}, {**present.variables, **os.environ}).mcp_servers[name]
     was = value_at(decode(present.config.text() or "", source=str(path))[0], present.places[name])
@@ -185,7 +184,6 @@ def rename(options: argparse.Namespace) -> int:
 
 
 def _settle(options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, becomes: str = "") -> int:
-    """Write a change, or show the difference; try the server, and take back what breaks it."""
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0

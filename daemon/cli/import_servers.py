@@ -218,7 +218,6 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _print_diff(draft: Draft, *, as_json: bool) -> None:
-    """Print a diff; to stderr where stdout has JSON."""
     told = draft.diff() or "nothing would change\n"
     print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
 

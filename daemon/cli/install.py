@@ -295,10 +295,7 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
 
 
 def change_skill(program: ClientProgram, text: str) -> str | None:
-    """Write a client's skill, or remove it for an empty text.
-
-    Returns the outcome, nothing without a change, or None after a failure, which is reported.
-    """
+    """Write a client's skill, or remove it for an empty text; returns the outcome, or None after a failure."""
     if (path := program.skill(this_machine())) is None:
         return ""
     try:

@@ -1,8 +1,4 @@
-"""`mcpd login`: log in to a server that wants OAuth, with a browser here or on another machine.
-
-The command prints the page's address, opens a browser where there is a screen, and in a terminal takes the
-pasted address at which a browser elsewhere has ended.
-"""
+"""`mcpd login`: log in to a server that wants OAuth, with a browser here, or one elsewhere."""
 
 from __future__ import annotations
 

@@ -24,8 +24,6 @@ UNREACHABLE = "3"
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    """Wraps the sentences of a help text to the terminal, and leaves the examples as they are."""
-
     def _format_usage(self, *told: Any, **more: Any) -> str:
         # argparse breaks neither a usage that it is given nor a group of options.
         lines = super()._format_usage(*told, **more).splitlines()

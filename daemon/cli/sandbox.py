@@ -77,7 +77,6 @@ class _LessonCompanion:
         self._options, self._calls = options, calls
 
     def take(self, message: Message, wire: Wire) -> float:
-        """Take the news that the lesson has begun; returns its seconds."""
         del message, wire
         began = time.monotonic()
         try:

@@ -1,7 +1,4 @@
-"""Commands that change a key of the configuration, through the daemon or in the file itself.
-
-With `--config` the command writes the file as the user, and has a running daemon read it again.
-"""
+"""Commands that change a key of the configuration, through the daemon, or with `--config` in the file."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ def render(status: reports.StatusReport, *, now: float, screen: Screen) -> str:
 
 
 def _persistence(daemon: reports.DaemonReport, now: float) -> Iterator[RenderableType]:
-    """Faults of persistence; shown first, because unwritten data is lost with the daemon."""
     if why := daemon["unrecorded"]:
         yield safe(
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"

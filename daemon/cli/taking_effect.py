@@ -139,7 +139,6 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
 
 
 def _lists_more(seen: ServerReport) -> bool:
-    """Whether lists of a server that is up are still to come."""
     return seen["state"] in SERVING and not all(each["known"] for each in seen["lists"].values())
 
 

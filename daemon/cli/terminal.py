@@ -122,11 +122,7 @@ def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
 
 
 def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
-    """A table with a row for each item.
-
-    Where room is short, rich takes it from the widest column that may be cut or wrapped; so a column of names
-    next to a cut one has half the screen at most.
-    """
+    """A table with a row for each item; a column of names next to a cut one has half the screen at most."""
     columns, drawn = tuple(columns), grid(screen, head=head)
     most = screen.width // 2 if any(each.cut for each in columns) else None
     for each in columns:

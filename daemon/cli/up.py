@@ -45,8 +45,6 @@ DAEMON_SECONDS = 60.0
 
 
 class _Offer(NamedTuple):
-    """The proposed changes."""
-
     installing: Installing
     programs: Sequence[ClientProgram]
     """The clients on this machine."""

@@ -21,8 +21,7 @@ from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
 
 CALL_SECONDS = 660.0
-"""Seconds to wait for a result, without questions to a person: longer than the daemon waits for a call
-(`timeouts.callMax`, 600 s), so that its answer says what happened."""
+"""Seconds to wait for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
 
 # --- arguments --------------------------------------------------------------------------------------------
 

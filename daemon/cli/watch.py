@@ -1,8 +1,4 @@
-"""`mcpd status --watch`: the status as a live screen with keys.
-
-prompt_toolkit writes changed cells, follows the terminal's size and reads keys. Without such a terminal the
-status is printed again and again.
-"""
+"""`mcpd status --watch`: the status as a live screen, or without a terminal printed again and again."""
 
 from __future__ import annotations
 
@@ -86,7 +82,6 @@ def _leave(screen: Application[Any], fault: Exception | None = None) -> None:
 
 
 def _answered(screen: Application[None], poll: StatusPoll) -> None:
-    """Draw again; called by the polling thread."""
     fault, loop = poll.fault, screen.loop
     if fault is not None and loop is not None:
         loop.call_soon_threadsafe(lambda: _leave(screen, fault))

@@ -424,7 +424,6 @@ def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
 
 
 def _lines(parts: Iterable[RenderableType], width: int) -> list[Line]:
-    """Parts rendered by rich, padded to the width."""
     console = _console(width)
     return console.render_lines(Group(*parts), pad=True)
 

@@ -1,7 +1,4 @@
-"""Access to the console: one-time links, sessions, and the checks of each request.
-
-Secrets are kept as digests, in memory. Every collection is bounded, so that callers cannot fill the memory.
-"""
+"""Access to the console: one-time links, sessions (as digests, bounded), and the checks of each request."""
 
 from __future__ import annotations
 

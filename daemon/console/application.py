@@ -55,8 +55,7 @@ MAX_STREAMS = 64
 
 
 AT_ONCE = 4
-"""Pages computed at once when all change: each takes the loop for up to 25 ms with ten thousand tools, and
-clients' calls get their turn between two rounds."""
+"""Pages computed at once: each takes the loop for up to 25 ms with ten thousand tools."""
 
 
 RETRY = "retry: 2000\n\n"
@@ -75,8 +74,7 @@ MAX_FIELDS = 100
 
 
 SIGNED_OUT_AT_A_TIME = 1
-"""Concurrent pages without a session: each takes a thread 2 ms, which delays the loop (the GIL), and anybody
-may ask for one."""
+"""Concurrent pages without a session: each takes a thread 2 ms, and anybody may ask for one."""
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -100,11 +98,7 @@ class Application:
         pages: Sequence[ConsolePage] = PAGES,
         actions: Sequence[ConsoleAction] = ACTIONS,
     ) -> None:
-        """Read templates and static files; blocks. The first of `pages` is shown at `/ui`.
-
-        `sign_in` takes a token and an address, and returns a cookie, or None and the delay of the answer in
-        seconds.
-        """
+        """Read templates and static files; blocks. `sign_in` returns a cookie, or None and seconds of delay."""
         self._context = context
         self._sessions = sessions
         self._sign_in_with = sign_in

@@ -1,8 +1,6 @@
 """Charts as SVG: pure functions from numbers to HTML, without scripts and inline styles.
 
-A chart is a `figure`: a text, the drawing, and the numbers as a table. Classes colour it, and colour is never
-the only sign: lines differ in dashes, bars in order, states in height. Labels are HTML next to the stretched
-drawing, so they stay readable on a phone.
+A chart is a `figure`: a text, the drawing, and the numbers as a table. Colour is never the only sign.
 """
 
 from __future__ import annotations
@@ -145,8 +143,6 @@ def top(chart: Chart, values: Iterable[float]) -> float:
 
 
 class _Image(NamedTuple):
-    """A stretched drawing with a title and a description."""
-
     id: str
     title: str
     said: str
@@ -306,7 +302,6 @@ def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
 
 
 def _state_after(event: Event) -> str | None:
-    """The state that an event reports; None if it reports none."""
     if event.kind is EventKind.READY:
         return READY
     if event.kind is EventKind.DEGRADED:

@@ -1,8 +1,4 @@
-"""Live pages: changes are computed once for all viewers of the same page, and only on demand.
-
-A view is a page with its address, query and role. One of its followers waits for changes, and computes the
-snapshot for all; a slow follower gets the newest one, so nothing queues up.
-"""
+"""Live pages: changes are computed once for all viewers of the same page, and only on demand."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ from daemon.console.page import Fragment, Holders
 from daemon.kit.waiting import Watch
 
 EVERY_SECONDS = 1.0
-"""Seconds between two computations of a view: a person reads no faster. Pages set the interval for calls, of
-which there may be thousands a second (`ConsolePage.calls_every`)."""
+"""Seconds between two computations of a view: a person reads no faster (`ConsolePage.calls_every`)."""
 
 KEPT = 16
 """Kept snapshots of pages just sent, for browsers about to follow them."""

@@ -1,8 +1,4 @@
-"""A page of the console: address, title, fragments and links.
-
-A fragment is a piece of HTML with an id. A page is drawn whole on request; a browser that stays gets the
-changed fragments (`live`).
-"""
+"""A page of the console: address, title, links and fragments, which are HTML with an id."""
 
 from __future__ import annotations
 
@@ -80,7 +76,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     template: str
-    """Below `templates/`; gets the values, and the id as `element`."""
+    """For the template, and compared with the last ones: times, shown with `since`, no ages."""
     values: Mapping[str, object]
     """For the template, and compared with the last ones: no age in seconds, but a time, which the template
     shows with `since`."""
@@ -101,7 +97,7 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
     is_error: bool = False
     leads_to: str = ""
-    """The next page, below `/ui`; empty: the form's."""
+    """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
 
 
 @attrs.frozen(kw_only=True)
@@ -111,13 +107,11 @@ class ConsolePage:
     path: str
     title: str
     template: str
-    """The frame around the fragments, below `templates/`; extends `layout.html`. `fragments("ID")` draws those
-    of a holder, in an element with that id."""
+    """Seconds between two computations while only calls happen; None: the page shows no calls."""
     fragments: Callable[[Viewer], Awaitable[Holders]]
     """Fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
     calls_every: float | None = 5.0
-    """Seconds between two computations while only calls happen, so that viewers cost calls little; None: the
-    page shows no calls."""
+    """Acts, given the form's fields; returns a sentence. Raises `McpdError`, whose text the viewer sees."""
     in_navigation: bool = True
 
 

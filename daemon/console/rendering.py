@@ -1,8 +1,4 @@
-"""Pages and fragments as HTML: the templates and their filters.
-
-HTML that viewers share is drawn once; the form token and the page's address stand in it as secret markers.
-Drawing takes milliseconds: call it in a thread.
-"""
+"""Pages and fragments as HTML, drawn once for viewers with secret markers for tokens; in a thread."""
 
 from __future__ import annotations
 

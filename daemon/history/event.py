@@ -1,8 +1,4 @@
-"""An event: one thing that happened to a server, a session or the daemon, as data.
-
-Events are edge-triggered, facts (`daemon.facts`) level-triggered: each event is kept, none replaces another.
-Events are worded where they are shown; `text` quotes others.
-"""
+"""An event: one thing that happened, as data. Each is kept; `text` quotes others, words come when shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Events in words: one English sentence each, for the terminal, the journal and the console.
-
-Servers are quoted verbatim: the place that shows a sentence makes it safe.
-"""
+"""Events in words: one English sentence each, with servers' texts verbatim, to be made safe when shown."""
 
 from __future__ import annotations
 
@@ -200,7 +197,6 @@ def _explained(names: Sequence[object], differ: object) -> list[str]:
 
 
 def _differences(found: object) -> str:
-    """The differences of one tool."""
     if not isinstance(found, dict):
         return ""
     told = [

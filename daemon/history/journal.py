@@ -129,8 +129,7 @@ NAMES = 100
 """Most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
 
 DETAILS = 32 * 1024
-"""Bytes of JSON beyond which lists among the details are cut shorter: a server that changes all of its tools
-again and again would fill the store with their names."""
+"""Bytes of JSON beyond which lists among the details are cut shorter, lest one server fill the store."""
 
 SHORTER = (NAMES, 10, 3)
 """Most entries of those lists: one bound after the other until the details fit, or the last."""
@@ -193,8 +192,7 @@ def _value(value: Detail, redact: Callable[[str, int], str], levels: int, most: 
 
 
 KEPT = 10_000
-"""Events in memory: a busy hour of fifty servers, in a few megabytes. The store never gets events that it did
-not take by then."""
+"""Events in memory: a busy hour of fifty servers, in a few megabytes."""
 
 KEPT_BYTES = 16 * 1024 * 1024
 """Bytes of JSON of the events in memory, but for the newest: a hostile server's have tens of kilobytes each."""

@@ -152,10 +152,9 @@ class Archive(Protocol):
 
     @property
     def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
-        """Returns hourly counts of all daemons on the store since a time, by `counting.tally.hourly`'s names.
+        """Returns hourly counts of all daemons since a time, by `counting.tally.hourly`'s names, oldest first.
 
-        Each is the hour's start, in seconds since the epoch, and its count, oldest first; hours without one are
-        left out, and 90 days are kept. The call raises `McpdError` if the store cannot be read.
+        Each is the hour's start, in seconds since the epoch, and its count. Raises `McpdError`: no store.
         """
 
     async def heads(self) -> list[ChainHead]:
@@ -212,8 +211,7 @@ class Clients:
     live: Callable[[], Iterable[LiveSession]]
     """Returns the open connections."""
     in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
-    """Returns each keyed session in use with its number of connections; a connection may be in several
-    sessions."""
+    """Returns each keyed session in use with its number of connections, which may be in several sessions."""
     moves: dict[str, str]
     """The profile that an operator gave a session, by the session's key."""
     change_grants: Callable[[str, Callable[[Grants], object]], None]
@@ -247,8 +245,7 @@ class OperatorCall:
     key: int | None = None
     """The key to cancel it by at that server; None until it is sent."""
     shown_as: tuple[int, float] | None = None
-    """The number in `mcpd calls` and the start in seconds since the epoch; None until somebody looks
-    (`operators.call_commands`)."""
+    """The number in `mcpd calls` and the start in seconds since the epoch; None until somebody looks."""
 
 
 class ConsoleAccess(Protocol):

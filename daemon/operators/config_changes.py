@@ -164,7 +164,6 @@ def _switches(context: OperatorContext) -> dict[str, object]:
 
 
 def _unexpected(context: OperatorContext, params: LazyParams) -> str:
-    """A note about a switch that differs from the order, or has no effect; empty without one."""
     config = context.config
     if params.on is None:
         return ""

@@ -1,7 +1,4 @@
-"""`mcpd events`: events of servers, sessions and the daemon, for as long as they are kept.
-
-For people, retries are condensed: a server that is tried again and again has one row with the reason.
-"""
+"""`mcpd events`: events of servers, sessions and the daemon; for people, retries are condensed."""
 
 from __future__ import annotations
 
@@ -35,9 +32,7 @@ MAX_WAIT = 25.0
 
 
 LATE_SECONDS = 60.0
-"""Seconds by which another daemon's first event may arrive late in a shared store: it writes twice a second,
-after an outage within half a minute (`state.health.BACKOFF_CAP`), and machines' clocks differ. Events of a life
-that the caller knows are never too late."""
+"""Seconds by which another daemon's first event may arrive late in a shared store, as clocks differ."""
 
 
 MAX_LIVES = 100

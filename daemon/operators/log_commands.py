@@ -72,7 +72,6 @@ async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict
 
 
 def _pages(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pages of an answer by instance; under "" that of a server that all clients share."""
     pages: Mapping[str, Any] = told.get("instances", {"": told})
     return pages
 

@@ -1,7 +1,6 @@
 """`mcpd login` and `mcpd logout`: log in to a server that wants OAuth, and end that login.
 
-The page to open goes to the operator as the notification `LINK` or `DEVICE_CODE`; the address where a remote
-browser ended comes as a command. The login ends with the command, unless another command waits for it, too.
+The page goes to the operator as a notification. The login ends with the command, unless another waits for it.
 """
 
 from __future__ import annotations

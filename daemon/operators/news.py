@@ -53,7 +53,6 @@ def _value(raw: bytes | None) -> Any:
 
 
 def _arguments(tool: Tool) -> tuple[dict[str, Any], list[str]]:
-    """The arguments by name, and the names of the required ones."""
     schema = _value(tool.parts.get("inputSchema"))
     if not isinstance(schema, dict):
         return {}, []
@@ -180,10 +179,7 @@ def word_of(held: HeldDefinition) -> str:
 
 
 def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
-    """The name of each member that differs from the approved form, that form, and the new one.
-
-    An argument is named `argument NAME`. A form is text or JSON, and None without the member.
-    """
+    """Each member that differs from the approved form, that form, and the new one: text, JSON, or None."""
     had, has = _members(held.before or b"{}"), _members(held.definition.raw)
     differ = [key for key in {**had, **has} if had.get(key) != has.get(key)]
     return [("".join(key), had.get(key), has.get(key)) for key in differ]

@@ -1,7 +1,6 @@
 """mcpd's own command line as a child of the daemon, so that the console changes things as a terminal does.
 
 What a person has typed is a positional word or standard input, never an option, and no shell reads any of it.
-Values stand on standard input alone: words can be seen by every user of the machine.
 """
 
 from __future__ import annotations

@@ -104,18 +104,10 @@ async def serve(
     members: Members,
     check: Callable[[ServerEntry], None] = lambda _entry: None,
 ) -> Raw:
-    """Forward a request that the profile permits, and record it.
+    """Forward a request that the profile permits, and record it; `members` are the raw `params`.
 
-    Args:
-        context: the daemon.
-        given: the operator's profile, abilities and place.
-        kind: what is asked for.
-        named: the server or instance, and its own name for that.
-        members: the raw members of the `params`, the arguments last.
-        check: raises a `CallError` for arguments that do not fit.
-
-    Raises:
-        CallError: there is no result.
+    `named` is the server or instance, and its own name; `check` raises a `CallError` for unfit arguments.
+    Raises CallError: there is no result.
     """
     server, name = named
     details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
@@ -141,8 +133,7 @@ async def _permit(
 ) -> str:
     """Decide as for a client of the profile; returns the person who agreed, if a rule asks.
 
-    Raises:
-        CallError: the profile does not show it, a rule denies it, it waits for approval, or nobody agrees.
+    Raises CallError: the profile does not show it, a rule denies it, it is held, or nobody agrees.
     """
     upstream, entry = known_server(context, named[0])
     if given.profile is not None:
@@ -222,16 +213,7 @@ async def forward(
 ) -> Raw:
     """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
 
-    Args:
-        context: the daemon.
-        upstream: a server or an instance; of a server with instances, the operator gets one as a client would.
-        method: the MCP method.
-        params: the raw members of its `params`.
-        given: the operator's abilities and place.
-        what: the name of the tool or prompt, or the URI, for `mcpd calls`.
-
-    Raises:
-        CallError: there is no result.
+    `params` are raw members, `what` is the name or URI for `mcpd calls`. Raises CallError: there is no result.
     """
     answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
     others = members_before({key: value for key, value in answers.items() if value is not UNSET})
@@ -321,8 +303,6 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
 
 
 class _Outcome(OwnExchange):
-    """The exchange of an operator's request, whose task waits for the outcome."""
-
     def __init__(self, redact: Callable[[str], str], operator: OperatorPeer | None, *, reports: bool) -> None:
         self._redact = redact
         self._operator = operator
@@ -361,12 +341,10 @@ class _Outcome(OwnExchange):
             self._done.set()
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Report progress to an operator who wants it: some servers report without being asked."""
         if self._operator is not None and self._reports:
             self._operator.report(params)
 
     def asked(self, request: PeerRequest) -> None:
-        """Put a request to the operator; refuse it without one."""
         if self._operator is None:
             super().asked(request)
         else:
@@ -374,7 +352,6 @@ class _Outcome(OwnExchange):
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The requests that the operator's client can answer."""
         return frozenset() if self._operator is None else ASKED_OF_CLIENTS
 
 

@@ -1,7 +1,4 @@
-"""Columns of the tables that the command line, the watch screen and the console draw: heading, words, severity.
-
-Tables show a selection, and may draw a cell in a way of their own, as a link or an age. Standard library only.
-"""
+"""Columns of the tables that command line, watch screen and console draw; standard library only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Words of reports for the command line, the watch screen and the console, each with its severity.
-
-Standard library only: `mcpd status` loads it.
-"""
+"""Words of reports for command line, watch screen and console, with severities; standard library only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Reports of operators' commands as typed values: made once in the daemon, shown by every client of them.
+"""Reports of operators' commands as typed values, the JSON of the control socket, hence their keys.
 
-They are the JSON of the control socket (docs/terminal.md), hence their keys. Plain dictionaries: structuring
-them into classes would cost `mcpd status` a fifth more, as neither attrs nor msgspec is loaded there.
-`cli.control` names the member that another version's answer lacks; unknown members are ignored.
+Plain dictionaries: structuring them into classes would cost `mcpd status` a fifth more. `cli.control` names the
+member that another version's answer lacks; unknown members are ignored.
 """
 
 from __future__ import annotations

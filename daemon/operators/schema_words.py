@@ -71,8 +71,6 @@ def arguments_of(schema: object) -> list[Argument]:
 
 
 class _Root:
-    """A whole schema, and the number of its parts that may still be read."""
-
     def __init__(self, schema: object) -> None:
         self._schema = schema
         self._left = MAX_LOOKS
@@ -175,7 +173,6 @@ def _typed(schema: dict[str, Any], root: _Root, depth: int) -> str:
 
 
 def _options(options: list[Any], root: _Root, depth: int) -> str:
-    """Alternatives in words; fixed values are a choice."""
     if all(isinstance(option, dict) and "const" in option for option in options):
         return _one_of([option["const"] for option in options])
     told = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])

@@ -127,7 +127,6 @@ REFRESH = Command("refresh", ServerOrAll, refresh)
 
 
 def _running(context: OperatorContext, server: str) -> list[str]:
-    """The own names of a server's actors: the server, or its instances."""
     return [each.name for each in context.actors.values() if each.of == server]
 
 

@@ -133,10 +133,7 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def allow(context: OperatorContext, params: AllowParams) -> dict[str, object]:
-    """Change the tools that a session may call unasked; raises `InvalidArguments` or `CallError`.
-
-    A grant is for a tool's present definition and one session, in this daemon's memory. Only operators give it.
-    """
+    """Change the tools that a session may call unasked; raises `InvalidArguments` or `CallError`."""
     if params.seconds is not None and not 0 < params.seconds <= LONGEST:
         raise InvalidArguments(f"{params.seconds:g} s is not between 0 and {LONGEST:g} s (30 days)")
     if params.tool is not None and (problem := pattern_problem(params.tool)):

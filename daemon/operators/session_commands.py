@@ -1,7 +1,4 @@
-"""`mcpd sessions`: the loaded tools of each session, their validity, and the reason for its surface.
-
-The current catalog judges loaded tools; the session's last list may be older.
-"""
+"""`mcpd sessions`: the loaded tools of each session, their validity now, and the reason for its surface."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ def why(choice: SurfaceChoice) -> str:
 
 
 MAX_LISTED = 200
-"""Most keyed sessions in one list, the most recently used: reading them takes the store a tenth of a second,
-for which tools that are being loaded wait."""
+"""Most keyed sessions in one list, the latest: reading them takes the store a tenth of a second."""
 
 
 class SessionsParams(msgspec.Struct):
@@ -171,7 +167,6 @@ async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
 
 
 def _named(records: Iterable[SessionRecord]) -> list[SessionRecord]:
-    """The sessions that a client has named; others are shown by their connections' numbers."""
     return [record for record in records if not is_anonymous(record.key)]
 
 
@@ -216,7 +211,6 @@ def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, lis
 def _about(
     record: SessionRecord, connected: list[SessionStatistics], users: int, catalog: Catalog, now: float
 ) -> SessionReport:
-    """A recorded session; its surface is that of its oldest connection."""
     connections, first = max(len(connected), users), connected[0] if connected else None
     left = record.seen_at + catalog.config.state.session_idle - now
     return {
@@ -279,7 +273,6 @@ def connection_status(session: SessionStatistics) -> ConnectionReport:
 
 
 def _loaded(tools: Iterable[LoadedTool], catalog: Catalog, now: float) -> list[LoadedToolReport]:
-    """The reports of loaded tools, in the order of loading."""
     return [_loaded_tool(tool, catalog, now) for tool in tools]
 
 
@@ -310,7 +303,6 @@ class _Validity:
         self._known: dict[tuple[ToolKey, str], bool] = {}
 
     def invalid(self, tools: Iterable[LoadedTool]) -> int:
-        """The number of these tools that are not valid."""
         for tool in tools:
             asked = tool.key, tool.schema_hash
             if asked not in self._known:

@@ -101,10 +101,7 @@ _NOT_RUNNING: reports.RunningReport = {
 def server_status(
     context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]
 ) -> reports.ServerReport:
-    """The report of a server, with the same keys whether it runs or not.
-
-    Counts of a server with instances cover every instance so far; what cannot be summed is from the newest.
-    """
+    """The report of a server, with the same keys whether it runs or not; counts cover every instance so far."""
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
     running: reports.RunningReport = (

@@ -1,8 +1,6 @@
 """`mcpd enable` and `mcpd disable`: switch a server or anything that it lists on or off.
 
-`SERVER/TOOL` is a tool; else `SERVER/prompt:NAME`, `SERVER/resource:URI` and `SERVER/template:TEMPLATE`. A tool
-whose own name begins like one of these is `SERVER/tool:NAME`. The registry keeps the switches and the
-supervisor follows them; a command tells the registry and waits for the effect.
+The registry keeps the switches and the supervisor follows them; a command tells it and waits for the effect.
 """
 
 from __future__ import annotations
@@ -194,5 +192,4 @@ def _unlisted(server: str, kind: Kind, name: str, listed: Collection[str]) -> st
 
 
 def _has_followed(state: ServerState, *, off: bool) -> bool:
-    """Whether a server has reached the state that the switch asks for."""
     return state is ServerState.DISABLED if off else state not in {*PASSED_THROUGH, ServerState.DISABLED}

@@ -88,7 +88,6 @@ async def _act(context: OperatorContext, access: Tokens, params: TokenParams) ->
 
 
 def _listed(context: OperatorContext, access: Tokens | None) -> Iterator[dict[str, object]]:
-    """All tokens, without their values."""
     used = {} if access is None else access.used
     for each in without_values(context.config.listen.http) or ():
         told = {

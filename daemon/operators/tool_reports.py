@@ -87,7 +87,6 @@ def _shown(view: View, server: str, tools: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _of_server(context: OperatorContext, server: str, view: View) -> reports.ServerToolsReport:
-    """The tools of a server, by its own names."""
     catalog = context.catalog
     entry, redact = context.entry_of(server), context.redact.of(server)
     off = catalog.off | catalog.switched_tools
@@ -241,8 +240,7 @@ MAX_NEAR = 3  # most tools that are proposed for an unknown name
 def tool_named(catalog: Catalog, name: str, shows: Callable[[ToolKey], bool] = bool) -> ToolKey:
     """The tool of a name, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or a `TOOL` that `shows` has.
 
-    Raises `UnknownTool`, and `InvalidArguments` for a bare name of several servers: which of them a model calls
-    by it depends on the order of their first lists.
+    Raises `UnknownTool`, and `InvalidArguments` for a bare name of several servers.
     """
     listed = list(filter(shows, _listed(catalog)))
     owners = [key for key in listed if key[1] == name]
@@ -348,7 +346,6 @@ def _holds(members: Any, key: tuple[str, str]) -> bool:
 
 
 def _example(validator: Validator | None) -> object:
-    """Arguments that fit a schema; None without success."""
     if validator is None:
         return None
     for made in _each_with_usual(validator.schema):
@@ -372,7 +369,6 @@ def _usual(name: str) -> str:
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[object]:
-    """Examples of a schema, the most telling one first."""
     made = example_of(schema)
     properties = schema.get("properties")
     if made == {} and isinstance(properties, dict) and properties:

@@ -136,10 +136,7 @@ class WantedServer:
 
 
 def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str] = str) -> WantedServer:
-    """Parse `NAME` and a command, `NAME URL`, `[NAME] npm:PACKAGE` or `[NAME] -`, which reads an entry.
-
-    Raises WordsError, and ConfigError for what is read.
-    """
+    """Parse NAME and a command, NAME URL, [NAME] npm:PACKAGE or [NAME] -. Raises WordsError, ConfigError."""
     if command:
         if len(words) != 1:
             raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
@@ -165,7 +162,6 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
 
 
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
-    """The server of an entry, or of a README's snippet for any client."""
     value: Any = decode(text, source="standard input")[0]
     value = dict.fromkeys(names, value) if _is_entry(value) else value if isinstance(value, dict) else {}
     normal = normalized({SERVERS: value} if any(map(_is_entry, value.values())) else value)

@@ -56,12 +56,10 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     async def approve(
         self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
     ) -> list[Definition]:
-        """Approve what is still held in this form, and write a lock; returns that. `by` says who, for people.
+        """Approve what is still held in this form, `by` a person, and write a lock; returns that.
 
-        `where` is the catalog of one instance's clients, if they call it.
-
-        Raises:
-            CannotApprove: the lock cannot be read or written, or the store was not read.
+        `where` is the catalog of one instance's clients. Raises CannotApprove: no lock, or the store was not
+        read.
         """
         catalog = where or self.catalog.value
         found = [

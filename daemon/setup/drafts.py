@@ -74,10 +74,7 @@ class Draft:
         return shown + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
-        """Write both files and the keyring, or nothing.
-
-        Raises DocumentError: a file cannot be written or has changed since; SecretTrouble: nor can the keyring.
-        """
+        """Write both files and the keyring, or nothing; raises DocumentError (changed since), SecretTrouble."""
         with ExitStack() as undo:
             undo.callback(self._forget)
             for name, value in self.kept.items():
@@ -154,10 +151,9 @@ def changed(
     removed: Collection[str] = (),
     surfaces: Collection[str] = (),
 ) -> Draft:
-    """Apply a change to both files, if mcpd can run with the result.
+    """Apply a change to both files, if mcpd can run with the result; servers may wait for `missing` variables.
 
-    `environ` takes precedence over the file of secrets. Servers may wait for the `missing` variables. Raises
-    ConfigError and DocumentError.
+    Raises ConfigError and DocumentError.
     """
     source, before, env = present.config.path, _text(present.config), _text(present.env)
     here = {**present.variables, **environ}

@@ -1,7 +1,4 @@
-"""Moves secrets out of entries into a server's own variables, `SERVER__NAME`.
-
-Servers share no variable, and no name means something to a loader, an interpreter or mcpd.
-"""
+"""Moves secrets out of entries into a server's own variables, `SERVER__NAME`, which nothing else reads."""
 
 from __future__ import annotations
 
@@ -70,12 +67,9 @@ class Variables:
     keyring: bool = False
 
     def keep(self, server: str, name: str, value: str, *, late: bool = True) -> str:
-        """A reference to a value stored as SERVER__NAME, numbered if that has another value.
+        """A reference to a value stored as SERVER__NAME, or in the keyring if looked up `late`.
 
-        With `keyring` it is stored there, for places whose references are looked up at a start (`late`).
-
-        Raises:
-            ValueError: the file cannot hold the value, or all names are taken.
+        Raises ValueError: the file cannot hold the value, or all names are taken.
         """
         with_variable("", "NAME", value)
         plain = f"{variable_of(server)}__{name if _VARIABLE.fullmatch(name) else variable_of(name)}"
@@ -158,10 +152,7 @@ def _literal(text: str) -> str | None:
 
 
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
-    """Escape everything in a client's value that only mcpd would read as a reference.
-
-    `refers` matches the client's references (`EntryShape.refers`).
-    """
+    """Escape everything in a client's value that only mcpd would read as a reference, unless it `refers`."""
 
     def said(found: re.Match[str]) -> str:
         text = found[0]
@@ -260,10 +251,7 @@ class OwnVariables:
 
 
 def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
-    """Give each server its own SERVER__NAME variables in both files; comments stay.
-
-    Values for loaders and interpreters return to the entry. Raises ConfigError and DocumentError.
-    """
+    """Give each server its own SERVER__NAME variables in both files; raises ConfigError and DocumentError."""
     variables = Variables(known={**present.variables, **environ})
     moved: set[str] = set()
     used: set[str] = set()

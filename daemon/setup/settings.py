@@ -1,7 +1,4 @@
-"""Changes configuration keys in place and keeps comments, order and layout.
-
-Profiles in `profiles.d` are changed in their own files.
-"""
+"""Changes configuration keys in place, in `profiles.d`, too, and keeps comments, order and layout."""
 
 from __future__ import annotations
 
@@ -83,11 +80,7 @@ class SettingsEdit:
 
 
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
-    """Read a configuration and change keys in memory. Blocks: reads files.
-
-    A removed key takes the objects with it that it leaves empty, unless they have comments. Raises ConfigError
-    and DocumentError.
-    """
+    """Read a configuration, blocking, and change keys in memory. Raises ConfigError and DocumentError."""
     opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []
     removed: list[tuple[Path, Trail]] = []

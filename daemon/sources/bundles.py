@@ -1,7 +1,4 @@
-"""Bundles (`.mcpb`, once `.dxt`): a server's files in a zip archive, and a manifest that tells how to run them.
-
-MANIFEST.md of modelcontextprotocol/mcpb describes it; versions 0.1 to 0.4 are alike in what mcpd reads.
-"""
+"""Bundles (`.mcpb`, once `.dxt`): a server's files in a zip archive, and a manifest (versions 0.1 to 0.4)."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ def taken(
 
 
 def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
-    """Delete the directory of an entry's bundle, unless a configuration's text still names it.
-
-    `keep`: only return what would be deleted.
-    """
+    """Delete (or `keep`) the directory of an entry's bundle that no configuration names; returns it."""
     directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
     is_ours = directory.parent == bundles(environ) and _NAME.fullmatch(directory.name)
     if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():

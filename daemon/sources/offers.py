@@ -1,7 +1,4 @@
-"""A server that a registry or a bundle offers, and the entry that a user's answers make of it.
-
-Texts of an offer come from outside: a reference in them, such as ${file:~/.ssh/id_rsa}, is text.
-"""
+"""A server that a registry or a bundle offers, whose texts refer to nothing, and the entry made of answers."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ class ServerOffer:
     name: str
     """The proposed name in `mcpServers`."""
     entry: Mapping[str, Any]
-    """The entry with `${input:NAME}` in place of inputs; a list within `args` is left out as a whole if one of
-    its inputs has no value."""
+    """The entry with `${input:NAME}` in place of inputs; a list within `args` needs all of its inputs."""
     origin: EntryOrigin
     inputs: tuple[Input, ...] = ()
     notes: tuple[str, ...] = ()
@@ -66,11 +62,7 @@ def missing(offer: ServerOffer, answers: Mapping[str, str]) -> list[Input]:
 
 
 def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with the answers, which may be references, and the defaults, which may not.
-
-    A variable, header or argument without a value is left out. So is the description: models would read it
-    before anybody approves what the server says.
-    """
+    """The entry with answers, which may be references, and defaults, which may not; without the description."""
     values = {each.name: as_text(each.default) for each in offer.inputs if each.default is not None}
     values |= {name: answer for name, answer in answers.items() if answer}
     entry = {**offer.entry}

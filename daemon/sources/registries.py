@@ -1,8 +1,7 @@
 """Asks MCP registries (API v0.1) for servers, and turns a server.json (schema 2025-12-11) into an offer.
 
 A registry may lie, drip or never end: pages, bytes and seconds are bounded, every member is checked
-(`published.toml`). Words of a document reach the package, never the program that fetches and starts it: there,
-an option would choose another registry, another package, or what a container may touch.
+(`published.toml`). Words of a document reach the package, never the program that fetches and starts it.
 """
 
 from __future__ import annotations
@@ -93,10 +92,7 @@ class Registries:
     """Registries and documents that could not be read, and why, a line each."""
 
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
-        """The first registry that has a server, and its server.json in the newest version or in this one.
-
-        Raises SourceTrouble: there is none, or the registries cannot be asked.
-        """
+        """The first registry that has a server, and its server.json; raises SourceTrouble: none has one."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
             raise SourceTrouble(f"{name[:80]!r} {version or ''} is no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
@@ -160,7 +156,6 @@ class Registries:
 
 
 def _pages(url: str, paths: Iterable[str]) -> Iterator[list[Document]]:
-    """The documents of each page behind each path, up to the last or too many. Raises SourceTrouble."""
     until = time.monotonic() + SECONDS
     for path in paths:
         cursor, seen = "", {""}
@@ -212,14 +207,11 @@ def _prose(of: Document) -> str:
 
 @attrs.define
 class _Making:
-    """An entry in the making."""
-
     environ: Mapping[str, str]
     inputs: dict[str, Input] = attrs.field(factory=dict)
     notes: list[str] = attrs.field(factory=list)
 
     def run(self, package: Document) -> Document:
-        """The entry that runs a package. Raises SourceTrouble."""
         kind = package["registryType"]
         if kind not in _TABLE["runners"]:
             raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}, or not offline")
@@ -256,7 +248,6 @@ class _Making:
                 self.notes.append(f"left out, as {runner} would obey it: the argument {said[:80]!r}")
 
     def connect(self, remote: Document) -> Document:
-        """The entry that connects to a remote server. Raises SourceTrouble."""
         url = _checked("remote", remote)["url"]
         address = self._text("url", {"value": url, "variables": remote.get("variables", {})})
         # As it is filled: an input may have the name, and so the default, of another one.

@@ -1,8 +1,4 @@
-"""Progress and questions of a server between a request to the daemon and its answer.
-
-The daemon sends progress as notifications, and questions as requests under MCP's names, on the same connection.
-So an operator's call sees what profiles hide, and needs no client session.
-"""
+"""Progress and questions of a server between a request to the daemon and its answer, on one connection."""
 
 from __future__ import annotations
 

@@ -158,7 +158,6 @@ def _form(server: str, message: str, schema: object, person: Terminal) -> Messag
 
 
 def _ask(field: Field, person: Terminal) -> object:
-    """The value of a field, or `_ABSENT`."""
     person.say("")
     optional = "" if field.required else " (optional)"
     about = f": {_told(field.about)}" if field.about else ""

@@ -115,7 +115,6 @@ def _listed(choices: object, said: str) -> list[Any]:
 
 
 def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
-    """The sound keywords that bound an answer."""
     keys = ("minItems", "maxItems") if kind == "choices" else BOUNDS
     schema = {key: member[key] for key in keys if member.get(key) is not None}
     if kind in {"choice", "boolean"}:

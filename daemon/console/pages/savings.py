@@ -39,8 +39,7 @@ SPANS = {
     "month": Period(title="30 days", step=DAY, parts=30),
     "season": Period(title="90 days", step=DAY, parts=90),
 }
-"""Periods by their word in the address. The hour is counted by the minute, since this daemon's start; the
-others by the hour, over restarts and for all daemons on the store."""
+"""Periods by their word in the address; the hour by the minute since this start, others from the store."""
 
 USUAL = "day"
 

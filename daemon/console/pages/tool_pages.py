@@ -86,8 +86,7 @@ def tool_rows(viewer: Viewer, server: str) -> Iterator[Fragment]:
 
 
 LOADED_SECONDS = 30.0
-"""Seconds until pages show tools that calls have loaded, if nothing else happens: counting takes hundreds of
-tools, and the session's page is current at once."""
+"""Seconds until pages show tools that calls have loaded: counting takes hundreds of tools."""
 
 
 TOOLS_PAGE = ConsolePage(

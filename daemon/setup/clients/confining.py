@@ -44,12 +44,9 @@ def with_common(entry: Any, common: object) -> Any:
 def with_sandbox(
     entry: Mapping[str, Any], *, by_project: bool, unsandboxed: bool
 ) -> tuple[dict[str, Any], list[Note]]:
-    """An entry with the sandbox that it has in mcpd, and notes on what it loses.
+    """An entry, in mcpd's keys, with the sandbox that it has in mcpd, and notes on what it loses.
 
-    Args:
-        entry: the client's entry in mcpd's keys.
-        by_project: its author may not take it out of the user's sandbox.
-        unsandboxed: the user takes it out.
+    `by_project`: its author may not take it out of the sandbox; `unsandboxed`: the user does.
     """
     made, notes = {key: value for key, value in entry.items() if key not in _OURS}, list[Note]()
     given = {key: entry[key] for key in _OURS if entry.get(key) is not None and entry.get("command")}

@@ -44,9 +44,7 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
 def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
     """Change a client's files and store what reverts that; on an error, revert.
 
-    Raises:
-        DocumentError: a file cannot be read or changed.
-        ConfigError: a file is broken.
+    Raises DocumentError: a file cannot be read or changed; ConfigError: a file is broken.
     """
     done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:

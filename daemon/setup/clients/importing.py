@@ -154,7 +154,6 @@ class _Files:
         self.unread: list[UnreadFile] = []
 
     def entries(self, program: ClientProgram, place: ClientPlace) -> Iterator[tuple[str, object]]:
-        """The entries at a place by name; empty without a readable file."""
         if place.path not in self.read:
             try:
                 self.read[place.path] = _value(place)
@@ -233,10 +232,7 @@ def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> d
 
 
 def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry for every directory, with ${workspace} in place of its own.
-
-    Returns no change if the server runs or reads a file of its directory.
-    """
+    """The entry for every directory, with ${workspace}; unchanged if the server uses files of its own."""
     words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
     given = [word for word in (*words, *env.values()) if word == directory or word.startswith(f"{directory}/")]
@@ -256,10 +252,7 @@ def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[st
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:
-    """The directory that a project's server must start in, or None.
-
-    A client starts it in the project, mcpd in the home directory.
-    """
+    """The directory that a project's server must start in, or None: mcpd starts it in the home directory."""
     cwd = str(entry.get("cwd") or "")
     if place.scope in {"user", "local"} or cwd.startswith(("/", "~", "${")):
         return None
@@ -324,12 +317,10 @@ def _same_as(
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
-    """A value that is equal for entries that start the same program or reach the same address.
+    """A value, secret, that is equal for entries that start the same program or reach the same address.
 
     Versions, arguments and their order, tokens and directories differ; limits, descriptions and switches do
-    not. Holds
-    secrets: never show it. An unknown variable equals itself and `${SERVER__NAME}`; with `variables=None`, each
-    does.
+    not.
     """
     url = entry.get("url")
     if isinstance(url, str) and not entry.get("command"):
@@ -421,10 +412,7 @@ class ImportPlan:
 def plan(
     findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
 ) -> ImportPlan:
-    """Plan an import, with secrets in the file `env` or the keyring; reads the files that entries refer to.
-
-    Raises SecretTrouble: secrets of servers that mcpd has cannot be looked up.
-    """
+    """Plan an import, with secrets in the file `env` or the keyring; raises SecretTrouble: no look-up."""
     variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
     planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
     same: dict[tuple[object, ...], list[FoundServer]] = {}
@@ -440,8 +428,6 @@ def plan(
 
 
 class _Planning:
-    """An import plan in progress."""
-
     def __init__(
         self, written: Mapping[str, Any], variables: Variables, environ: Mapping[str, str], source: Path
     ) -> None:
@@ -461,7 +447,6 @@ class _Planning:
         self._planned: dict[tuple[object, ...], int] = {}
 
     def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
-        """Unset variables that an entry needs."""
         return tuple(each for each in references(entry) if each not in self.variables.known)
 
     def take(self, servers: Sequence[FoundServer]) -> None:

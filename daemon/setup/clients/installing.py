@@ -1,7 +1,4 @@
-"""Puts mcpd into the text of a client's file and keeps records to undo that.
-
-`record.json` names the texts `original-HASH` and `installed-HASH` next to it, so that replacing it is atomic.
-"""
+"""Puts mcpd into the text of a client's file and keeps records, with texts by hash, to undo that."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ class NoProgram(McpdError):
 
 
 def own_command(called: str) -> str:
-    """The absolute path of this `mcpd`, links unresolved: an upgrade changes their targets.
-
-    `called` is `sys.argv[0]`. Raises NoProgram.
-    """
+    """The absolute path of this `mcpd`, links unresolved, as an upgrade changes targets; raises NoProgram."""
     named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
     if named.name == OWN_NAME and named.is_file():
         return str(named.absolute())
@@ -183,10 +177,9 @@ class PutIn:
 def put_in(
     text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
 ) -> PutIn:
-    """The file's text with mcpd in it.
+    """The file's text with mcpd in it; `into` is the place for mcpd, or None if that is in another file.
 
-    `text` has no entries of mcpd. `into` is the place for mcpd, or None if that is in another file. Raises
-    ConfigError and DocumentError.
+    Raises ConfigError and DocumentError.
     """
     document = read_document(text, places[0].form, source=str(places[0].path))
     changed, taken, left = list[NamedEntry](), list[str](), list[str]()
@@ -390,8 +383,6 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Written(msgspec.Struct, kw_only=True):
-    """`record.json`, without texts."""
-
     version: int = VERSION
     path: str
     format: Format

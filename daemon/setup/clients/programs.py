@@ -87,10 +87,7 @@ class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tr
     """Says of all others, which only their client can run: `is part of Goose itself`."""
 
     def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it.
-
-        `config.translation` does the rest.
-        """
+        """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it."""
         lacks = self.needs and not self.needs & entry.keys()
         if lacks or (self.types and entry.get("type") not in self.types) or self.never in entry:
             return self.otherwise

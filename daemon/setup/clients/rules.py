@@ -1,7 +1,4 @@
-"""Finds clients' rules on tools by name that would not apply behind mcpd's one entry.
-
-The affected servers keep their own entries (`Installation.apart`).
-"""
+"""Finds clients' rules on tools by name that would not apply behind mcpd's one entry (`Installation.apart`)."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ def held_rules(
 ) -> tuple[frozenset[str], list[ToolRule]]:
     """The client's servers that mcpd has, and the rules that one shared entry would break.
 
-    Servers have mcpd's names. A denial of one in `ours` counts even if the client does not have that server.
-    Raises ConfigError and DocumentError.
+    A denial of one in `ours` counts in any case. Raises ConfigError and DocumentError.
     """
     found = list(_members(program, machine, records))
     theirs = dict[str, set[str]]()

@@ -42,8 +42,7 @@ def _line(name: str, words: str) -> str:
 def change(path: Path, state: Path, text: str) -> bool:
     """Write a skill, or remove it for an empty text; returns whether there is a change.
 
-    Raises:
-        DocumentError: a file is there that mcpd has not written so, and stays.
+    Raises DocumentError: a file is there that mcpd has not written so, and stays.
     """
     # The record: its text, and the one before; the directories that were made for it, the innermost first.
     record, found = state / "skills" / str(path).replace("/", "%"), files.look(path)

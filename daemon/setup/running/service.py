@@ -50,11 +50,7 @@ _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"
 
 
 def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The PATH of an interactive login shell, and its source in words.
-
-    Falls back to `environ`. Leaves out missing, relative and per-session directories; adds the usual ones and
-    ~/.local/bin.
-    """
+    """The PATH of a login shell, else of `environ`, without per-session directories, and its source."""
     shell = environ.get("SHELL") or _shell_of_user()
     own = _asked(shell, environ)
     source = (
@@ -134,10 +130,7 @@ def unit_directory(environ: Mapping[str, str]) -> Path:
 
 
 def wanted_files(program: str, path: str) -> dict[str, bytes]:
-    """The unit files to install, by name below the directory of units.
-
-    `program` is mcpd's absolute path; `path` becomes the PATH of the daemon and its servers.
-    """
+    """The unit files to install, by name, for the absolute path `program`, with `path` as PATH."""
     shipped = {
         each.name: each.read_text(encoding="utf-8")
         for each in unit_files().joinpath("user").iterdir()
@@ -241,10 +234,8 @@ class Installed:
 def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:
     """Write the units, enable them, and start them if `now`; with `linger`, without a login, too.
 
-    Raises:
-        ServiceRefused: no service manager, or it refused.
-        DocumentError: a file cannot be written.
-        NotStopped: another daemon does not end.
+    Raises ServiceRefused: no service manager, or it refused; DocumentError: a file cannot be written;
+    NotStopped: another daemon does not end.
     """
     manager = reached(environ)
     kept = []
@@ -315,9 +306,7 @@ class Removed:
 def uninstall(environ: Mapping[str, str]) -> Removed:
     """Stop and disable the service, and remove the unedited files that mcpd wrote.
 
-    Raises:
-        ServiceRefused: the service manager refused.
-        DocumentError: a file cannot be read.
+    Raises ServiceRefused: the service manager refused; DocumentError: a file cannot be read.
     """
     folder = unit_directory(environ)
     names = wanted_files("/", "")

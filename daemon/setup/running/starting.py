@@ -1,8 +1,6 @@
-"""Starts the daemon in the background unless one runs, and stops it.
+"""Starts the daemon in the background unless one runs, by systemd or `launch`, and stops it.
 
-systemd starts it where it has the user's units, `launch` elsewhere. A window that was connected before restarts
-only a
-failed daemon: one that ended properly has removed its socket.
+A window that was connected before restarts only a daemon that failed.
 """
 
 from __future__ import annotations
@@ -209,10 +207,9 @@ NOT_HANDED_ON = frozenset(
 
 
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
-    """Fork the daemon and wait until it serves; returns its pid.
+    """Fork the daemon and wait until it serves; returns its pid. Raises NotStarted.
 
-    A fork keeps the imported modules: a new interpreter takes a tenth of the second that clients wait for
-    tools. Raises NotStarted.
+    A fork keeps the imported modules: a new interpreter takes a tenth of a second.
     """
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()

@@ -41,7 +41,6 @@ class Systemctl:
     """systemctl for the user's or the system's units."""
 
     def __init__(self, program: str, environ: Mapping[str, str], *, scope: str = "user") -> None:
-        """Run nothing yet; `scope` is `user` or `system`."""
         self.scope = scope
         self._command = [program, *(["--user"] if scope == "user" else [])]
         # MCP clients start their servers without it, and the user's bus is found by it.
