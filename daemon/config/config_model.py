@@ -346,32 +346,25 @@ class Server:
     enabled: bool = True
     """false: the server is neither started nor offered."""
     start: StartMode = StartMode.EAGER
-    """eager: start with the daemon. lazy: start with the first call to a tool. Of a divided server, lazy
-    skips the initial listing of tools."""
+    """eager: start with the daemon. lazy: with the first call; a divided server lists nothing before."""
     trust: Trust | None = None
-    """all: models are offered what the server lists. changes: its first list, and later what somebody
-    approves. none: what somebody approves. When absent: as `trust` of the configuration."""
+    """Offered to models. all: everything. changes: the first list, then what is approved. none: only that."""
     sandbox: SandboxMode | SandboxRules | None = None
-    """Sandbox of the child (docs/sandbox.md). home: it reads all but secrets. strict: no home directory, no
-    network. off: none. An object: VS Code's words. When absent: as `sandbox` of the configuration."""
+    """home: reads all but secrets. strict: no home directory, no network. off: none. Or VS Code's object."""
     sandbox_enabled: bool | None = None
     """false: no sandbox in any case. true: one, by default without hosts."""
     origin: EntryOrigin | None = None
     """The origin of the entry, as `mcpd add` has noted it."""
     share: Share | None = None
-    """all: one instance for all clients. workspace: one for each directory of clients. session: one for each
-    session. When absent: workspace if the entry contains ${workspace}, otherwise all."""
+    """all: one instance. workspace (default with ${workspace}): one a directory. session: one for each."""
     workspaces: tuple[DirectoryGlob, ...] = ()
-    """Globs of directories (* matches any characters): only clients that work there see and start the
-    server."""
+    """Globs of directories (* matches any characters): only clients there see and start the server."""
     workspace_programs: bool = False
     """true: ${workspace} may decide which program runs."""
     idle: Duration | None = None
-    """Unused time after which an instance ends. off: never. When absent: 10m if `share` divides the server,
-    otherwise off."""
+    """Unused time after which an instance ends. Default: 10m if `share` divides the server, else off."""
     era: EraWish = EraWish.AUTO
-    """auto: the newest revision of MCP, and a second connection for clients older than 2026-07-28 if the
-    server speaks both. handshake or modern: one connection of that era."""
+    """auto: the newest revision, and a second connection for older clients. handshake, modern: that era."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """Limits on waiting for the server."""
     limits: ServerLimits = attrs.field(factory=ServerLimits)
@@ -563,8 +556,7 @@ class State:
     session_idle: Seconds = 30 * 24 * 3600
     """Unused time after which a session with a key is forgotten."""
     logins: LoginPlace = LoginPlace.FILES
-    """Storage of logins to servers. files: in the state directory, readable by the daemon's user alone.
-    secret-service: the desktop's keyring (extra of that name)."""
+    """Storage of logins. files: the state directory. secret-service: the desktop's keyring (that extra)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -625,5 +617,4 @@ class Config:
     autostart: bool = True
     """false: `mcpd connect` starts no daemon."""
     idle: Duration | None = None
-    """Time without clients and calls after which a daemon started by `mcpd start` or `mcpd connect` ends.
-    When absent: off."""
+    """Unused time after which a daemon of `mcpd start` or `mcpd connect` ends. Default: off."""
