@@ -55,7 +55,6 @@ def _clients(made: argparse.ArgumentParser) -> None:
 UP = CommandLine(
     "up",
     arguments=(
-        CONFIG,
         DIFF,
         flag("--yes"),
         flag("--keyring"),

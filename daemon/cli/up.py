@@ -61,8 +61,10 @@ class _Offer(NamedTuple):
 
 def up(options: argparse.Namespace) -> int:
     """Set up everything that the user agrees to."""
-    if options.socket and Path(options.socket).absolute() == client_socket(os.environ):
-        options.socket = None  # Clients find it by themselves.
+    # Clients find the usual one by themselves, and do not get this command's environment.
+    usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
+    front = options.socket or os.environ.get("MCPD_SOCKET")
+    options.socket = front if front and Path(front).absolute() != usual else None
     offer = _offered(options, clients_of(options.client))
     screen, installing = Screen.of(sys.stdout, os.environ), offer.installing
     if offer.planned.servers or offer.planned.left or offer.found.unread or not installing.known.servers:
@@ -93,7 +95,7 @@ def up(options: argparse.Namespace) -> int:
 
 def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
     """Look at the machine. Raises ConfigError for mcpd's configuration, McpdError for other files."""
-    machine, path = this_machine(options.unsandboxed), (options.config or config_file(os.environ)).absolute()
+    machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     everything = find(machine, programs)
     # Without servers of project files: their authors would choose programs to run.
@@ -123,7 +125,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
 
 def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
     # A service uses the default configuration and socket.
-    if options.no_service or options.socket or options.config or os.environ.get("MCPD_CONFIG"):
+    if options.no_service or options.socket or os.environ.get("MCPD_CONFIG"):
         return None
     state = service.state(os.environ, command)
     if not state.manager or (state.installed and not state.differing and state.active):
@@ -193,8 +195,6 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
     command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
     if options.socket:
         command += ["--socket", str(Path(options.socket).absolute())]
-    if options.config:
-        command += ["--config", str(options.config.absolute())]
     if other_version(options):
         command.append("--restart")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -218,9 +218,8 @@ class Application:
             notice = Notice(told) if isinstance(told, str) else told
         except McpdError as error:
             notice, outcome = Notice(str(error), is_error=True), "refused"
-        note_command(
-            self._context.audit, f"console of {session.who}", action.name, request.path_params, outcome
-        )
+        did = action.path.rpartition("/")[2]
+        note_command(self._context.audit, f"console of {session.who}", did, request.path_params, outcome)
         session.tell(notice)
         if action.keeps:
             session.typed = {} if notice.leads_to else {back: fields}

@@ -124,8 +124,3 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     `McpdError`, whose text the viewer sees."""
     keeps: bool = False
     """Whether the page shows what was typed, until another form is sent or the outcome leads elsewhere."""
-
-    @property
-    def name(self) -> str:
-        """The change in the audit, in a word."""
-        return self.path.rpartition("/")[2]

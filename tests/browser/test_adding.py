@@ -144,6 +144,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)
         taken = json.loads((here.daemon.directory / ".cursor" / "mcp.json").read_text())["mcpServers"]
         assert list(taken) == ["mcpd"]
+        assert "--socket" not in json.dumps(taken), "it is the usual one"
 
 
 def test_where_nothing_is_found_a_server_can_be_added(browser: Browser) -> None:

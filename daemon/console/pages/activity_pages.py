@@ -53,10 +53,10 @@ LAST_PAGE = -(-KEPT // SHOWN)
 
 
 def _shown(record: AuditRecord) -> list[str]:
-    subject, who, why, outcome = words(msgspec.structs.replace(record, details={}))
+    told = [*words(msgspec.structs.replace(record, details={}))]
     details = record.details.items()
     more = (f"{key}: {each if isinstance(each, str) else json_line(each)}" for key, each in details)
-    told = (subject, who, "; ".join(filter(None, (why, *more))), outcome)
+    told[2] = "; ".join(filter(None, (told[2], *more)))
     return [_HASH.sub(r"\1…", each) for each in told]
 
 

@@ -80,15 +80,13 @@ _found = dict[str, tuple[float, Printed]]()
 
 async def first_run(viewer: Viewer) -> list[Fragment]:
     """The part of a daemon without servers: those that `mcpd up` finds in the files of clients."""
-    key, known = viewer.context.facts.config, Printed(1, "")
-    if viewer.may_change:
-        at, known = _found.get(key, (-FOUND_SECONDS, known))
-        if trio.current_time() - at >= FOUND_SECONDS:
-            try:
-                known = await run_line(viewer.context, ("up",), options=("--dry-run", "--no-service"))
-            except McpdError as error:
-                known = Printed(1, str(error))
-            _found[key] = trio.current_time(), known
+    at, known = _found.get(key := viewer.context.facts.config, (-FOUND_SECONDS, Printed(1, "")))
+    if viewer.may_change and trio.current_time() - at >= FOUND_SECONDS:
+        try:
+            known = await run_line(viewer.context, ("up",), options=("--dry-run", "--no-service"))
+        except McpdError as error:
+            known = Printed(1, str(error))
+        _found[key] = trio.current_time(), known
     return [part("first-run", found=known.text, helps=known.status == 0, may_change=viewer.may_change)]
 
 
