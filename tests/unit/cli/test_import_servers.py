@@ -352,7 +352,7 @@ def test_a_service_is_offered_for_the_default_socket_only(
     state = argparse.Namespace(manager=True, installed=False)
     monkeypatch.setattr("daemon.cli.up.service.state", lambda *_: state)
     monkeypatch.setattr("daemon.cli.up.service.planned", lambda *_: state)
-    options = argparse.Namespace(no_service=False, socket=path)
+    options = argparse.Namespace(no_service=False, socket=path, config=None)
     assert (_service(options, "mcpd") is not None) is offered
 
 
