@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from daemon.config.redaction import Redactors
 from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
 from daemon.host import paths
+from daemon.secrets import keyring
 from daemon.surfaces.code import CodeSurface
 from daemon.surfaces.table import shows_summaries
 from daemon.tracing.call_trace import missing
@@ -94,6 +96,11 @@ def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[
         yield below(below(ROOT, "summaries"), "apiKeyEnv"), finding
     if missing(config.telemetry, environ):
         yield below(ROOT, "telemetry"), found("telemetry-not-installed")
+    late = [(name, each) for name, server in config.mcp_servers.items() for each in server.late]
+    wanted = [(name, each.partition(":")[2]) for name, each in late if each.startswith("keyring:")]
+    with suppress(keyring.SecretTrouble):  # who cannot see the keyring learns it from the server's start
+        for name, secret in [each for each in wanted if each[1] not in keyring.names(environ)]:
+            yield f"{below(ROOT, 'mcpServers')}.{name}", found("secret-missing", server=name, secret=secret)
     scripts = any(each.run_code or each.surface == CodeSurface.name for each in config.profiles.values())
     if scripts and find_spec("pydantic_monty") is None:
         yield below(ROOT, "profiles"), found("interpreter-not-installed")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from daemon.cli.command import UsageError, agreed, has_terminal
 from daemon.cli.control import CommandFailed, note
 from daemon.cli.taking_effect import without_sandbox
 from daemon.cli.terminal import typed
-from daemon.config.command_lines import runs_container
-from daemon.config.config_model import Server
+from daemon.config.command_lines import packages_in, runs_container
+from daemon.config.config_model import EntryOrigin, Server
 from daemon.config.redaction import names_credential
 from daemon.documents.files import look
 from daemon.errors import McpdError
@@ -28,7 +29,7 @@ from daemon.kit.later import later
 from daemon.safety.escape import visible
 from daemon.safety.redact import HIDDEN
 from daemon.sandbox import probing
-from daemon.setup.adding import pairs
+from daemon.setup.adding import is_newer, pairs, web_address
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
 from daemon.sources.offers import INPUT, Input, ServerOffer, filled, missing
@@ -59,8 +60,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     if target.startswith("registry:"):
         offer = lookup(target.partition(":")[2], path, options.version, offline=options.offline)
     elif options.version or options.offline:
-        instead = "a version stands behind a package's name, as in npm:PACKAGE@V or pypi:PACKAGE==V"
-        raise UsageError(f"--version and --offline are for registry:SERVER: {instead}")
+        raise UsageError("--version and --offline are for registry:SERVER: write npm:PACKAGE@V")
     elif target.lower().endswith((".mcpb", ".dxt")):
         offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
     else:
@@ -92,6 +92,51 @@ def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches
     where, document = registries.server(name, version)
     offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline or not fetches)
     return attrs.evolve(offer, notes=(*registries.notes, *offer.notes))
+
+
+def renewed(present: Present, name: str, undo: ExitStack) -> dict[str, Any]:
+    """The keys of an entry that change with its registry's newest version, answers kept; none: it stays.
+
+    `undo` as of `found`. Raises SourceTrouble, and CommandFailed: the version wants other answers.
+    """
+    entry, path = present.servers[name], present.config.path
+    origin = EntryOrigin(**entry["origin"])
+    if origin.registry is None:
+        note(f"{name} is of a bundle: `mcpd add {name} FILE.mcpb --replace` puts a newer one in its place")
+        return {}
+    registries = attrs.evolve(_registries.opened(path, os.environ), urls=(origin.registry,))
+    where, document = registries.server(origin.name)
+    if not is_newer(version := document["version"], origin.version, "semver"):
+        note(f"{name}: {origin.name} {origin.version} stays: the newest version in {where} is {version}")
+        return {}
+    offer: ServerOffer = _registries.offer_of(document, where, os.environ)
+    undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
+    usual, fixed = filled(offer, {}), filled(attrs.evolve(offer, inputs=()), {})
+    newest = {each.pinned: each.written for each in packages_in(_words(fixed))}
+    becomes = {each.written: newest.get(each.pinned) for each in packages_in(_words(entry))}
+    text = json.dumps({key: entry[key] for key in offer.entry if key in entry}, ensure_ascii=False)
+    becomes |= {f"{origin.name} {origin.version}": f"{origin.name} {version}"}
+    becomes |= {str(origin.bundle): offer.origin.bundle, str(origin.hash): offer.origin.hash}
+    for was, now in becomes.items():
+        if now and was not in {now, "None"}:
+            note(f"{name}: {was} becomes {now}")
+            text = text.replace(was, now)
+    made, lacks = json.loads(text), {*_words(fixed)} - {*_words(json.loads(text)), ""}
+    for key in ("env", "headers"):
+        made[key] = {**usual.get(key, {}), **made.get(key, {})}
+        left = [text for each, text in offer.entry.get(key, {}).items() if each not in made[key]]
+        lacks |= {each.name for each in missing(offer, {}) if f"${{input:{each.name}}}" in str(left)}
+    if lacks:
+        again = f"`mcpd add {name} registry:{origin.name} --replace` asks for all"
+        raise CommandFailed(f"{origin.name} {version} also needs {', '.join(sorted(lacks))}: {again}")
+    if address := web_address(json.dumps({each: document.get(each) for each in ("repository", "websiteUrl")})):
+        note(f"changes: {address}")
+    made["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
+    return {key: value for key, value in made.items() if value and value != entry.get(key)}
+
+
+def _words(entry: Mapping[str, Any]) -> list[str]:
+    return [entry.get("command") or entry.get("url", ""), *entry.get("args", ())]
 
 
 def registered(name: str) -> dict[str, Any]:
@@ -179,8 +224,7 @@ def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]
         asked += [] if options.yes else more[:MOST_MORE]
         answers |= {each.name: _answer(each) for each in asked}
     elif asked:
-        words = ["mcpd", "add", *options.words, "--yes"]
-        words += ["--version", options.version] if options.version else []
+        words = ["mcpd", "add", *options.words, "--yes", *(["--version", v] if (v := options.version) else [])]
         words += [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
         why = ", ".join(f"{each.name} {_unfit(each, answers.get(each.name, ''))}" for each in asked)
         raise UsageError(visible(f"{why}; without a terminal, write `{shlex.join(words)}`"))

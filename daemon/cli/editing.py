@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import UNSET
 
+from daemon.cli import adding_offers
 from daemon.cli.add import configured, newest_version, spare
 from daemon.cli.command import UsageError, agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, guarded, note
@@ -41,8 +42,8 @@ from daemon.host.paths import config_file
 from daemon.kit.wording import camel, quoted, suggestion
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
-from daemon.setup.adding import WantedServer, named, with_versions
-from daemon.setup.drafts import Draft, changed, read_present
+from daemon.setup.adding import WantedServer, changes, named, with_versions
+from daemon.setup.drafts import Draft, Present, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
 from daemon.states import WAITING
@@ -295,6 +296,8 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     found = load_changed(path, {}, os.environ).mcp_servers[name].faults
     if faults := [each for each in found if not each.variable]:
         raise ConfigError(str(path), faults)
+    if options.again and present.servers[name].get("origin"):
+        return _renew_offered(options, path, present)
     server = WantedServer(name=name, entry=(entry := present.servers[name]))
     server = with_versions(server, newest_version, images=True, again=options.again)
     for word in server.loose:
@@ -305,11 +308,20 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     becomes = {at: (was, now) for at, (was, now) in words if was != now}
     for was, now in becomes.values():
         note(f"{name}: {was} becomes {now}")
+        if options.again and (address := changes(now, os.environ)):
+            note(f"changes: {address}")
     if becomes:
         return _change(options, [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()])
-    if not server.kept:
-        note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
+    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
     return 0 if options.all else EX_FAULT
+
+
+def _renew_offered(options: argparse.Namespace, path: Path, present: Present) -> int:
+    with ExitStack() as undo:
+        newer = adding_offers.renewed(present, (name := options.server), undo)
+        wished = [Setting(trail=(key,), value=value) for key, value in newer.items()]
+        status = _change(options, wished) if newer else 0 if options.all else EX_FAULT
+        return status or adding_offers.cleared(present, name, look(path).text() or "", runs=options.no_reload)
 
 
 def enable(options: argparse.Namespace) -> int:

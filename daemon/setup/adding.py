@@ -109,6 +109,26 @@ def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted({*_HASH.findall(_said(words, given, environ, home(environ)))}))
 
 
+_REPORT = "install --dry-run --ignore-installed --no-deps --only-binary=:all: --quiet --report -"
+_LABELS = (
+    r"change ?log|changes|what.?s new|release ?notes|history|repository|source[ \w]*|home.?page|websiteurl"
+)
+_ADDRESS = r'"{}(?:, |": *"|": *{{[^}}]*"url": *")(?:git\+)?(https?://[!#-?A-\[\]-~]{{1,300}})"'
+
+
+def changes(pinned: str, environ: Mapping[str, str]) -> str:
+    """The web address of a pinned package's changes, as npm or pip tells it here; empty without one."""
+    pip = [sys.executable, "-m", "pip", *_REPORT.split(), pinned]
+    words = pip if "==" in pinned else ["npm", "view", pinned, "--json", "repository", "homepage"]
+    return "" if _DIGEST.search(pinned) else web_address(_said(words, "", environ, home(environ)))
+
+
+def web_address(told: str) -> str:
+    """The address with the best label in JSON from outside; empty without one."""
+    found = (re.search(_ADDRESS.format(each), told, re.IGNORECASE | re.ASCII) for each in _LABELS.split("|"))
+    return next((each[1].removesuffix(".git") for each in found if each), "")
+
+
 _URL = re.compile(r"(?:https?|wss?|unix)://\S+|/\S+")
 _PACKAGE = re.compile(r"(?P<index>npm|pypi):(?P<package>\S+)")
 _FILLING = re.compile(r"^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$")
@@ -189,8 +209,7 @@ def with_versions(
     if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server
     pinned: dict[str, str] = {}
-    loose: list[str] = []
-    kept: list[tuple[str, str]] = []
+    loose, kept = list[str](), list[tuple[str, str]]()
     for words in started((command, *args)):
         for package in unpinned(words, images=images, again=again):
             version = newest(package) if package.written in args else None
@@ -215,9 +234,7 @@ def is_newer(one: str, other: str, source: str) -> bool:
 
 def _rank(version: str, source: str) -> tuple[Any, ...]:
     epoch, release, rest = next(_PARTS.finditer(version)).groups("")
-    numbers = [*map(_number, release.split("."))]
-    while numbers and not numbers[-1]:  # 1.0 is 1.0.0
-        numbers.pop()
+    numbers = [*map(_number, re.sub(r"(\.0*)*$", "", release).split("."))]  # 1.0 is 1.0.0
     if source == "pypi":
         words = re.findall(r"([a-z]+)[-_.]?(\d*)", rest.lower())
         return _number(epoch), numbers, [*((_PHASES.get(word, -1), _number(at)) for word, at in words), (0, 0)]

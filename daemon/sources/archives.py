@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
@@ -21,6 +22,9 @@ from daemon.sources.offers import SourceTrouble
 MOST_UNPACKED, MOST_RATIO, MOST_FILES, MOST_PARTS = 1024 * MIB, 200, 50_000, 64
 """The ratio is of the whole: programs are compressed to a fifth, and deflate reaches 1,032 to one. Files and
 directories, of which a large `node_modules` has 20,000; directories on the way to a file."""
+
+DAMAGED = SourceTrouble, BadZipFile, zlib.error, OSError, EOFError, LookupError, ValueError, RuntimeError
+"""The errors of damaged archives and JSON; NotImplementedError and RecursionError are RuntimeErrors."""
 
 _INDEX_ENTRY, _LOCAL_HEADER, _ENCRYPTED, _STORED, _DEFLATED = b"PK\1\2", 30, 0x2041, 0, 8
 
@@ -64,11 +68,10 @@ def _problem(info: ZipInfo, spelt: dict[str, str]) -> str:
 def is_unpacked(archive: ZipFile, directory: Path) -> bool:
     """Whether a directory has the files of a checked archive as they are there, and no others."""
     names = {name for name in archive.namelist() if not name.endswith("/")}
-    found = {path: path.lstat().st_mode for path in (() if directory.is_symlink() else directory.rglob("*"))}
-    files = {str(path.relative_to(directory)) for path, mode in found.items() if not stat.S_ISDIR(mode)}
-    is_plain = all(stat.S_ISDIR(mode) or stat.S_ISREG(mode) for mode in found.values())
+    found = {path: mode for path in directory.rglob("*") if not stat.S_ISDIR(mode := path.lstat().st_mode)}
+    files = {str(path.relative_to(directory)) if stat.S_ISREG(mode) else "" for path, mode in found.items()}
     same = (_hash((directory / each).open("rb")) == _hash(archive.open(each)) for each in names)
-    return is_plain and files == names and all(same)
+    return not directory.is_symlink() and files == names and all(same)
 
 
 def _hash(opened: Any) -> str:
@@ -97,9 +100,9 @@ def unpack(archive: ZipFile, directory: Path) -> None:
 
 
 @contextmanager
-def whole(what: str) -> Iterator[None]:
-    """Turn any error into SourceTrouble about this: zipfile raises ten kinds for damaged headers."""
+def whole(what: str, kinds: tuple[type[Exception], ...] = DAMAGED) -> Iterator[None]:
+    """Turn errors of these kinds into SourceTrouble about this."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001
+    except kinds as error:
         raise SourceTrouble(f"{what}: {visible(str(error))[:400]}") from None

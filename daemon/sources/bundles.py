@@ -15,7 +15,7 @@ from daemon.config.config_model import EntryOrigin
 from daemon.config.names import slug
 from daemon.host.paths import bundles, home
 from daemon.kit.wording import MIB
-from daemon.sources.archives import checked_archive, is_unpacked, unpack, whole
+from daemon.sources.archives import DAMAGED, checked_archive, is_unpacked, unpack, whole
 from daemon.sources.downloads import fetch
 from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
 
@@ -67,7 +67,7 @@ def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = F
     return directory
 
 
-@whole("its manifest.json does not fit")
+@whole("its manifest.json does not fit", (*DAMAGED, TypeError, AttributeError))
 def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collection[str]) -> ServerOffer:
     name, version, server = (manifest[each] for each in ("name", "version", "server"))
     asked, needs = (manifest.get(each, {}) for each in ("user_config", "compatibility"))

@@ -1,13 +1,14 @@
 """Versions, digests and hashes of packages, as the user's own clients tell them: npm, uv, pip and docker."""
 
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from daemon.config.command_lines import Package
 from daemon.config.config_model import Server
-from daemon.setup.adding import newest, packages_of
+from daemon.setup.adding import changes, newest, packages_of, web_address
 
 NPM = Package("@s/p", "@s/p", "@s/p@", "npm", "")
 PYPI = Package("s_p", "s_p", "s_p==", "pypi", "")
@@ -62,6 +63,50 @@ def test_an_engine_tells_the_digest_of_a_pulled_image(tmp_path: Path) -> None:
     assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) == DIGEST
     client(tmp_path, "docker", "print('[]')")
     assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) is None
+
+
+# --- the address of what has changed ----------------------------------------------------------------------
+
+
+def test_pip_tells_the_address_of_a_packages_changes(tmp_path: Path) -> None:
+    metadata = (
+        "Metadata-Version: 2.1\nName: s-p\nVersion: 1.2\nProject-URL: Source, https://a.example/source\n"
+        "Project-URL: Change Log, https://a.example/log?v=1\nHome-page: https://a.example\n"
+    )
+    with zipfile.ZipFile(tmp_path / "s_p-1.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("s_p-1.2.dist-info/METADATA", metadata)
+        wheel.writestr(
+            "s_p-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("s_p-1.2.dist-info/RECORD", "")
+    environ = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
+    assert changes("s-p==1.2", environ) == "https://a.example/log?v=1"
+    assert changes("s-p==1.3", environ) == ""
+    assert changes("@s/p@1.2", environ) == ""
+    assert changes(f"a/b@{DIGEST}", environ) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        (
+            '{"homepage": "https://h.example", "repository": {"type": "git", "url": "git+https://g.example/r.git"}}',
+            "https://g.example/r",
+        ),
+        ('{"homepage": "http://h.example/a"}', "http://h.example/a"),
+        ('{"repository": "github:o/r", "homepage": "javascript:alert(1)"}', ""),
+        ('{"homepage": "https://user:password@h.example"}', ""),
+        ('{"homepage": "https://h.example/\\u001b[2J"}', ""),
+        ('{"homepage": "https://h.example/' + "a" * 300 + '"}', ""),
+        (
+            '{"description": "\\"Changelog, https://e.example\\" and \\"homepage\\": \\"https://e.example\\""}',
+            "",
+        ),
+        ("no JSON", ""),
+    ],
+)
+def test_only_a_short_web_address_under_a_known_label_is_told(told: str, address: str) -> None:
+    assert web_address(told) == address
 
 
 # --- what the packages of a command are in a lock ---------------------------------------------------------

@@ -255,3 +255,20 @@ def test_scripts_without_their_interpreter_are_warned_of(
     (fault,) = [fault for fault in advice(config, {}) if "interpreter" in fault.message]
     assert (fault.path, "mcpd-supervisor[code]" in fault.message) == ("$.profiles", True)
     assert not [fault for fault in advice(config_of({"mcpServers": {}}), {}) if "interpreter" in fault.message]
+
+
+def test_a_secret_that_is_not_in_the_keyring_is_named_and_no_other_is(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    secrets = tmp_path / "mcpd" / "secrets"
+    secrets.mkdir(parents=True, mode=0o700)
+    (secrets / "there").write_text("s-83hd82hd8")
+    (secrets / "there").chmod(0o600)
+    headers = {"A": "${keyring:there}", "B": "Bearer ${keyring:gone}", "C": "${run:pass show gone}"}
+    config = config_of({"mcpServers": {"s": {"url": "https://a.example", "headers": headers}}}, environ)
+    told = [(each.path, each.message) for each in advice(config, environ) if "keyring" in each.message]
+    why = "There is no secret gone in the keyring. The server cannot start without it."
+    assert told == [("$.mcpServers.s", f"{why} `mcpd secret set gone` sets it")]
+    (secrets / "gone").write_text("s-83hd82hd8")
+    assert not [each for each in advice(config, environ) if "keyring" in each.message]
+    secrets.chmod(0o777)  # nobody can tell
+    assert not [each for each in advice(config, environ) if "keyring" in each.message]

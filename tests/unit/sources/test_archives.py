@@ -117,6 +117,12 @@ def test_an_unpacking_that_ends_early_leaves_nothing(
     assert [*(tmp_path / "bundles").iterdir()] == []
 
 
+@pytest.mark.parametrize("fault", [ZeroDivisionError, AssertionError, TypeError, AttributeError])
+def test_a_fault_of_ours_is_no_refusal(fault: type[Exception]) -> None:
+    with pytest.raises(fault), whole("refused"):
+        raise fault
+
+
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     for name in ("bundles", "elsewhere"):
         (tmp_path / name).mkdir()

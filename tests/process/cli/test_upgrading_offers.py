@@ -1,0 +1,175 @@
+"""`mcpd upgrade` of servers from a registry: what changes is shown, answers stay, bundles are exchanged."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from daemon.cli.local_commands import ADD, UPGRADE
+from daemon.sources import bundles
+from tests.registries import LocalRegistry, registry
+from tests.unit.sources.packing import manifest, packed
+
+NAME = "io.example/thing"
+NPM = """#!/bin/sh
+case "$*" in
+*dist.integrity) echo "sha512-$(echo "$2" | tr -dc 0-9)==" ;;
+*--json*) echo '{"repository": {"type": "git", "url": "git+https://example.com/a/thing.git"}}' ;;
+*) echo 9.9.9 ;;
+esac
+"""
+SETTINGS = {"key": {"type": "string", "title": "K", "description": "k", "required": True}}
+
+
+def document(version: str, *more: Any, variables: tuple[str, ...] = ("KEY",), **other: Any) -> dict[str, Any]:
+    package = {"registryType": "npm", "identifier": "@a/thing", "version": version, "packageArguments": [*more]}
+    package["environmentVariables"] = [{"name": each, "isRequired": True} for each in variables]
+    return {"name": NAME, "version": version, "packages": [package], **other}
+
+
+PLACE = {"type": "named", "name": "--place", "isRequired": True}
+
+
+@attrs.frozen
+class Home:
+    """A home without a daemon, with a registry that publishes the first version."""
+
+    directory: Path
+    published: LocalRegistry
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "mcpd.json"
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        entry: dict[str, Any] = json.loads(self.config.read_text())["mcpServers"]["thing"]
+        return entry
+
+    @property
+    def unpacked(self) -> list[str]:
+        return [str(path) for path in (self.directory / "mcpd" / "bundles").glob("*")]
+
+    def add(self, *words: str) -> None:
+        words = (*words, "--env=KEY=mine", "--yes", "--sandbox=off", "--no-reload")
+        assert ADD.main(["thing", f"registry:{NAME}", *words, f"--config={self.config}"]) == 0
+        self.capsys.readouterr()
+
+    def upgrade(self, *words: str) -> tuple[int, str]:
+        status = UPGRADE.main([*(words or ("thing",)), "--no-reload", f"--config={self.config}"])
+        return status, "".join(self.capsys.readouterr())
+
+    def bundle(self, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+        """Publish a version that is a bundle."""
+        launch = {"command": "node", "args": ["${__dirname}/run.js", "--key", "${user_config.key}"]}
+        text = json.dumps(manifest(user_config=SETTINGS, mcp_config=launch, version=version))
+        content = packed({"manifest.json": text, "run.js": ""})
+        monkeypatch.setattr(bundles, "fetch", lambda *_, **__: content)
+        digest = hashlib.sha256(content).hexdigest()
+        package = {"registryType": "mcpb", "identifier": "https://example.com/x.mcpb", "fileSha256": digest}
+        self.published.documents.append({**document(version), "packages": [package]})
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Home]:
+    for name in ("npm", "npx"):
+        (tmp_path / name).write_text(NPM)
+        (tmp_path / name).chmod(0o755)
+    for name, value in {"HOME": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": "cache", "PATH": ""}.items():
+        monkeypatch.setenv(name, f"{tmp_path / value}{':/usr/bin:/bin' if name == 'PATH' else ''}")
+    monkeypatch.setattr("sys.stdin", None)
+    with registry([document("1.0.0", PLACE)]) as published:
+        made = Home(tmp_path, published, capsys)
+        made.config.write_text(json.dumps({"registries": [published.url], "mcpServers": {}}))
+        made.config.chmod(0o600)
+        yield made
+
+
+def test_the_newest_version_is_written_with_its_hash_and_what_was_answered_stays(here: Home) -> None:
+    here.add("--env=place=/here")
+    entry = here.entry
+    assert (entry["args"], entry["env"]) == (
+        ["-y", "@a/thing@1.0.0", "--place", "/here"],
+        {"KEY": "${THING__KEY}"},
+    )
+    here.published.documents.append(document("1.1.0", PLACE, websiteUrl="https://example.com/thing"))
+    status, said = here.upgrade("thing", "--dry-run")
+    assert (status, "+" in said, here.entry) == (0, True, entry), said
+    status, said = here.upgrade()
+    assert status == 0, said
+    for line in (
+        "thing: @a/thing@1.0.0 becomes @a/thing@1.1.0",
+        f"thing: {entry['origin']['hash']} becomes {here.entry['origin']['hash']}",
+        f"thing: {NAME} 1.0.0 becomes {NAME} 1.1.0",
+        "changes: https://example.com/thing",
+    ):
+        assert f"mcpd: {line}\n" in said, said
+    origin = {**entry["origin"], "version": "1.1.0", "hash": here.entry["origin"]["hash"]}
+    args = ["-y", "@a/thing@1.1.0", "--place", "/here"]
+    assert here.entry == {**entry, "args": args, "origin": origin}
+
+
+def test_a_version_that_needs_more_changes_nothing_and_names_the_command(here: Home) -> None:
+    here.add("--env=place=/here")
+    before = here.config.read_text()
+    for newer, lacks in (
+        (document("1.1.0", PLACE, variables=("KEY", "MORE")), "MORE"),
+        (document("1.2.0", PLACE, {"type": "named", "name": "--mode", "value": "x"}), "--mode, x"),
+    ):
+        here.published.documents.append(newer)
+        status, said = here.upgrade()
+        assert (status, here.config.read_text()) == (1, before), said
+        assert f"also needs {lacks}: `mcpd add thing registry:{NAME} --replace` asks for all" in said
+
+
+def test_it_never_goes_down_and_does_not_follow_npm(here: Home) -> None:
+    here.published.documents.append(document("1.1.0", PLACE))
+    here.add("--env=place=/here")
+    before = here.config.read_text()
+    for newest in ("1.1.0", "1.1.0-rc.1"):
+        here.published.documents[:] = [document(newest, PLACE)]
+        status, said = here.upgrade()
+        assert (status, here.config.read_text()) == (1, before)
+        line = f"thing: {NAME} 1.1.0 stays: the newest version in {here.published.url} is {newest}"
+        assert f"mcpd: {line}\n" in said
+
+
+def test_a_bundle_of_a_registry_is_exchanged_and_one_of_a_file_is_named(
+    here: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.bundle(monkeypatch, "2.0.0")
+    here.add("--env=key=mine")
+    (old,) = here.unpacked
+    here.bundle(monkeypatch, "2.1.0")
+    status, said = here.upgrade("thing", "--dry-run")
+    assert (status, here.unpacked) == (0, [old]), said
+    status, said = here.upgrade()
+    new = here.entry["origin"]["bundle"]
+    assert (status, here.entry["args"]) == (0, [f"{new}/run.js", "--key", "${THING__KEY}"]), said
+    assert f"thing: {old} becomes {new}\n" in said
+    # A daemon may run it: nothing was reloaded.
+    assert f"chmod -R u+w {old} && rm -r {old}" in said
+    assert sorted(here.unpacked) == sorted([old, new])
+    config = json.loads(here.config.read_text())
+    del config["mcpServers"]["thing"]["origin"]["registry"]
+    here.config.write_text(json.dumps(config))
+    status, said = here.upgrade()
+    assert (status, "`mcpd add thing FILE.mcpb --replace` puts a newer one in its place" in said) == (1, True)
+
+
+def test_all_goes_on_after_one_that_fails(here: Home) -> None:
+    here.add("--env=place=/here")
+    config = json.loads(here.config.read_text())
+    config["mcpServers"]["other"] = {"command": "npx", "args": ["@a/other@1.0.0"]}
+    here.config.write_text(json.dumps(config))
+    here.published.hostile = "down"
+    status, said = here.upgrade("--all")
+    assert (status, "answered HTTP 500" in said, "other: @a/other@1.0.0 becomes @a/other@9.9.9" in said) == (
+        *(1, True, True),
+    ), said
+    assert "mcpd: changes: https://example.com/a/thing\n" in said
