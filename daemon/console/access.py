@@ -160,6 +160,8 @@ class ConsoleSession:
     used: float
     """Time of the last request, on the clock of `ConsoleSessions`."""
     notices: list[Notice] = attrs.field(factory=list)
+    last: Notice | None = None
+    """See `Viewer`."""
     typed: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict, repr=False)
     """The last kept form (`ConsoleAction.keeps`) by its page, whose template leaves out what is secret."""
     has_ended: bool = False
@@ -175,6 +177,7 @@ class ConsoleSession:
     def tell(self, notice: Notice) -> None:
         """Show a notice on the next page."""
         self.notices = [*self.notices, notice][-MAX_NOTICES:]
+        self.last = self.last if notice.undo is None else notice
 
     def take_notices(self) -> list[Notice]:
         """Return the notices, and forget them."""

@@ -29,6 +29,7 @@ from daemon.console.access import (
     secured,
     set_cookie,
 )
+from daemon.console.changes import faults
 from daemon.console.live import LiveView, Snapshot, Views
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Notice, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
@@ -114,6 +115,7 @@ class Application:
                 *(Route(f"/ui{each.path}", partial(self._act, each), methods=["POST"]) for each in actions),
                 Route("/ui/", _to_start),
                 Route("/ui/live", self._live),
+                Route("/ui/check", self._check, methods=["POST"]),
                 Route("/ui/enter", self._enter),
                 Route("/ui/sign-in", self._sign_in, methods=["GET", "POST"]),
                 Route("/ui/sign-out", self._sign_out, methods=["POST"]),
@@ -178,6 +180,7 @@ class Application:
         here = "?".join(filter(None, (request.url.path, request.url.query)))
         try:
             snapshot = await drawn(page, viewer, self._rendering)
+            own = await page.own(viewer) if page.own is not None else {}
         except McpdError as error:
             raise HTTPException(NOT_FOUND, str(error)) from None
         name = self._streams.views.keep((page, here, session.may_change), snapshot)
@@ -194,18 +197,27 @@ class Application:
             "path": viewer.path,
             "query": viewer.query,
             "notices": session.take_notices(),
+            **own,
             "typed": typed,
             "live": urlencode({"at": here, "since": name}),
         }
         html = await trio.to_thread.run_sync(self._rendering.page, page.template, snapshot, values)
         return HTMLResponse(sent(html, session.form_token, here))
 
-    async def _act(self, action: ConsoleAction, request: Request) -> Response:
-        session = self._session(request)
-        form = await _form(request)
+    async def _wish(self, request: Request) -> tuple[ConsoleSession, dict[str, str]]:
+        session, form = self._session(request), await _form(request)
         refuse_foreign_form(request, form, session)
         if not session.may_change:
             raise HTTPException(FORBIDDEN, "You may look at everything here and change nothing.")
+        return session, form
+
+    async def _check(self, request: Request) -> Response:
+        _session, form = await self._wish(request)
+        found = await trio.to_thread.run_sync(faults, self._context.facts, form)
+        return HTMLResponse(await self._bare("check.html", {"faults": found}))
+
+    async def _act(self, action: ConsoleAction, request: Request) -> Response:
+        session, form = await self._wish(request)
         viewer = self._viewer(session, request.path_params, "")
         fields = {name: value for name, value in form.items() if name not in {"form_token", "back"}}
         back = self._back(form.get("back", ""))
@@ -248,6 +260,7 @@ class Application:
             may_change=session.may_change,
             query=fields,
             path={name: unquote(value) for name, value in path.items()},
+            last=session.last,
         )
 
     # --- live ----------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from secrets import token_hex
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -69,6 +71,8 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     """Variable parts of the address: `{"server": "git"}`."""
     typed: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The page's form as this viewer sent it (`ConsoleAction.keeps`)."""
+    last: Notice | None = None
+    """The session's last change that can be undone."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,10 @@ class Notice(msgspec.Struct, frozen=True):
 
     text: str
     is_error: bool = False
+    undo: Callable[[Viewer], Awaitable[Notice]] | None = None
+    """Takes the change back. It stays with the session, and on no page, as it may know secrets."""
+    key: str = msgspec.field(default_factory=partial(token_hex, 16))
+    """Names the notice to the form that undoes it."""
     leads_to: str = ""
     """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
 
@@ -110,6 +118,8 @@ class ConsolePage:
     """Seconds between two computations while only calls happen; None: the page shows no calls."""
     fragments: Callable[[Viewer], Awaitable[Holders]]
     """Fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
+    own: Callable[[Viewer], Awaitable[Mapping[str, object]]] | None = None
+    """Values of the frame, for this viewer and moment."""
     calls_every: float | None = 5.0
     """Acts, given the form's fields; returns a sentence. Raises `McpdError`, whose text the viewer sees."""
     in_navigation: bool = True

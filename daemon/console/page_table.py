@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daemon.console.changes import UNDO
 from daemon.console.page import ConsoleAction, ConsolePage
 from daemon.console.pages.activity_pages import AUDIT_PAGE, CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
 from daemon.console.pages.adding_pages import ADD_PAGE, ADDING_ACTIONS
@@ -47,4 +48,5 @@ ACTIONS: tuple[ConsoleAction, ...] = (
     *SESSION_ACTIONS,
     CANCEL_CALL,
     *SETTINGS_ACTIONS,
+    UNDO,
 )

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from daemon.console.charts import spark
 from daemon.console.page import MOST_CARDS, Fragment, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
-from daemon.kit.wording import bytes_in_words, counted, span
+from daemon.kit.wording import bytes_in_words, camel, counted, span
 from daemon.operators import report_columns
 from daemon.operators.report_words import advice, session_name
 from daemon.safety.escape import visible
@@ -207,6 +207,7 @@ def heading(column: report_columns.ReportColumn) -> str:
 
 FILTERS: dict[str, Any] = {
     "heading": heading,
+    "camel": camel,
     "headings": lambda columns: [heading(column) for column in columns.values()],
     "foreign": foreign,
     "visible": visible,

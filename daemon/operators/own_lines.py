@@ -13,8 +13,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from daemon.audit.event_records import note_command
-from daemon.config.names import SERVER_NAME
 from daemon.operators.base import OperatorContext, Refused
 from daemon.processes.children import MOST_PRINTED
 
@@ -65,22 +63,24 @@ async def run_line(
     if lines.running or lines.scope.cancel_called:
         raise Refused(f"`mcpd {lines.running or 'stop'}` is under way: try again when it has ended")
     environ = {each: text for each, text in facts.environ.items() if not each.startswith(_OF_UNITS)}
-    places = {"CONFIG": facts.config, "SOCKET": facts.socket, "CONTROL": facts.control_socket}
-    environ |= {f"MCPD_{each}": str(Path(facts.directory or "/", place)) for each, place in places.items()}
+    for each, place in ("CONFIG", facts.config), ("SOCKET", facts.socket), ("CONTROL", facts.control_socket):
+        environ[f"MCPD_{each}"] = str(Path(facts.directory or "/", place))
     line = [sys.executable, "-Pu", "-c", _BEGIN, str(os.getpid()), command, *options, *rest]
-    lines.running, outcome = command, "ended early"
+    lines.running, status, text = (
+        command,
+        1,
+        bytearray(b"mcpd: the daemon is stopping: look at the result later"),
+    )
     try:
         # A browser that leaves does not end a change half way; the daemon's end does.
         with trio.CancelScope(shield=True) as lines.scope:
-            ran = await lines.children.run(line, environ, LINE_SECONDS, b"\n" + given.encode(), orders=True)
-            outcome = "ok" if ran.status == 0 else "refused"
+            ended, printed, errors = await lines.children.run(
+                line, environ, LINE_SECONDS, b"\n" + given.encode()
+            )
+            status, text = 1 if ended is None else ended, (errors + printed)[-MOST_PRINTED:]
+            text += (
+                b"" if ended is not None else b"\nmcpd: it was ended, for it took too long: look at the result"
+            )
     finally:
         lines.running = ""
-        server = next(filter(SERVER_NAME.fullmatch, rest), "")
-        note_command(context.audit, context.principal, f"mcpd {command}", {"server": server}, outcome)
-    if outcome == "ended early":
-        raise Refused("the daemon is stopping: look at the configuration when it runs again")
-    text = (ran.errors + ran.printed)[-MOST_PRINTED:].decode(errors="replace").strip()
-    if ran.status is None:
-        text += f"\nmcpd: it was ended, for it took more than {LINE_SECONDS:g} s: look at what it has done"
-    return Printed(1 if ran.status is None else ran.status, context.redact(text, MOST_PRINTED))
+    return Printed(status, context.redact(text.decode(errors="replace").strip(), MOST_PRINTED))

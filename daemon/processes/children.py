@@ -15,7 +15,7 @@ import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 from loguru import logger
@@ -106,19 +106,11 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
 
-class Ran(NamedTuple):
-    """The outcome of a command."""
-
-    status: int | None
-    """The exit status; None: it was ended after its time."""
-    printed: bytearray
-    errors: bytearray
-
-
 class Children:
     """All children of the daemon: starts them, stops them, reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None, groups: Delegation | None = None) -> None:
+        """Start without children; `starts` is the record for the next daemon, `groups` has a leaf for each."""
         self.fellows: set[int | None] = set()
         """Pids of mcpd's own command lines, which may give orders to the daemon."""
         self._starts = starts
@@ -210,34 +202,29 @@ class Children:
             marks.forget(child.mark)
 
     async def run(
-        self,
-        words: list[str],
-        environ: Mapping[str, str],
-        seconds: float,
-        given: bytes = b"",
-        *,
-        orders: bool = False,
-    ) -> Ran:
-        """Run a command at home for so many seconds, then end its whole tree; raises as `start`."""
+        self, words: Sequence[str], environ: Mapping[str, str], seconds: float, given: bytes | None = None
+    ) -> tuple[int | None, bytearray, bytearray]:
+        """Run a command at home for so many seconds, then end its whole tree; raises as `start`.
+
+        `given` is the stdin of one of mcpd's own, which may give orders. Returns status, stdout and stderr.
+        """
         child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
         printed, errors = bytearray(), bytearray()
-        try:
-            if orders:
+        async with trio.open_nursery() as nursery:
+            if given is not None:
                 self.fellows.add(child.pid)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_write, child.stdin, given)
-                nursery.start_soon(_read, child.stdout, printed)
-                nursery.start_soon(_read, child.stderr, errors)
-                try:
-                    with trio.move_on_after(seconds) as limit:
-                        await child.process.wait()
-                finally:
-                    # A process that it has left would keep its pipes open.
-                    await self.stop(child, eof=0.0, term=0.0)
-                    nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
-        finally:
-            self.fellows.discard(child.pid)
-        return Ran(None if limit.cancelled_caught else child.process.returncode, printed, errors)
+            nursery.start_soon(_write, child.stdin, given or b"")
+            nursery.start_soon(_read, child.stdout, printed)
+            nursery.start_soon(_read, child.stderr, errors)
+            try:
+                with trio.move_on_after(seconds) as limit:
+                    await child.process.wait()
+            finally:
+                self.fellows.discard(child.pid)
+                # A process that it has left would keep its pipes open.
+                await self.stop(child, eof=0.0, term=0.0)
+                nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
+        return None if limit.cancelled_caught else child.process.returncode, printed, errors
 
     async def end_leftovers(self) -> None:
         """End the leftovers of killed daemons before any start: they may hold what a server needs."""
@@ -387,11 +374,13 @@ def _log_survivors(last: tenacity.RetryCallState) -> None:
 
 
 def _orphans() -> tuple[set[int], list[int]]:
+    """Dead children that wait to be reaped, and living strays."""
     dead = {pid for pid in proc.own_children() if (child := proc.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Make three pipes: the child's ends, and ours, which are non-blocking."""
     fds: list[int] = []
     try:
         for _ in range(3):

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
+from trio.to_thread import run_sync as in_thread
 
+from daemon.audit.record import digest
 from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
+from daemon.console.changes import change, entry_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
 from daemon.console.page import (
     MOST_CARDS,
@@ -21,6 +24,7 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     Holders,
+    Notice,
     Viewer,
     element_id,
     part,
@@ -31,7 +35,7 @@ from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
-from daemon.operators.base import OneServer, OperatorContext, ServerOrAll
+from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
@@ -264,13 +268,27 @@ async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
     return " ".join(_news(each, seen) for each, seen in told["servers"].items())
 
 
-async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str:
+async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str | Notice:
     name = viewer.path["server"]
+    if (
+        not off
+        and name in viewer.context.config.mcp_servers
+        and not viewer.context.config.mcp_servers[name].enabled
+    ):
+        return await change(viewer, ("enable", name))
     told = await switch(viewer.context, SwitchParams(name, off))
     note = f" {told['note']}." if told["note"] else ""
     if off and told["state"] == ServerState.DISABLED:
         return f"{name} is switched off.{note}"
     return f"{_state(name, told, done='switched off' if off else 'switched on')}{note}"
+
+
+async def _change(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    name, facts = viewer.path["server"], viewer.context.facts
+    if word == "set" and fields.get("seen") != digest((await in_thread(entry_of, facts, name)).encode()):
+        raise Refused(f"{name} was changed since you saw it; your text is kept: Save writes it all the same")
+    more = {"set": ("-",), "rename": (fields.get("to", "").strip(),)}.get(word, ())
+    return await change(viewer, (word, name, *more), fields.get("entry", ""))
 
 
 async def _start_login(viewer: Viewer, fields: Mapping[str, str]) -> str:
@@ -299,6 +317,10 @@ SERVER_ACTIONS = (
     ConsoleAction(path="/servers/{server}/login", act=_start_login),
     ConsoleAction(path="/servers/{server}/login-answer", act=_login_answer),
     ConsoleAction(path="/servers/{server}/logout", act=_logout),
+    *(
+        ConsoleAction(path=f"/servers/{{server}}/{word}", act=partial(_change, word), keeps=True)
+        for word in ("set", "rename", "pin", "upgrade", "remove")
+    ),
 )
 
 
@@ -380,28 +402,32 @@ async def _history(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]
 
 
 async def _settings(viewer: Viewer, name: str, _seen: Any, facts: dict[str, Any]) -> list[Fragment]:
-    server, redact = viewer.context.config.mcp_servers[name].written, viewer.context.redact.of(name)
-    words = [each for each in (server.command, *server.args) if each]
+    context, server = viewer.context, viewer.context.config.mcp_servers[name]
+    words = [server.written.command or server.written.url or "", *server.written.args]
+    runs = context.redact.of(name)(shlex.join(words))
     return [
-        part(
-            "server-settings",
-            runs=redact(shlex.join(words)) if words else "",
-            url=redact(server.url or ""),
-            names={"env": sorted(server.env), "headers": sorted(server.headers)},
-            config=viewer.context.facts.config,
-            trust=str(server.trust or viewer.context.config.trust),
-            start=str(server.start),
-            cwd=redact(server.cwd or ""),
-            **facts,
-        )
+        part("server-settings", runs=runs, held=server, trust=server.trust or context.config.trust, **facts)
     ]
+
+
+async def _entry(viewer: Viewer) -> dict[str, object]:
+    """The entry as text, for those who may change it."""
+    if viewer.query.get("tab") != "settings" or not viewer.may_change:
+        return {"entry": None}
+    text = await in_thread(entry_of, viewer.context.facts, viewer.path["server"])
+    return {"entry": text, "seen": digest(text.encode()), "config": viewer.context.facts.config}
 
 
 _OF_TABS = {"tools": _offer, "logs": _logs, "history": _history, "settings": _settings}
 
 
 SERVER = ConsolePage(
-    path="/servers/{server}", title="Server", template="server.html", fragments=_of_server, in_navigation=False
+    path="/servers/{server}",
+    title="Server",
+    template="server.html",
+    fragments=_of_server,
+    in_navigation=False,
+    own=_entry,
 )
 
 

@@ -42,6 +42,7 @@
     const dialog = document.createElement("dialog");
     const question = made("p", form.dataset.confirm, { id: "question" });
     const copy = made("form", "", { method: "post", action: form.getAttribute("action"), class: "controls" });
+    if (form.dataset.busy) copy.dataset.busy = form.dataset.busy;
     for (const [name, value] of new FormData(form, button)) copy.append(made("input", "", { type: "hidden", name, value }));
     const cancel = made("button", "Cancel", { type: "button" });
     const go = made("button", button ? button.textContent : "Go on", { type: "submit", class: "destructive" });
@@ -56,13 +57,30 @@
   };
 
   document.addEventListener("submit", (event) => {
-    const { busy } = event.target.dataset, sends = event.submitter;
-    // After the form is read: a disabled button is none of it.
-    if (busy && sends) setTimeout(() => { sends.disabled = true; sends.textContent = busy; });
-    if (event.target.dataset.confirm) {
-      event.preventDefault();
-      ask(event.target, event.submitter);
+    const form = event.target, button = event.submitter, { busy, confirm, sent } = form.dataset;
+    if (confirm || sent) event.preventDefault();
+    if (confirm) ask(form, button);
+    else if (busy && button && !sent) {
+      form.dataset.sent = button.textContent;
+      button.textContent = busy;
+      button.setAttribute("aria-disabled", "true");
     }
+  });
+
+  // --- faults while typing ---------------------------------------------------------------------------------
+
+  let typing = 0;
+
+  const check = async (field) => {
+    const mine = typing, body = new URLSearchParams(new FormData(field.form));
+    const answer = await fetch("/ui/check", { method: "POST", body });
+    if (mine === typing && answer.ok) document.getElementById(field.dataset.check).replaceChildren(parsed(await answer.text()));
+  };
+
+  document.addEventListener("input", ({ target }) => {
+    if (!("check" in target.dataset)) return;
+    clearTimeout(typing);
+    typing = setTimeout(check, 400, target);
   });
 
   // --- keeping what a person is doing when a piece of the page is replaced -------------------------------
@@ -217,6 +235,15 @@
   // A browser has six connections to a daemon: pages that nobody sees take none.
   document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else if (address) follow(); });
   window.addEventListener("pagehide", leave);
-  window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+  window.addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    follow();
+    for (const form of document.querySelectorAll("[data-sent]")) {
+      const button = form.querySelector("[aria-disabled]");
+      button.textContent = form.dataset.sent;
+      button.removeAttribute("aria-disabled");
+      delete form.dataset.sent;
+    }
+  });
   follow();
 })();

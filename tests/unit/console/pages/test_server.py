@@ -161,6 +161,14 @@ async def test_who_may_only_read_sees_no_controls() -> None:
     assert (await drawn(SERVERS, viewer_of(three().context(), may_change=False))).forms == []
 
 
-async def test_the_settings_say_how_they_are_changed() -> None:
-    page = await drawn(SERVER, viewer_of(OperatorStage().context(), query="tab=settings", server="alpha"))
-    assert "mcpd set alpha KEY=VALUE changes it" in page.text
+async def test_the_settings_say_what_holds_and_what_is_a_default() -> None:
+    written = {"command": "x", "timeouts": {"call": 7}, "trust": "none", "limits": {"cpu": 1.5}}
+    stage = OperatorStage(Stage(config_of({"mcpServers": {"alpha": written}})))
+    page = await drawn(SERVER, viewer_of(stage.context(), query="tab=settings", server="alpha"))
+    rows = page.text.replace("\n", " ")
+    assert "timeouts.call7 " in rows
+    assert "timeouts.callMax600 default" in rows
+    assert "limits.cpu1.5 " in rows
+    assert "limits.memoryBytesno limit default" in rows
+    assert "Trustnone " in rows
+    assert "Sandboxnone default" in rows

@@ -1,0 +1,103 @@
+"""Changes of servers' entries by mcpd's own command line, the way back, and faults before anything is written.
+
+An entry is shown with `(a secret)` in place of each secret, as `mcpd set NAME -` takes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from trio.to_thread import run_sync as in_thread
+
+from daemon.config.jsonc import decode, placed
+from daemon.config.parse import load_changed
+from daemon.config.redaction import secrets_of
+from daemon.config.translation import SERVERS
+from daemon.console.page import ConsoleAction, Notice, Viewer, server_page, with_query
+from daemon.documents.edited import spelt, value_at, with_texts
+from daemon.documents.formats import Format, read_document
+from daemon.errors import Fault, McpdError
+from daemon.operators.base import DaemonFacts, Refused
+from daemon.operators.own_lines import run_line
+from daemon.setup.drafts import Present, read_present
+from daemon.setup.moved_secrets import SHOWN, references
+
+
+def _present(facts: DaemonFacts) -> tuple[Path, Present, Any]:
+    file = Path(facts.directory or "/", facts.config)
+    present = read_present(file)
+    return file, present, read_document(present.config.text() or "{}", Format.JSON, source=str(file))
+
+
+def _written(facts: DaemonFacts, name: str) -> tuple[Any, dict[str, str]]:
+    """An entry as it stands, None without one, and the secrets in the file `env` that it refers to. Blocks."""
+    _, present, document = _present(facts)
+    entry = value_at(document.value(), present.places.get(name, ("",)))
+    return entry, {each: present.variables[each] for each in references(entry) if each in present.variables}
+
+
+def entry_of(facts: DaemonFacts, name: str) -> str:
+    """An entry as JSON without secrets. Blocks; raises `McpdError`: the file cannot be read."""
+    server = load_changed(_present(facts)[0], {}, facts.environ).mcp_servers.get(name)
+    hidden = sorted(secrets_of(server)[0] if server else (), key=len, reverse=True)
+    found = re.compile("|".join(map(re.escape, hidden)) or "$^")
+    entry = with_texts(_written(facts, name)[0], lambda text: found.sub(SHOWN, text))
+    return json.dumps(entry, indent=2, ensure_ascii=False)
+
+
+def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
+    """The faults by line that the server `name` would have with this `entry`. Blocks."""
+    name, text = fields.get("name", ""), fields.get("entry", "")
+    try:
+        file, present, document = _present(facts)
+        place = present.places.get(name, (SERVERS, name))
+        document.put(place, decode(text, source="the entry")[0])
+        server = load_changed(file, {file: document.text()}, facts.environ).mcp_servers[name]
+    except McpdError as error:
+        return getattr(error, "faults", None) or [Fault(path="$", message=str(error))]
+    return placed(
+        [attrs.evolve(each, path=each.path.replace(spelt(place), "$", 1)) for each in server.faults], text
+    )
+
+
+async def change(
+    viewer: Viewer, words: tuple[str, ...], given: str = "", *, options: Sequence[str] = ()
+) -> Notice:
+    """Have a line change the entry `words[1]`, which `rename` then calls `words[2]`; raises as `run_line`."""
+    facts, name, after = viewer.context.facts, words[1], words[2] if words[0] == "rename" else words[1]
+    before, secrets = await in_thread(_written, facts, name)
+    ran = await run_line(viewer.context, words, given, options=options)
+    if ran.status:
+        return Notice(ran.text, is_error=True)
+    with trio.CancelScope(shield=True):  # a browser that has left finds the outcome on its next page
+        now = await in_thread(_written, facts, after)
+
+    async def undo(viewer: Viewer) -> Notice:
+        if (current := await in_thread(_written, facts, after)) != now:
+            raise Refused(f"{after} was changed again since then: nothing was undone")
+        # A new secret stands where the old one did.
+        lost = {each: text for each, text in secrets.items() if current[1].get(each) != text}
+        real = with_texts(
+            before, lambda text: re.sub(r"(?<!\$)\$\{(\w+)\}", lambda found: lost.get(found[1], found[0]), text)
+        )
+        is_gone, is_new = now[0] is None, before is None
+        back = ("add", name, "-") if is_gone else ("remove", name) if is_new else ("set", name, "-")
+        return await change(viewer, back if name == after else ("rename", after, name), json.dumps(real))
+
+    page = "/servers" if now[0] is None else with_query(server_page(after), tab="settings")
+    return Notice(ran.text, undo=undo, leads_to=page)
+
+
+async def _undo(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    if viewer.last is None or viewer.last.undo is None or viewer.last.key != fields.get("key"):
+        raise Refused("this is not the last change of this session any more: nothing was undone")
+    return await viewer.last.undo(viewer)
+
+
+UNDO = ConsoleAction(path="/undo", act=_undo)

@@ -1,0 +1,175 @@
+"""The entry of a server in Chromium: changed, refused, checked while typing, taken back, renamed, removed."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.driving import Here, accessible, console, expect_words, settled
+from tests.e2e.harness import scripted
+from tests.waiting import WAIT
+
+SECRET = "7fK2mQ9xVb4Z"
+SERVERS: dict[str, Any] = {
+    "git": {**scripted(tools=["git_log"]), "env": {"LEVEL": "one", "API_TOKEN": SECRET}},
+    "notes": scripted(tools=["read_note"]),
+    "off": {**scripted(tools=["x"]), "enabled": False},
+}
+
+
+@pytest.fixture
+def own(browser: Browser) -> Iterator[Here]:
+    """A daemon of each test's own, as its entries change."""
+    with console(browser, {"mcpServers": SERVERS}) as opened:
+        yield opened
+
+
+def entry_in(here: Here, name: str) -> Any:
+    return json.loads(here.daemon.config.read_text())["mcpServers"].get(name)
+
+
+def settings(here: Here, page: Page, name: str = "git") -> Page:
+    page.goto(f"{here.address}/servers/{name}?tab=settings")
+    return page
+
+
+def change(page: Page, before: str, after: str) -> None:
+    """Type something else into the entry, and save it."""
+    entry = page.get_by_role("textbox", name="The entry of")
+    entry.fill(entry.input_value().replace(before, after))
+    page.get_by_role("button", name="Save", exact=True).click()
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+def test_an_entry_is_changed_and_the_change_taken_back(own: Here, script: bool) -> None:
+    page = settings(own, own.signed_in(java_script_enabled=script))
+    entry = page.get_by_role("textbox", name="The entry of")
+    expect(entry).to_have_value(re.compile("(a secret)"))
+    assert SECRET not in page.content()
+    change(page, '"one"', '"two"')
+    expect_words(page, "git is ready")
+    assert entry_in(own, "git")["env"]["LEVEL"] == "two"
+    expect(entry).to_have_value(re.compile('"two"'))
+    if script:
+        accessible(settled(page))
+    page.get_by_role("button", name="Undo").click()
+    expect(entry).to_have_value(re.compile('"one"'))
+    assert entry_in(own, "git")["env"]["LEVEL"] == "one"
+    assert SECRET not in page.content()
+
+
+def test_what_is_refused_is_said_and_kept_as_it_was_typed(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    change(page, "{", "{{")
+    expect(page.get_by_role("alert")).to_contain_text("line 1")
+    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{{"))
+    assert entry_in(own, "git") == SERVERS["git"]
+    # Only there, and only once.
+    settings(own, page, "notes")
+    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{\n"))
+
+
+def test_faults_are_shown_while_typing(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    entry = page.get_by_role("textbox", name="The entry of")
+    entry.fill(entry.input_value().replace('"env": {', '"start": "never", "env": {'))
+    expect(page.locator("#entry-faults")).to_contain_text("line 9, column", timeout=WAIT * 1000)
+    expect(page.locator("#entry-faults")).to_contain_text("$.start")
+    accessible(settled(page))
+    entry.fill(entry.input_value().replace('"never"', '"lazy"'))
+    expect(page.locator("#entry-faults")).to_have_text("No faults.", timeout=WAIT * 1000)
+
+
+def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own: Here) -> None:
+    page, other = settings(own, own.signed_in()), settings(own, own.signed_in(locale="en-GB"))
+    change(other, '"one"', '"theirs"')
+    expect_words(other, "git is ready")
+    change(page, '"one"', '"mine"')
+    expect(page.get_by_role("alert")).to_contain_text("git was changed since you saw it")
+    assert entry_in(own, "git")["env"]["LEVEL"] == "theirs"
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect_words(page, "git is ready")
+    # The other one's change is not the last one any more.
+    other.get_by_role("button", name="Undo").click()
+    expect(other.get_by_role("alert")).to_contain_text("git was changed again since then: nothing was undone")
+    assert entry_in(own, "git")["env"]["LEVEL"] == "mine"
+
+
+def test_a_server_is_removed_and_comes_back_with_its_secret(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    page.get_by_role("button", name="Remove git").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page).to_have_url(f"{own.address}/servers")
+    expect_words(page, "removed git from")
+    assert entry_in(own, "git") is None
+    page.get_by_role("button", name="Undo").click()
+    expect_words(page, "git is ready")
+    assert own.daemon.ask("status")["servers"]["git"]["state"] == "ready"
+    again = entry_in(own, "git")
+    assert again["args"] == SERVERS["git"]["args"]
+    # `mcpd add` keeps secrets in a file of their own.
+    kept = (own.daemon.directory / "env").read_text()
+    assert again["env"]["API_TOKEN"] == SECRET or f"GIT__API_TOKEN={SECRET}" in kept
+
+
+def test_a_new_secret_is_kept_apart_and_the_old_one_comes_back(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    change(page, "(a secret)", "qX7new9Secret3Vb")
+    expect_words(page, "git is ready")
+    assert "qX7new9Secret3Vb" not in page.content()
+    kept = own.daemon.directory / "env"
+    assert "qX7new9Secret3Vb" in kept.read_text()
+    assert "qX7new9Secret3Vb" not in own.daemon.config.read_text()
+    page.get_by_role("button", name="Undo").click()
+    expect_words(page, "git is ready")
+    assert "qX7new9Secret3Vb" not in kept.read_text()
+    assert SECRET in kept.read_text() + own.daemon.config.read_text()
+
+
+def test_a_server_that_the_file_has_off_is_switched_on_there(own: Here) -> None:
+    page = settings(own, own.signed_in(), "off")
+    page.get_by_role("button", name="Enable off").click()
+    expect_words(page, "off is ready")
+    assert entry_in(own, "off").get("enabled", True) is True
+
+
+def test_who_may_only_look_sees_no_entry_and_changes_nothing(own: Here) -> None:
+    page = settings(own, own.signed_in("--read-only"))
+    expect_words(page, "What runs")
+    assert page.locator("#server-entry").count() == 0
+    for path in ("/servers/git/set", "/servers/git/remove", "/undo", "/check"):
+        assert _posted(page, path) == 403
+    assert entry_in(own, "git") == SERVERS["git"]
+
+
+def _posted(page: Page, path: str) -> int:
+    """The status of a form of this session's own, as its page would send it."""
+    script = """async (path) => {
+        const form_token = document.querySelector("[name=form_token]").value;
+        const body = new URLSearchParams({form_token, name: "git", entry: "{}", seen: ""});
+        return (await fetch(`/ui${path}`, {method: "POST", body})).status;
+    }"""
+    return int(page.evaluate(script, path))
+
+
+def test_a_form_that_waits_says_so_and_is_sent_once(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    page.evaluate(_COUNT)
+    page.get_by_role("button", name="Save", exact=True).click()
+    waits = page.get_by_role("button", name="Saving and trying it")
+    expect(waits).to_have_attribute("aria-disabled", "true")
+    waits.click(force=True)
+    assert page.evaluate("window.sent") == 1
+
+
+_COUNT = """() => {
+    window.sent = 0;
+    document.addEventListener("submit", (event) => {
+        if (!event.defaultPrevented) window.sent += 1;
+        event.preventDefault();
+    });
+}"""
+"""Has a page count the forms that would be sent, and send none."""
