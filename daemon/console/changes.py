@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import trio
@@ -19,7 +19,7 @@ from daemon.config.jsonc import decode, placed
 from daemon.config.parse import load_changed
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
-from daemon.console.page import ConsoleAction, Notice, Viewer, server_page, with_query
+from daemon.console.page import ConsoleAction, Notice, Undo, Viewer, server_page, with_query
 from daemon.documents.edited import spelt, value_at, with_texts
 from daemon.documents.formats import Format, read_document
 from daemon.errors import Fault, McpdError
@@ -28,6 +28,11 @@ from daemon.operators.own_lines import run_line
 from daemon.setup.drafts import Present, read_present
 from daemon.setup.moved_secrets import SHOWN, references
 
+Written: TypeAlias = tuple[Any, dict[str, str]]
+"""An entry as it stands, None without one, and the secrets in the file `env` that it refers to."""
+
+_REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
+
 
 def _present(facts: DaemonFacts) -> tuple[Path, Present, Any]:
     file = Path(facts.directory or "/", facts.config)
@@ -35,8 +40,7 @@ def _present(facts: DaemonFacts) -> tuple[Path, Present, Any]:
     return file, present, read_document(present.config.text() or "{}", Format.JSON, source=str(file))
 
 
-def _written(facts: DaemonFacts, name: str) -> tuple[Any, dict[str, str]]:
-    """An entry as it stands, None without one, and the secrets in the file `env` that it refers to. Blocks."""
+def _written(facts: DaemonFacts, name: str) -> Written:
     _, present, document = _present(facts)
     entry = value_at(document.value(), present.places.get(name, ("",)))
     return entry, {each: present.variables[each] for each in references(entry) if each in present.variables}
@@ -66,15 +70,21 @@ def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
     )
 
 
-async def change(
-    viewer: Viewer, words: tuple[str, ...], given: str = "", *, options: Sequence[str] = ()
-) -> Notice:
+async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Notice:
     """Have a line change the entry `words[1]`, which `rename` then calls `words[2]`; raises as `run_line`."""
     facts, name, after = viewer.context.facts, words[1], words[2] if words[0] == "rename" else words[1]
-    before, secrets = await in_thread(_written, facts, name)
-    ran = await run_line(viewer.context, words, given, options=options)
+    before = await in_thread(_written, facts, name)
+    ran = await run_line(viewer.context, words, given)
     if ran.status:
         return Notice(ran.text, is_error=True)
+    undo = await way_back(facts, name, before, after)
+    page = with_query(server_page(after), tab="settings")
+    return Notice(ran.text, undo=undo, leads_to="/servers" if words[0] == "remove" else page)
+
+
+async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:
+    """Undoes what has just made `after` of an entry, unless somebody changes that; by default, its addition."""
+    after = after or name
     with trio.CancelScope(shield=True):  # a browser that has left finds the outcome on its next page
         now = await in_thread(_written, facts, after)
 
@@ -82,16 +92,15 @@ async def change(
         if (current := await in_thread(_written, facts, after)) != now:
             raise Refused(f"{after} was changed again since then: nothing was undone")
         # A new secret stands where the old one did.
-        lost = {each: text for each, text in secrets.items() if current[1].get(each) != text}
+        lost = {each: text for each, text in before[1].items() if current[1].get(each) != text}
         real = with_texts(
-            before, lambda text: re.sub(r"(?<!\$)\$\{(\w+)\}", lambda found: lost.get(found[1], found[0]), text)
+            before[0], lambda text: _REFERENCE.sub(lambda found: lost.get(found[1], found[0]), text)
         )
-        is_gone, is_new = now[0] is None, before is None
+        is_gone, is_new = now[0] is None, before[0] is None
         back = ("add", name, "-") if is_gone else ("remove", name) if is_new else ("set", name, "-")
         return await change(viewer, back if name == after else ("rename", after, name), json.dumps(real))
 
-    page = "/servers" if now[0] is None else with_query(server_page(after), tab="settings")
-    return Notice(ran.text, undo=undo, leads_to=page)
+    return undo
 
 
 async def _undo(viewer: Viewer, fields: Mapping[str, str]) -> Notice:

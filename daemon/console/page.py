@@ -95,12 +95,15 @@ def part(name: str, template: str = "", /, **values: object) -> Fragment:
     return Fragment(id=name, template=f"{template or name.replace('-', '_')}.html", values=values)
 
 
+Undo: TypeAlias = "Callable[[Viewer], Awaitable[Notice]]"
+
+
 class Notice(msgspec.Struct, frozen=True):
     """The outcome of a form, shown on the next page."""
 
     text: str
     is_error: bool = False
-    undo: Callable[[Viewer], Awaitable[Notice]] | None = None
+    undo: Undo | None = None
     """Takes the change back. It stays with the session, and on no page, as it may know secrets."""
     key: str = msgspec.field(default_factory=partial(token_hex, 16))
     """Names the notice to the form that undoes it."""

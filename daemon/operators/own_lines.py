@@ -31,6 +31,8 @@ _BEGIN = (
 _OF_UNITS = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "MCPD_DELEGATED")
 """Beginnings of variables that are for the daemon alone."""
 
+_STOPPED = b"mcpd: the daemon is stopping: look at the result when it runs again"
+
 
 @attrs.frozen
 class Printed:
@@ -66,21 +68,14 @@ async def run_line(
     for each, place in ("CONFIG", facts.config), ("SOCKET", facts.socket), ("CONTROL", facts.control_socket):
         environ[f"MCPD_{each}"] = str(Path(facts.directory or "/", place))
     line = [sys.executable, "-Pu", "-c", _BEGIN, str(os.getpid()), command, *options, *rest]
-    lines.running, status, text = (
-        command,
-        1,
-        bytearray(b"mcpd: the daemon is stopping: look at the result later"),
-    )
+    ran: tuple[int | None, bytearray, bytearray] = 1, bytearray(_STOPPED), bytearray()
+    lines.running = command
     try:
         # A browser that leaves does not end a change half way; the daemon's end does.
         with trio.CancelScope(shield=True) as lines.scope:
-            ended, printed, errors = await lines.children.run(
-                line, environ, LINE_SECONDS, b"\n" + given.encode()
-            )
-            status, text = 1 if ended is None else ended, (errors + printed)[-MOST_PRINTED:]
-            text += (
-                b"" if ended is not None else b"\nmcpd: it was ended, for it took too long: look at the result"
-            )
+            ran = await lines.children.run(line, environ, LINE_SECONDS, b"\n" + given.encode())
     finally:
         lines.running = ""
-    return Printed(status, context.redact(text.decode(errors="replace").strip(), MOST_PRINTED))
+    status, text = ran[0], (ran[2] + ran[1])[-MOST_PRINTED:].decode(errors="replace").strip()
+    text += "" if status is not None else "\nmcpd: it was ended, for it took too long: look at the result"
+    return Printed(1 if status is None else status, context.redact(text, MOST_PRINTED))

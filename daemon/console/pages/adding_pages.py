@@ -13,6 +13,7 @@ import trio
 from daemon.config.command_lines import packages_in
 from daemon.config.expand import read_env
 from daemon.config.names import slug
+from daemon.console.changes import way_back
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Notice, Viewer, part, server_page
 from daemon.errors import InvalidArguments, McpdError
 from daemon.operators.own_lines import Printed, run_line
@@ -61,7 +62,8 @@ async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     printed = await run_line(viewer.context, words, given, options=[*options, "--dry-run" if asks else "--yes"])
     added = [name for name in viewer.context.catalog.servers if name not in servers]
     leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
-    return Notice(printed.text, is_error=bool(printed.status), leads_to=leads_to)
+    undo = await way_back(viewer.context.facts, added[0]) if added else None
+    return Notice(printed.text, is_error=bool(printed.status), leads_to=leads_to, undo=undo)
 
 
 async def _nothing(_viewer: Viewer) -> Holders:

@@ -269,12 +269,8 @@ async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 
 async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str | Notice:
-    name = viewer.path["server"]
-    if (
-        not off
-        and name in viewer.context.config.mcp_servers
-        and not viewer.context.config.mcp_servers[name].enabled
-    ):
+    name, servers = viewer.path["server"], viewer.context.config.mcp_servers
+    if not off and name in servers and not servers[name].enabled:
         return await change(viewer, ("enable", name))
     told = await switch(viewer.context, SwitchParams(name, off))
     note = f" {told['note']}." if told["note"] else ""
