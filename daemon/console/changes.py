@@ -63,7 +63,7 @@ def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
         place = present.places.get(name, (SERVERS, name))
         document.put(place, decode(text, source="the entry")[0])
         server = load_changed(file, {file: document.text()}, facts.environ).mcp_servers[name]
-    except McpdError as error:
+    except (McpdError, KeyError) as error:
         return getattr(error, "faults", None) or [Fault(path="$", message=str(error))]
     return placed(
         [attrs.evolve(each, path=each.path.replace(spelt(place), "$", 1)) for each in server.faults], text

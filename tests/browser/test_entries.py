@@ -98,6 +98,17 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own:
     assert entry_in(own, "git")["env"]["LEVEL"] == "mine"
 
 
+def test_a_server_is_renamed_and_named_back(own: Here) -> None:
+    page = settings(own, own.signed_in())
+    page.get_by_label("New name").fill("code")
+    page.get_by_role("button", name="Rename").click()
+    expect(page).to_have_url(f"{own.address}/servers/code?tab=settings")
+    assert entry_in(own, "code") == SERVERS["git"]
+    page.get_by_role("button", name="Undo").click()
+    expect(page).to_have_url(f"{own.address}/servers/git?tab=settings")
+    assert entry_in(own, "git") == SERVERS["git"]
+
+
 def test_a_server_is_removed_and_comes_back_with_its_secret(own: Here) -> None:
     page = settings(own, own.signed_in())
     page.get_by_role("button", name="Remove git").click()

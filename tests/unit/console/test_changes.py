@@ -1,0 +1,126 @@
+"""Changes of entries: what is shown of them, which faults they would have, and which change is taken back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from daemon.console.changes import UNDO, entry_of, faults, way_back
+from daemon.console.page import Notice, Viewer
+from daemon.operators.base import DaemonFacts, Refused
+from tests.fakes_upstream import Stage
+from tests.unit.console.browsing import Desk
+from tests.unit.console.pages.drawing import viewer_of
+from tests.unit.operators.stage import FACTS, operator_context
+
+SECRET, OTHER = "7fK2mQ9xVb4Z", "qX7new9Secret3Vb"
+ENTRY: dict[str, Any] = {
+    "command": "x",
+    "args": ["--api-key", SECRET, "--verbose"],
+    "env": {"API_TOKEN": SECRET, "LEVEL": "${LEVEL}", "SECOND": "${GIT__SECOND}"},
+}
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> DaemonFacts:
+    config = tmp_path / "mcpd.json"
+    config.write_text(json.dumps({"mcpServers": {"git": ENTRY}}))
+    (tmp_path / "env").write_text(f"LEVEL=debug\nGIT__SECOND={OTHER}\n")
+    for each in tmp_path.iterdir():
+        each.chmod(0o600)
+    return attrs.evolve(FACTS, config=str(config), environ={})
+
+
+def test_an_entry_is_shown_without_secrets_and_with_its_references(facts: DaemonFacts) -> None:
+    shown = entry_of(facts, "git")
+    assert SECRET not in shown
+    assert OTHER not in shown
+    entry = json.loads(shown)
+    assert entry["args"] == ["--api-key", "(a secret)", "--verbose"]
+    assert entry["env"] == {"API_TOKEN": "(a secret)", "LEVEL": "${LEVEL}", "SECOND": "${GIT__SECOND}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("git", '{"command": "x",\n "start": "never"}', "line 2, column 2: $.start: "),
+        ("git", '{"command": "x",\n nonsense}', "line 2"),
+        ("new", '{"command": "x",\n\n "timeouts": {"call": -1}}', "line 3, column 15: $.timeouts.call: "),
+        ("No Name", '{"command": "x"}', "No Name"),
+        ("git", "7", "expected an object"),
+        ("", "", ""),
+    ],
+)
+def test_faults_have_their_line_in_the_text_that_was_typed(
+    facts: DaemonFacts, name: str, text: str, said: str
+) -> None:
+    first = str(faults(facts, {"name": name, "entry": text})[0])
+    assert said in first
+    assert SECRET not in first
+
+
+def test_a_sound_entry_has_no_faults_and_is_not_written(facts: DaemonFacts) -> None:
+    before = Path(facts.config).read_text()
+    assert not faults(facts, {"name": "git", "entry": '{"command": "y"} // mine'})
+    assert Path(facts.config).read_text() == before
+
+
+def viewer(facts: DaemonFacts, last: Notice | None = None) -> Viewer:
+    return msgspec.structs.replace(viewer_of(operator_context(Stage(), facts=facts)), last=last)
+
+
+async def test_only_the_last_change_is_taken_back(facts: DaemonFacts) -> None:
+    done: list[Viewer] = []
+
+    async def undo(viewer: Viewer) -> Notice:
+        await trio.lowlevel.checkpoint()
+        done.append(viewer)
+        return Notice("It is as it was.")
+
+    last = Notice("changed", undo=undo)
+    for key, of in (("", last), ("another", last), (last.key, None)):
+        with pytest.raises(Refused, match="not the last change of this session"):
+            await UNDO.act(viewer(facts, of), {"key": key})
+    assert not done
+    told = await UNDO.act(viewer(facts, last), {"key": last.key})
+    assert isinstance(told, Notice)
+    assert told.text == "It is as it was."
+    assert len(done) == 1
+
+
+async def test_what_was_changed_again_is_not_taken_back(facts: DaemonFacts) -> None:
+    undo = await way_back(facts, "git")
+    await trio.Path(facts.config).write_text(json.dumps({"mcpServers": {"git": {**ENTRY, "cwd": "/"}}}))
+    with pytest.raises(Refused, match="git was changed again since then: nothing was undone"):
+        await undo(viewer(facts))
+
+
+async def test_a_secret_that_was_changed_again_is_a_change_too(facts: DaemonFacts, tmp_path: Path) -> None:
+    undo = await way_back(facts, "git")
+    await trio.Path(tmp_path, "env").write_text("LEVEL=debug\nGIT__SECOND=something else\n")
+    with pytest.raises(Refused, match="nothing was undone"):
+        await undo(viewer(facts))
+
+
+async def test_nothing_of_a_way_back_is_shown_when_it_is_printed(facts: DaemonFacts) -> None:
+    notice = Notice("changed", undo=await way_back(facts, "git"))
+    assert SECRET not in repr(notice)
+    assert OTHER not in repr(notice)
+
+
+async def test_entries_are_checked_for_those_alone_who_may_change_them() -> None:
+    desk = Desk()
+    own, reader, stranger = desk.browser(), desk.browser(may_change=False), desk.browser(may_change=None)
+    token = (await own.get("/ui/list")).form_token
+    wish = {"form_token": token, "name": "git", "entry": "{}"}
+    assert (await own.post("/ui/check", wish)).status == 200
+    assert (await own.post("/ui/check", {**wish, "form_token": "another"})).status == 403
+    assert (await own.post("/ui/check", wish, origin="http://evil.example")).status == 403
+    token = (await reader.get("/ui/list")).form_token
+    assert (await reader.post("/ui/check", {**wish, "form_token": token})).status == 403
+    assert (await stranger.post("/ui/check", wish)).status == 401
+    assert (await own.get("/ui/check")).status in {404, 405}
