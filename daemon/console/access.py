@@ -176,8 +176,9 @@ class ConsoleSession:
 
     def tell(self, notice: Notice) -> None:
         """Show a notice on the next page."""
+        if notice.undo is not None:
+            self.last = notice = msgspec.structs.replace(notice, key=secrets.token_urlsafe(SECRET_BYTES))
         self.notices = [*self.notices, notice][-MAX_NOTICES:]
-        self.last = self.last if notice.undo is None else notice
 
     def take_notices(self) -> list[Notice]:
         """Return the notices, and forget them."""

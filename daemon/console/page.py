@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from secrets import token_hex
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -105,7 +103,7 @@ class Notice(msgspec.Struct, frozen=True):
     is_error: bool = False
     undo: Undo | None = None
     """Takes the change back. It stays with the session, and on no page, as it may know secrets."""
-    key: str = msgspec.field(default_factory=partial(token_hex, 16))
+    key: str = ""
     """Names the notice to the form that undoes it."""
     leads_to: str = ""
     """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""

@@ -81,7 +81,7 @@ async def test_only_the_last_change_is_taken_back(facts: DaemonFacts) -> None:
         done.append(viewer)
         return Notice("It is as it was.")
 
-    last = Notice("changed", undo=undo)
+    last = Notice("changed", undo=undo, key="its own")
     for key, of in (("", last), ("another", last), (last.key, None)):
         with pytest.raises(Refused, match="not the last change of this session"):
             await UNDO.act(viewer(facts, of), {"key": key})
