@@ -119,10 +119,7 @@ class PromptParams(Forwarding, kw_only=False):
 async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     """Get a prompt; cancelled if the operator disconnects; raises `CallError` or `InvalidArguments`."""
     name = params.name
-    members = (
-        b'"name":%b,"arguments":' % msgspec.json.encode(name),
-        msgspec.json.encode(params.arguments),
-    )
+    members = (b'"name":%b,"arguments":' % msgspec.json.encode(name), msgspec.json.encode(params.arguments))
 
     def check(entry: ServerEntry) -> None:
         if (known := entry.list_of(Kind.PROMPT).definitions.get(name)) is not None:

@@ -17,12 +17,7 @@ SECRET = "typed-83hd82hd8kq"
 SETTINGS = {
     "level": {"type": "boolean", "title": "Level", "description": "\x1b[2Jhow much", "required": True},
     "key": {"type": "string", "title": "Key", "description": "of yours", "required": True, "sensitive": True},
-    "place": {
-        "type": "string",
-        "title": "Place",
-        "description": "to look at",
-        "default": "/srv",
-    },
+    "place": {"type": "string", "title": "Place", "description": "to look at", "default": "/srv"},
 }
 ENV = {"KEY": "${user_config.key}", "LEVEL": "${user_config.level}"}
 
