@@ -33,6 +33,7 @@ from daemon.console.changes import faults
 from daemon.console.live import LiveView, Snapshot, Views
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Notice, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
+from daemon.console.pages.adding_pages import typed_faults
 from daemon.console.pages.server_pages import in_trouble
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError
@@ -213,7 +214,8 @@ class Application:
 
     async def _check(self, request: Request) -> Response:
         _session, form = await self._wish(request)
-        found = await trio.to_thread.run_sync(faults, self._context.facts, form)
+        check = typed_faults if "what" in form else faults
+        found = await trio.to_thread.run_sync(check, self._context.facts, form)
         return HTMLResponse(await self._bare("check.html", {"faults": found}))
 
     async def _act(self, action: ConsoleAction, request: Request) -> Response:

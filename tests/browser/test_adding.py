@@ -75,6 +75,10 @@ def test_json_of_a_readme_is_added_and_found_with_the_keyboard(own: Here) -> Non
     expect(page.locator("#found a").first).to_have_text("Add a server")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{own.address}/add")
+    page.get_by_label("What to add").fill(
+        '{"servers": {"pasted": {"command": "x", "restart": {"base": "often"}}}}'
+    )
+    expect(page.locator("#what-faults")).to_contain_text("restart.base")
     snippet = json.dumps({"servers": {"pasted": {"type": "stdio", "command": program, "args": args}}}, indent=2)
     page.get_by_label("What to add").fill(f"// as its README has it\n{snippet}")
     page.get_by_role("button", name="Add", exact=True).click()

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
+import attrs
 import trio
 
 from daemon.config.command_lines import packages_in
 from daemon.config.expand import read_env
 from daemon.config.names import slug
-from daemon.console.changes import way_back
+from daemon.console.changes import faults, way_back
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Notice, Viewer, part, server_page
-from daemon.errors import InvalidArguments, McpdError
+from daemon.errors import Fault, InvalidArguments, McpdError
+from daemon.operators.base import DaemonFacts
 from daemon.operators.own_lines import Printed, run_line
-from daemon.setup.adding import name_at, short_name
+from daemon.safety.escape import document
+from daemon.setup.adding import name_at, short_name, wanted
 
 _MEMBER = re.compile(r'"[^"\n]*"\s*:')
 _BY_NAME = re.compile(r"(?:registry|npm|pypi):|.*\.(?:mcpb|dxt)$", re.IGNORECASE)
@@ -45,13 +47,22 @@ def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
     target = typed[0] if len(typed) == 1 else ""
     if _BY_NAME.match(target):
         return [*words, target], env, [*options, *["--env-file=-"] * bool(env)]
-    known: str | None = name_at(target)
-    entry: dict[str, object] = {"url": target}
-    if "://" not in target:
-        known = next((short_name(each.name) for each in packages_in(typed)), slug(Path(typed[0]).stem))
-        entry = {"command": typed[0], "args": typed[1:]}
-    given = msgspec.json.encode({**entry, "env": variables}).decode()
-    return ["add", name or known or "server", "-"], given, options
+    known = next((short_name(each.name) for each in packages_in(typed)), slug(Path(typed[0]).stem))
+    entry: dict[str, object] = {"command": typed[0], "args": typed[1:]}
+    if "://" in target:
+        known, entry = name_at(target), {"url": target}
+    return ["add", name or known or "server", "-"], document({**entry, "env": variables}), options
+
+
+def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
+    """The faults of the server that a form describes; none for one that is looked up elsewhere. Blocks."""
+    try:
+        words, given, _options = line_of(fields)
+        server = wanted(words[1:], (), lambda: given) if words[-1] == "-" else None
+    except (McpdError, ValueError) as error:
+        return getattr(error, "faults", None) or [Fault(path="$", message=str(error))]
+    found = faults(facts, {"name": server.name, "entry": document(server.entry)}) if server else ()
+    return [attrs.evolve(each, line=None) for each in found]  # Lines of another text.
 
 
 async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:

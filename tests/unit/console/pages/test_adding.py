@@ -2,22 +2,24 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
 from daemon.console.page import Notice
 from daemon.console.pages import adding_pages
-from daemon.console.pages.adding_pages import ADDING_ACTIONS, first_run, line_of
+from daemon.console.pages.adding_pages import ADDING_ACTIONS, first_run, line_of, typed_faults
 from daemon.errors import InvalidArguments
 from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.own_lines import Printed
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import viewer_of
-from tests.unit.operators.stage import OperatorStage, operator_context
+from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 
 ADD, UP = ADDING_ACTIONS
 
@@ -140,3 +142,23 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
     assert [options for _words, _given, options in lines.ran] == [
         ["--dry-run", "--no-service"], ["--dry-run", "--no-service"], ["--yes", "--no-service"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ("uvx x", []),
+        ("registry:o/x", []),
+        ('{"servers": {"a": {"command": "b"}}}', []),
+        ("uvx 'x", ["No closing quotation: nothing was changed"]),
+        ('{"a": {"command": "b",,}}', ["expected"]),
+        ('{"a": {"command": "b", "restart": {"base": "often"}}}', ["$.restart.base: cannot understand"]),
+        ('{"a": {}}', ["write `mcpd add NAME -`"]),
+    ],
+)
+def test_faults_are_told_while_a_person_types(what: str, found: list[str], tmp_path: Path) -> None:
+    facts = attrs.evolve(FACTS, config=str(tmp_path / "mcpd.json"))
+    told = [str(each) for each in typed_faults(facts, {"what": what})]
+    assert len(told) == len(found), told
+    assert "line 4" not in str(told), "of no text that the person sees"
+    assert all(words in text for words, text in zip(found, told, strict=True)), told
