@@ -17,8 +17,20 @@ import msgspec
 
 from daemon.catalog.snapshot import ServerEntry
 from daemon.model import Summary, Tool, ToolKey
-from daemon.search.documents import DEPRECATED, SearchDocument, deprecated, digest_of, document
-from daemon.search.language import ANY_ACTION, Asked, action_of, actions_of, plain, terms, worth
+from daemon.search.language import (
+    ANY_ACTION,
+    DEPRECATED,
+    Asked,
+    SearchDocument,
+    action_of,
+    actions_of,
+    deprecated,
+    digest_of,
+    document,
+    plain,
+    terms,
+    worth,
+)
 
 MAX_PHRASINGS = 16
 """Phrasings of one need; a model writes three or four."""

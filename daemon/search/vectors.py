@@ -15,7 +15,7 @@ from daemon.catalog.snapshot import ServerEntry
 from daemon.errors import McpdError
 from daemon.model import Tool, ToolKey
 from daemon.protocol import decoded
-from daemon.search.documents import without_praise
+from daemon.search.language import without_praise
 
 Passage = Sequence[tuple[float, str]]
 """Weighted texts of one vector: the normalised sum of their unit vectors."""

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.model import Summary
-from daemon.search.documents import MAX_DEPTH, MAX_TEXT, MAX_VALUES, deprecated, document, without_praise
-from daemon.search.language import MAX_WORD, plain, stem, terms
+from daemon.search.language import (
+    MAX_DEPTH,
+    MAX_TEXT,
+    MAX_VALUES,
+    MAX_WORD,
+    deprecated,
+    document,
+    plain,
+    stem,
+    terms,
+    without_praise,
+)
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
