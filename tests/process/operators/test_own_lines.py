@@ -51,7 +51,8 @@ async def test_a_line_does_what_it_does_in_a_terminal(config: Path) -> None:
 async def test_what_is_printed_is_in_order_and_without_secrets(config: Path) -> None:
     context = context_of(config)
     context.redact.hide(["7fK2mQ9xVb4Z"])
-    ran = await run_line(context, ("set", "git", "env.LEVEL=7fK2mQ9xVb4Z"), options=("--dry-run",))
+    ran = await run_line(context, ("remove", "7fK2mQ9xVb4Z"))
+    assert "there is no server" in ran.text
     assert "7fK2mQ9xVb4Z" not in ran.text
     ran = await run_line(context, ("remove", "nothing"))
     assert ran.status != 0
@@ -143,7 +144,7 @@ async def test_a_line_ends_with_a_daemon_that_is_killed(tmp_path: Path) -> None:
     """The real beginning of a line, below a parent that does not say goodbye."""
     script = (
         "import os, subprocess, sys; line = [sys.executable, '-c', sys.argv[1], str(os.getpid())];"
-        " made = subprocess.Popen(line, stdin=subprocess.PIPE); print(made.pid, flush=True); sys.stdin.read()"
+        " made = subprocess.Popen(line, stdin=0); print(made.pid, flush=True); sys.stdin.read()"
     )
     parent = await trio.lowlevel.open_process(
         [sys.executable, "-c", script, own_lines._BEGIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
