@@ -67,7 +67,9 @@ def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bo
         accessible(page)
 
 
-def test_json_of_a_readme_is_added_and_found_with_the_keyboard(own: Here) -> None:
+def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by_the_keyboard(
+    own: Here,
+) -> None:
     program, *args = command(tools=["echo"])
     page = settled(own.signed_in())
     page.keyboard.press("Control+k")
@@ -83,6 +85,9 @@ def test_json_of_a_readme_is_added_and_found_with_the_keyboard(own: Here) -> Non
     page.get_by_label("What to add").fill(f"// as its README has it\n{snippet}")
     page.get_by_role("button", name="Add", exact=True).click()
     page.wait_for_url(f"{own.address}/servers/pasted")
+    page.get_by_role("button", name="Undo").click()
+    expect_words(page, "removed pasted from")
+    assert "pasted" not in own.daemon.ask("status")["servers"]
 
 
 def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None:
