@@ -6,6 +6,7 @@ import argparse
 import base64
 import binascii
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -147,7 +148,7 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
     except (Declined, Interrupted):
         raise KeyboardInterrupt from None
     if lacking := lacking_in(schema, given):
-        how = f"write {lacking[0]}=VALUE; `mcpd tools {server}/{tool}` shows its arguments"
+        how = f"write {lacking[0]}=VALUE; `mcpd tools {shlex.quote(f'{server}/{tool}')}` shows its arguments"
         raise UsageError(visible(f"{server}/{tool} needs {', '.join(lacking)}: {how}"))
     return given
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -76,8 +77,8 @@ def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> st
     for name, why in answer["quarantined"].items():
         parts.append(paragraph(f"{server}/{name} is not offered: {why}", indent=2, style="yellow"))
     if tools:
-        example = next(iter(tools))
-        parts += [Text(""), safe(f"What one takes: mcpd tools {server}/{example}", "dim")]
+        example = shlex.quote(f"{server}/{next(iter(tools))}")
+        parts += [Text(""), safe(f"What one takes: mcpd tools {example}", "dim")]
     return draw(parts, screen)
 
 

@@ -280,7 +280,7 @@ def _about(held: HeldDefinition) -> str:
     change = {what: [word(each[:MAX_NAME]) for each in names] for what, names in held.change.items()}
     said = str(msgspec.json.decode(it.raw).get("description") or "")
     says = msgspec.json.encode(legible(said[:MAX_DESCRIBED].translate(_LINE_ENDS))).decode()
-    more = f"`mcpd approve {name} --diff` shows the change."
+    more = f"`mcpd approve {shlex.quote(name)} --diff` shows the change."
     if held.because == "new":
         more = f"Its description {'begins' if len(said) > MAX_DESCRIBED else 'says'}: {says}"
     return f"may models use {name} as it is now? It waits for approval: {of_held(held.because, change)}. {more}"

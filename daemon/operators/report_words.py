@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 ADVICE = {
     "invalid_changed": "It counts again once it is loaded again, with the new schema.",
     "invalid_deleted": "If it comes back as it was, it counts again by itself.",
-    "invalid_disabled": "Switch it on: `mcpd enable {server}/{name}`, or in the configuration.",
+    "invalid_disabled": "Switch it on: `mcpd enable {word}`, or in the configuration.",
     "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
-    "invalid_held": "Approve it: `mcpd approve {server}/{name}`.",
+    "invalid_held": "Approve it: `mcpd approve {word}`.",
 }
 """The remedy for a loaded tool, by its status."""
 
@@ -94,7 +95,8 @@ def local_time(at: float) -> str:
 
 def advice(tool: Mapping[str, Any]) -> str:
     """The remedy for a loaded tool that is not valid, from its row of `mcpd sessions KEY`."""
-    return ADVICE.get(tool["status"], "").format_map({"renamedTo": "unknown", **tool})
+    word = shlex.quote(f"{tool['server']}/{tool['name']}")
+    return ADVICE.get(tool["status"], "").format_map({"renamedTo": "unknown", "word": word, **tool})
 
 
 def is_coming(server: ServerReport) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -225,8 +226,8 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
     if (server, "") in view.catalog.switched:
         why = f"its server {server} is switched off by an operator (`mcpd enable {server}` brings it back)"
     elif key in view.catalog.switched_tools:
-        word = switch_of(Kind.TOOL, tool)
-        why = f"an operator has switched it off (`mcpd enable {server}/{word}` brings it back)"
+        word = shlex.quote(f"{server}/{switch_of(Kind.TOOL, tool)}")
+        why = f"an operator has switched it off (`mcpd enable {word}` brings it back)"
     elif view.catalog.servers[server].disabled:
         why = f"its server {server} is switched off in mcpd's configuration"
     elif view.offer.rules.hides(key):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -205,7 +206,7 @@ def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
             return key
         server, own = key
         if view.profile.prompts and (server, switch_of(Kind.PROMPT, own)) in catalog.switched:
-            on = f"`mcpd enable {server}/{switch_of(Kind.PROMPT, own)}`"
+            on = f"`mcpd enable {shlex.quote(f'{server}/{switch_of(Kind.PROMPT, own)}')}`"
             text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd ({on})."
             raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
         refuse_held(view, Kind.PROMPT, key, name)
@@ -273,7 +274,7 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     for server, own in [said] if said else [(server, uri) for server in view.servers]:
         words = {(server, switch_of(kind, own)) for kind in (Kind.RESOURCE, Kind.SKILL)}
         if server in view.servers and (off := words & view.catalog.switched):
-            on = f"`mcpd enable {'/'.join(off.pop())}`"
+            on = f"`mcpd enable {shlex.quote('/'.join(off.pop()))}`"
             text = f"this resource of server {server} is switched off by the operator of mcpd ({on})."
             raise ResourceDisabled(text, uri=uri, server=server)
     refuse_held_uri(view, uri)

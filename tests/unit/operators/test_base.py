@@ -24,6 +24,8 @@ def test_advice_names_the_tool() -> None:
     assert advice(tool) == "Switch it on: `mcpd enable git/log`, or in the configuration."
     assert advice({**tool, "status": "invalid_renamed"}).endswith("unknown.")
     assert advice({**tool, "status": "valid"}) == ""
+    # Its server has named it, and an operator copies the command into a shell.
+    assert "`mcpd enable 'git/a;$(id)'`" in advice({**tool, "name": "a;$(id)"})
 
 
 def test_the_switches_are_told_by_profile_and_not_without_end() -> None:

@@ -131,6 +131,14 @@ def test_what_is_switched_off_is_refused_with_the_reason() -> None:
     assert "mcpd enable b" in refused(ITSELF_SURFACE, seen(off, "b"), "x", {}, ToolDisabled).message
 
 
+def test_the_command_for_a_tool_that_is_switched_off_is_one_word_of_a_shell() -> None:
+    name = "x;$(id)"
+    off = after(
+        ITSELF_BEFORE, [status("b"), listed("b", tool("b", name)), Switched(off=frozenset({("b", name)}))]
+    )
+    assert f"mcpd enable 'b/{name}'" in refused(ITSELF_SURFACE, seen(off, "b"), name, {}, ToolDisabled).message
+
+
 def test_a_tool_that_has_changed_is_refused_once() -> None:
     view = attrs.evolve(seen(ITSELF_UP, "b"), shown=lambda _key: "another hash")
     refused(ITSELF_SURFACE, view, "x", {}, ToolChanged)

@@ -114,6 +114,17 @@ async def test_a_prompt_that_is_switched_off_is_not_listed(stage: Stage, nursery
     assert stage.alpha.sent == []
 
 
+async def test_the_command_for_a_prompt_that_is_switched_off_is_one_word_of_a_shell(
+    nursery: trio.Nursery,
+) -> None:
+    stage, name = Stage(), "greet;$(id)"
+    stage.offers("alpha", Kind.PROMPT, name)
+    stage.learn(Switched(off=frozenset({("alpha", f"prompt:{name}")})))
+    client = await stage.client(nursery)
+    error = (await client.request("prompts/get", {"name": name}))["error"]
+    assert f"`mcpd enable 'alpha/prompt:{name}'`" in error["message"]
+
+
 async def test_a_profile_without_prompts_neither_declares_nor_serves_them(nursery: trio.Nursery) -> None:
     stage = Stage(profiles={"default": {"prompts": False}})
     stage.offers("alpha", Kind.PROMPT, "greet")
