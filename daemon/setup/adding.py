@@ -181,8 +181,14 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
     return WantedServer(name=named(words[0]), entry={"url": target})
 
 
+_REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
+"""Begins a reference that no README's snippet has: it runs or reads something of the user's."""
+
+
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     value: Any = decode(text, source="standard input")[0]
+    if not _is_entry(value) and (reaches := _REACHES.search(str(value))):
+        raise WordsError(f"it has {reaches[0]}…}}, which reaches out of a sandbox: paste that entry alone")
     value = dict.fromkeys(names, value) if _is_entry(value) else value if isinstance(value, dict) else {}
     normal = normalized({SERVERS: value} if any(map(_is_entry, value.values())) else value)
     servers = normal.sections.get(SERVERS)

@@ -133,16 +133,27 @@ def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
     if isinstance(new, dict):
         return {key: with_kept(each, value_at(was, (key,)), hidden) for key, each in new.items()}
     if isinstance(new, list):
-        # By their order alone: other arguments may have come and gone.
-        old = [each for each in (was if isinstance(was, list) else ()) if any(map(str(each).count, hidden))]
+        # By their order and options alone: other arguments may have come and gone.
+        old = [each for each in _with_options(was) if any(map(str(each[1]).count, hidden))]
         left = iter(old if len(old) == sum(SHOWN in str(each) for each in new) else ())
-        return [with_kept(each, next(left, None), hidden) if SHOWN in str(each) else each for each in new]
+        return [
+            with_kept(each, dict([next(left, ("", None))]).get(option), hidden) if SHOWN in str(each) else each
+            for option, each in _with_options(new)
+        ]
     if not isinstance(new, str) or SHOWN not in new:
         return new
     is_its = isinstance(was, str) and (new == SHOWN or any(map(was.count, hidden)))
     if is_its and re.fullmatch(".+".join(map(re.escape, new.split(SHOWN))), was, re.DOTALL):
         return was
     raise DocumentError(f"`{SHOWN}` stands where no secret does: write the value. Nothing was changed")
+
+
+def _with_options(words: Any) -> Iterator[tuple[str, Any]]:
+    """Each word with the option that it is the value of; empty: of none."""
+    before = ""
+    for word in words if isinstance(words, list) else ():
+        yield "" if str(word).startswith("-") else before, word
+        before = word if str(word).startswith("-") and "=" not in word else ""
 
 
 def _literal(text: str) -> str | None:

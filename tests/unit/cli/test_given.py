@@ -79,6 +79,8 @@ def configured(config: Path) -> None:
         ("add time -", {"cmd": "uvx mcp-server-time==1.2"}, "time", TIME),
         ("add time -", {"command": {"path": "uvx", **TIME} | {"command": 1}}, "time", TIME),
         ("add time -", {**TIME, "disabled": True}, "time", {**TIME, "enabled": False}),
+        ("add time -", {**TIME, "env": {"A": "${run:x}"}}, "time", {**TIME, "env": {"A": "${run:x}"}}),
+        ("add -", {"time": {**TIME, "env": {"A": "$${run:x}"}}}, "time", {**TIME, "env": {"A": "${TIME__A}"}}),
         (
             "add time - --env A=2",
             {**TIME, "env": {"A": 1, "B": 1}},
@@ -107,6 +109,13 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
         ("add -", SNIPPET, 2, "it has time, web: `mcpd add time -` takes one of them"),
         ("add clock -", SNIPPET, 2, "it has time, web"),
         ("add -", json.dumps(TIME), 2, "write `mcpd add NAME -`"),
+        (
+            "add x -",
+            f'{{"x": {{"command": "uvx", "env": {{"A": "\\u0024{{run:{KEY}}}"}}}}}}',
+            2,
+            "it has ${run:…}, which",
+        ),
+        ("add -", json.dumps({"servers": {"x": {**TIME, "env": {"A": "{file:/x}"}}}}), 2, "it has {file:…}"),
         ("add x -", json.dumps([KEY]), 2, "write `mcpd add NAME -`"),
         ("add x -", json.dumps({"mcpServers": [KEY]}), 2, "write `mcpd add NAME -`"),
         ("add x -", json.dumps({"mcpServers": KEY, "x": KEY}), 2, "write `mcpd add NAME -`"),
@@ -215,6 +224,7 @@ def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path
     ("changed", "status", "said"),
     [
         ({"args": [SECRET, SECRET]}, 1, "stands where no secret does"),
+        ({"args": ["time==1", "--report-to", SECRET]}, 1, "stands where no secret does"),
         ({"command": f"{SECRET}x"}, 1, "stands where no secret does"),
         ({"env": {"NEW": SECRET}}, 1, "stands where no secret does"),
         ({"env": [SECRET]}, 1, "stands where no secret does"),
