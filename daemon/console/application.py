@@ -216,7 +216,7 @@ class Application:
         _session, form = await self._wish(request)
         check = typed_faults if "what" in form else faults
         found = await trio.to_thread.run_sync(check, self._context.facts, form)
-        return HTMLResponse(await self._bare("check.html", {"faults": found}))
+        return HTMLResponse(await self._bare("check.html", {"faults": found, "redact": self._context.redact}))
 
     async def _act(self, action: ConsoleAction, request: Request) -> Response:
         session, form = await self._wish(request)

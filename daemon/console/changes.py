@@ -50,7 +50,7 @@ def entry_of(facts: DaemonFacts, name: str) -> str:
     """An entry as JSON without secrets. Blocks; raises `McpdError`: the file cannot be read."""
     server = load_changed(_present(facts)[0], {}, facts.environ).mcp_servers.get(name)
     hidden = sorted(secrets_of(server)[0] if server else (), key=len, reverse=True)
-    found = re.compile("|".join(map(re.escape, hidden)) or "$^")
+    found = re.compile("|".join(map(re.escape, hidden)) or "(?!)")
     entry = with_texts(_written(facts, name)[0], lambda text: found.sub(SHOWN, text))
     return json.dumps(entry, indent=2, ensure_ascii=False)
 

@@ -76,6 +76,9 @@ async def run_line(
             ran = await lines.children.run(line, environ, LINE_SECONDS, b"\n" + given.encode())
     finally:
         lines.running = ""
-    status, text = ran[0], (ran[2] + ran[1])[-MOST_PRINTED:].decode(errors="replace").strip()
+    status, printed = ran[0], ran[2] + ran[1]
+    # Nobody would recognise the rest of a secret that is cut apart.
+    printed = printed.partition(b"\n")[2] if len(printed) > MOST_PRINTED else printed
+    text = printed[-MOST_PRINTED:].decode(errors="replace").strip()
     text += "" if status is not None else "\nmcpd: it was ended, for it took too long: look at the result"
     return Printed(1 if status is None else status, context.redact(text, MOST_PRINTED))

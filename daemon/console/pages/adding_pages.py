@@ -71,7 +71,7 @@ async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     words, given, options = line_of(fields)
     asks = words[-1].partition(":")[0] not in {"-", "npm", "pypi"} and "again" not in fields
     printed = await run_line(viewer.context, words, given, options=[*options, "--dry-run" if asks else "--yes"])
-    added = [name for name in viewer.context.catalog.servers if name not in servers]
+    added = [name for name in {*viewer.context.catalog.servers} - servers if f"added {name} to" in printed.text]
     leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
     undo = await way_back(viewer.context.facts, added[0]) if added else None
     return Notice(printed.text, is_error=bool(printed.status), leads_to=leads_to, undo=undo)
@@ -100,7 +100,14 @@ async def first_run(viewer: Viewer) -> list[Fragment]:
         except McpdError as error:
             known = Printed(1, str(error))
         _found[key] = trio.current_time(), known
-    return [part("first-run", found=known.text, helps=known.status == 0, may_change=viewer.may_change)]
+    return [
+        part(
+            "first-run",
+            found=known.text * viewer.may_change,
+            helps=known.status == 0,
+            may_change=viewer.may_change,
+        )
+    ]
 
 
 async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:

@@ -59,6 +59,17 @@ async def test_what_is_printed_is_in_order_and_without_secrets(config: Path) -> 
     assert ran.text.startswith("mcpd: ")
 
 
+async def test_no_rest_of_a_secret_is_left_where_much_is_cut(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "print('7fK2mQ9x', end='Vb4Z\\n'); print(end='.' * (64 * 1024 - 5))"
+    monkeypatch.setattr(own_lines, "_BEGIN", script)
+    context = context_of(config)
+    context.redact.hide(["7fK2mQ9xVb4Z"])
+    ran = await run_line(context, ("remove", "git"))
+    assert {*ran.text} == {"."}
+
+
 @pytest.mark.parametrize("word", ["--config=/etc/x", "-o", "--", "", "a\nb", "a\0b", "a\u202eb"])
 async def test_no_word_of_a_user_is_an_option(config: Path, word: str) -> None:
     with pytest.raises(Refused, match="begins with a dash"):

@@ -44,6 +44,12 @@ def test_an_entry_is_shown_without_secrets_and_with_its_references(facts: Daemon
     assert entry["env"] == {"API_TOKEN": "(a secret)", "LEVEL": "${LEVEL}", "SECOND": "${GIT__SECOND}"}
 
 
+def test_an_entry_without_secrets_is_shown_as_it_is(facts: DaemonFacts) -> None:
+    entry = {"command": "x", "env": {"EMPTY": ""}}
+    Path(facts.config).write_text(json.dumps({"mcpServers": {"git": entry}}))
+    assert json.loads(entry_of(facts, "git")) == entry
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -118,6 +124,9 @@ async def test_entries_are_checked_for_those_alone_who_may_change_them() -> None
     token = (await own.get("/ui/list")).form_token
     wish = {"form_token": token, "name": "git", "entry": "{}"}
     assert (await own.post("/ui/check", wish)).status == 200
+    desk.context.redact.hide([SECRET])
+    faulty = {**wish, "entry": f'{{"command": "x", "sandbox": "{SECRET}"}}'}
+    assert SECRET not in (await own.post("/ui/check", faulty)).text
     assert (await own.post("/ui/check", {**wish, "form_token": "another"})).status == 403
     assert (await own.post("/ui/check", wish, origin="http://evil.example")).status == 403
     token = (await reader.get("/ui/list")).form_token

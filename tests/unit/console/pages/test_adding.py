@@ -122,6 +122,22 @@ async def test_a_registrys_server_is_shown_before_it_is_added(monkeypatch: pytes
     ]  # fmt: skip
 
 
+async def test_what_somebody_else_adds_meanwhile_is_not_to_be_taken_back_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, later = (Stage(config_of({"mcpServers": each})) for each in ({}, {"theirs": {"command": "x"}}))
+
+    async def run(*_words: object, **_more: object) -> Printed:
+        await trio.lowlevel.checkpoint()
+        stage.catalog.set(later.catalog.value)
+        return Printed(1, "mine is failed: taken back")
+
+    monkeypatch.setattr(adding_pages, "run_line", run)
+    told = await ADD.act(viewer_of(operator_context(stage)), {"what": "x", "name": "mine"})
+    assert isinstance(told, Notice)
+    assert (told.leads_to, told.undo) == ("", None)
+
+
 async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use_it(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -136,6 +152,7 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
 
     assert await shown(may_change=False) == ("", False)
     assert [await shown() for _ in range(2)] == [("1 server", True)] * 2
+    assert (await shown(may_change=False))[0] == ""
     await trio.sleep(adding_pages.FOUND_SECONDS)
     assert await shown() == ("`mcpd up` is under way", False)
     assert await UP.act(viewer_of(context), {}) == Notice("done")
