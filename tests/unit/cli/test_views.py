@@ -71,7 +71,7 @@ def test_a_tool_that_is_lost_is_explained_with_what_to_do(status: LoadedStatus) 
     lost = loaded(status=str(status), reason="because of that", renamedTo="git_history")
     lost["changed"] = {"at": 86_400.0, "what": "changed (description)"}
     text = shown_one(lost, loaded(name="git_show"), screen=PIPE)
-    told = ADVICE[status].format(server="git", name="git_log", renamedTo="git_history")
+    told = ADVICE[status].format(server="git", word="git/git_log", renamedTo="git_history")
     assert re.search(rf"git/git_log +{STATUSES[status]}  ", text)
     happened = r"It was changed \(description\) at 1970-01-0\d \d\d:00:00\."
     assert re.search(rf"\n\ngit/git_log\n  because of that\n  {happened}\n  {re.escape(told)}", text)
