@@ -1,4 +1,4 @@
-"""Causes of unhealthy servers: an enum with data, created at the failure, worded at the edge; a contract."""
+"""Causes of unhealthy servers: an enum with data, worded at the edge. Its values are a contract."""
 
 from __future__ import annotations
 

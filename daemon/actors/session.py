@@ -194,7 +194,7 @@ class Session:
         return method in OF_CONNECTIONS or method in OF_SESSIONS
 
     def _passes(self, method: str) -> bool:
-        """Whether an unknown method is for the only server of this client, whose rules cannot judge methods."""
+        """Whether an unknown method goes to the client's only server; not under rules, which judge tools."""
         selection = self._connection.selection
         free = selection.is_single and not selection.profile.permissions
         return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))

@@ -1,4 +1,4 @@
-"""The audit of one daemon: decides on the event loop, and a worker thread adds to a chain of files."""
+"""The audit of one daemon: takes decisions on the event loop, and writes them to a chain in a worker thread."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class Audit:
         version: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Start with nothing opened, or off with `NO_PLACE` as `root`; `keep_head` copies it elsewhere."""
+        """Start with nothing opened, or off with `NO_PLACE` as `root`; `keep_head` copies the chain's head."""
         self.keys = keys
         self.on = keys.enabled and root != NO_PLACE
         self.problem = ""
@@ -293,7 +293,7 @@ class Audit:
             self.note(self._began)
 
     async def open(self, heads: Sequence[ChainHead] = ()) -> None:
-        """Find the end of the chain, compare it with heads, and record the beginning; a hanging disk later."""
+        """Find the end of the chain, compare it with heads, and record the start; later if the disk hangs."""
         self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):

@@ -78,7 +78,7 @@ class CheckedChain:
 
 
 def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
-    """Check a directory's chains, also against heads; return them, and others' heads. Blocks: 6 s a million."""
+    """Check chains, also against heads; return them, and others' heads. Blocks: 6 s a million records."""
     checked, others = [_check(each, {head.seq: "" for head in heads}) for each in chains(directory)], []
     for head in heads:
         about = [(chain, digests) for chain, digests in checked if head.chain in {"", chain.id}]

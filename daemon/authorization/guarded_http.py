@@ -336,7 +336,7 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
 
 
 async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
-    """Renew a login (RFC 6749, section 6), whose lock the caller holds, and which the caller keeps.
+    """Renew a login (RFC 6749, section 6). The caller holds its lock, and keeps the result.
 
     Raises `LoginOver`: refused; `httpx2.TransportError`: the authorization server is unreachable or misbehaves.
     """

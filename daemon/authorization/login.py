@@ -1,7 +1,7 @@
 """Performs one OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
 
-It adds the choice of a client authentication, the device flow, a test of the token, and error texts; the SDK's
-(`mcp.client.auth`) quote answers, maybe with secrets.
+To the SDK (`mcp.client.auth`) it adds the choice of a client authentication, the device flow, a test of the
+token, and error texts, since the SDK's quote answers, maybe with secrets.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: s
 
 
 class _SpeltOtherwise(Exception):
-    """The server spells the issuer with a slash after the host (as the SDK does), the issuer without."""
+    """The server spells the issuer with a slash after the host, the issuer itself without, or vice versa."""
 
 
 class LoginFlow:

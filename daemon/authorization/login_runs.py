@@ -206,7 +206,7 @@ class LoginRuns:
         return run
 
     async def obtain(self, server: Server, rejected: str | None) -> Login:
-        """Log in to a server with `auth`, unless there is a good login; raises NoLogin, or NotNow: retry."""
+        """Log in to a server with `auth`, unless there is a good login; raises NoLogin, or NotNow (retry)."""
         assert server.auth is not None
         wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
         own = self._own.get(server.name)

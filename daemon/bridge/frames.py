@@ -144,7 +144,7 @@ def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
 
 
 def _tail(line: bytes, start: int) -> bytes | None:
-    """The id, if it is the last member, or the last before the version: in a string the quote is escaped."""
+    """The id, if it is the last member, or the last before the version; in a string, quotes are escaped."""
     at = line.rfind(b'"id"', max(start, len(line) - ENDS))
     comma = line.rfind(b",", start, at) if at > 0 else -1
     found = _last(line, at) if comma >= 0 and not line[comma + 1 : at].strip() else None
@@ -275,7 +275,7 @@ class Cutter:
 
 
 class Outgoing:
-    """The bytes for one connection after another; a line stays whole until its newline is sent."""
+    """The bytes for successive connections; a line up to `LONG_BYTES` stays whole until its newline is sent."""
 
     def __init__(self) -> None:
         self.deaf = False  # whether the other side takes nothing more, though it may still speak

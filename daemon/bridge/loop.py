@@ -1,6 +1,6 @@
 """The bridge's one poll loop: bytes between stdin, stdout and a socket that is dialled again when it ends.
 
-Each direction has a bounded buffer; over the bound its source is not read. No write ever blocks.
+Each direction has a bounded buffer; over the bound its source is not read. No write blocks: no deadlock.
 """
 
 from __future__ import annotations

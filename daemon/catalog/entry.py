@@ -95,7 +95,7 @@ UNKNOWN_LIST = KnownList(listed=False)
 def after_listing(
     known: KnownList | None, fact: facts.DefinitionsListed, since: float = 0.0, gate: Gate = OPEN
 ) -> tuple[KnownList, Gate]:
-    """The list after a fact, or the same object, and the gate with a first list; new forms are of `since`."""
+    """The list after a fact (the same object if unchanged), and the gate; new forms hold from `since` on."""
     before = known or UNKNOWN_LIST
     if fact.problem:
         after = attrs.evolve(before, problem=fact.problem, declared=fact.declared, refusal=fact.refusal)

@@ -94,7 +94,7 @@ def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method outside of `served`, in any case, goes unread to a client's only server."""
+    """Whether a method goes unread to a client's only server: in no spelling one of `served` or mcpd's."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None

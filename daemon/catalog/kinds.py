@@ -62,7 +62,7 @@ CHANGED: Mapping[str, tuple[Kind, ...]] = {
 
 
 def switch_of(kind: Kind, name: str) -> str:
-    """An operator's word for a definition: `prompt:NAME`; a tool's bare name, or `tool:NAME` if it looks so."""
+    """An operator's word for a definition: `prompt:NAME`; a tool's bare name, or `tool:NAME` if ambiguous."""
     bare = kind is Kind.TOOL and switched_by(name) == (Kind.TOOL, name)
     return name if bare else f"{kind}:{name}"
 

@@ -281,7 +281,7 @@ def note(text: str, *, lines: bool = False) -> None:
 def guarded(
     action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
 ) -> int:
-    """Run a command that may be `changing`; report failures, with `kinds` as exit statuses by error code."""
+    """Run a command, report its failures, and return its exit status; `kinds` has those of error codes."""
     try:
         return action()
     except DaemonUnreachable as error:

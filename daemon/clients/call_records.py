@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
-    """Have an ended call recorded and traced: its answer's bytes, its end in seconds since the epoch."""
+    """Have a call recorded and traced that ended `at` (seconds since the epoch) with `size` bytes."""
     audit, trace = call.calls.context.audit, call.trace
     if trace is not None:
         call.trace = None

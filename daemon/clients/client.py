@@ -156,7 +156,7 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 
 
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
-    """Why a client of a profile may not see these servers as themselves; empty if it may, or knows none."""
+    """Why a profile's client may not see these servers as themselves; empty if it may. Some may be unknown."""
     if servers is None:
         return f"`servers` is not a list of 1 to {MAX_CHOSEN} names of servers"
     if not servers:

@@ -124,7 +124,7 @@ class Attachments:
         return None if state is None else self._join(key, state)
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
-        """Serve a request once its session is recalled; False: too many wait. ValidationError: a used id."""
+        """Serve a request once its session is known; False: too many wait. ValidationError: a known id."""
         if any(request_id in held for held in self._held.values()):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
         if sum(map(len, self._held.values())) >= MAX_HELD:

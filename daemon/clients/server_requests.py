@@ -1,4 +1,4 @@
-"""Requests of servers to one client during its calls, which they end with: sampling, elicitation, roots."""
+"""Requests of servers to one client (sampling, elicitation, roots), each ended with the call behind it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def server_of(name: str) -> str:
 
 
 def split_off(name: str) -> tuple[str, str]:
-    """Split `server/tool` at the last slash, as instances' directories have some; no server is empty."""
+    """Split `server/tool`, or `server@directory/tool` at the last slash; ('', name) without a server."""
     server, _, rest = name.partition("/")
     if "@" in server:
         server, _, rest = name.rpartition("/")

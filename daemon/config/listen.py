@@ -1,4 +1,4 @@
-"""The configuration of listening addresses and of HTTP clients; no fault quotes a token, or a key's path."""
+"""The configuration of addresses and HTTP clients; no fault quotes a token, or a path, which may be a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages and fragments as HTML, drawn once for viewers with secret markers for tokens; in a thread."""
+"""Pages and fragments as HTML, drawn once for all viewers, with markers for their tokens. Blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits JSON with comments, member by member, which own the comments behind them and directly above."""
+"""Edits JSON with comments, member by member; one owns the comments behind it and directly above it."""
 
 from __future__ import annotations
 

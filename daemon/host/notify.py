@@ -1,4 +1,4 @@
-"""The interface to the service manager, nothing outside systemd: signals, readiness, watchdog, sockets, bytes.
+"""The interface to systemd, without which it does nothing: signals, readiness, watchdog, sockets, kept bytes.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3).
 """
@@ -33,7 +33,7 @@ class Signals:
         self._before = {number: signal.signal(number, self._take) for number in HANDLED}
 
     def listen(self, deliver: Callable[[int], None]) -> None:
-        """Deliver the signals received so far, and later ones, within a handler that may only schedule work."""
+        """Deliver past and later signals; `deliver` runs in a signal handler, and may only schedule work."""
         self._deliver = deliver
         pending, self._pending = self._pending, []
         for number in pending:
@@ -112,7 +112,7 @@ class Notifier:
                 self.keep(name, content)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have the service manager keep bytes for the next daemon, in place of earlier (NotifyAccess=main)."""
+        """Have the service manager keep bytes for the next daemon, in place of earlier ones."""
         if not self._ready:
             self._kept[name] = content  # The first thing that is said is that we serve.
             return

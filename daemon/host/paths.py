@@ -83,7 +83,7 @@ FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and 
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The user's home directory, or `/`, where servers start: npx, uv and others run what they find."""
+    """The home directory, or `/`, where servers start: elsewhere, npx and uv may run a clone's files."""
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 

@@ -107,7 +107,7 @@ def refuse_open(
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a private file in another's place, in one step, under its lock. Raises `OSError`: it is unchanged."""
+    """Put a private file in another's place, in one step, with its lock held. Raises `OSError`: unchanged."""
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ def later(module: str, what: str = "", *, due: bool = False) -> Any:
 
 
 def load_due() -> None:
-    """Load every module that is `due`, in 20 ms. Raises ImportError, OSError: its first use tries again."""
+    """Load what is `due`. Blocks for 20 ms. Raises ImportError, OSError: the first use tries again."""
     for module in sorted(_due):
         _load(module)
 

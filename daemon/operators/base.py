@@ -154,7 +154,8 @@ class Archive(Protocol):
     def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
         """Returns hourly counts of all daemons since a time, by `counting.tally.hourly`'s names, oldest first.
 
-        Each is the hour's start, in seconds since the epoch, and its count. Raises `McpdError`: no store.
+        Each is the hour's start, in seconds since the epoch, and its count, never 0; 90 days are kept.
+        Raises `McpdError`: no store.
         """
 
     async def heads(self) -> list[ChainHead]:

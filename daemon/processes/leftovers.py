@@ -1,7 +1,8 @@
 """The record of started processes (`Starts`), and the end of those that a killed daemon left. Blocks.
 
 A daemon is dead if its file is not locked and the machine was not restarted since. Its processes have one of
-its marks, are recorded children (pid and start time), or descend from such.
+its marks, are recorded children (pid and start time), or descend from such. Other daemons and our own ancestors
+are spared.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """Our user's living processes and their limits by pid, but hidden ones that are no children; reads all."""
+    """Our user's living processes and limits, by pid; of hidden ones our children. Reads all of /proc."""
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}

@@ -299,7 +299,7 @@ class Redactor:
         return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
-        """Shorten an unredacted text without cutting a secret apart, whose rest nobody would recognise."""
+        """Shorten an unredacted text, as all must that keep a part, without cutting a secret apart."""
         if not isinstance(text, str):
             text = text[: 4 * (most + self.reach)].decode(errors="replace")
         if len(text) <= most:

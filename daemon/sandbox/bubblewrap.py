@@ -1,8 +1,8 @@
 """The mounts of a policy, the seccomp filter, and the arguments of bubblewrap (bwrap(1)).
 
 In mode home, the home directory is a new one with what is shown of the real one: a secret that is made while
-the server runs is not in it. bubblewrap reads the table of mounts for each; so where there is a stub, the stub
-makes them all, in a namespace of its own. Blocks: it reads directories.
+the server runs is not in it. For each of its hundreds of mounts bubblewrap would read the whole table; so where
+there is a stub, the stub makes them all, in a namespace of its own. Blocks: it reads directories.
 
 The filter compares arguments by their low halves: the kernel takes them as 32-bit numbers, so bits in the high
 half hide nothing.

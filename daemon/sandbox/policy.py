@@ -326,7 +326,10 @@ class _Places:
             self._open(path, access, key)
 
     def _open(self, path: str, access: Access, key: str) -> None:
-        """Add a place; raises CannotStart if the server could write files of the daemon's."""
+        """Add a place; raises CannotStart if the server could write files of the daemon's.
+
+        Hiding these would not last: a program that replaces such a file removes the mount over the old one.
+        """
         real = self._followed(path, key)
         if access is Access.WRITE and (ours := self._own_in(real)):
             error = f"`{key}` has {path}, which holds {ours}, a file or directory of mcpd's own"

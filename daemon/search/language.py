@@ -41,7 +41,7 @@ _stemmer = Stemmer.Stemmer("english", 0)
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in order, but stop words: folded (NFKC), stemmed (Snowball English), or bigrams."""
+    """A text's terms in order, without stop words: folded (NFKC), stemmed (Snowball), Chinese as bigrams."""
     found: list[str] = []
     for word in _SPELT.findall(unicodedata.normalize("NFKC", text)):
         found += _of_word(word) if word.isascii() else _foreign(word)

@@ -58,8 +58,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     ) -> list[Definition]:
         """Approve what is still held in this form, `by` a person, and write a lock; returns that.
 
-        `where` is the catalog of one instance's clients. Raises CannotApprove: no lock, or the store was not
-        read.
+        `where` is the catalog of one instance's clients. Raises CannotApprove: the lock cannot be read or
+        written, or the store was not read.
         """
         catalog = where or self.catalog.value
         found = [

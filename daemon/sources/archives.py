@@ -80,7 +80,7 @@ def _hash(opened: Any) -> str:
 
 
 def unpack(archive: ZipFile, directory: Path) -> None:
-    """Write a checked archive's files, read-only, all of them or none; another directory there goes."""
+    """Write a checked archive's files, read-only, all of them or none, in place of a directory there."""
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=directory.parent) as beside:
         for each in (info for info in archive.infolist() if not info.orig_filename.endswith("/")):

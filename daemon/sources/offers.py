@@ -1,4 +1,4 @@
-"""A server that a registry or a bundle offers, whose texts refer to nothing, and the entry made of answers."""
+"""A server that a registry or a bundle offers, in whose texts ${VAR} is text, and the entry made of answers."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Registries:
     """Registries and documents that could not be read, and why, a line each."""
 
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
-        """The first registry that has a server, and its server.json; raises SourceTrouble: none has one."""
+        """A server's first registry, and its newest server.json, or a version's; raises SourceTrouble."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
             raise SourceTrouble(f"{name[:80]!r} {version or ''} is no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"

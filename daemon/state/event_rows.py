@@ -127,7 +127,10 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
 
 
 def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
-    """Delete old events, and all but `most` of each kind; `FORGOTTEN_EVENTS` at most, returned, at once."""
+    """Delete old events, and all but `most` of each server, of its sessions, and of the daemon.
+
+    Returns the number of deleted events: if `FORGOTTEN_EVENTS`, there may be more.
+    """
     room = FORGOTTEN_EVENTS
     room -= _delete(transaction, "at < :before", {"before": before}, room)
     counts = transaction.rows(

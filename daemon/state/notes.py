@@ -304,7 +304,7 @@ class SessionNotes:
 
 
 class Totals:
-    """Counts that survive restarts: the stored counts, and increments, so that several daemons add up."""
+    """Counts that survive restarts: stored ones and increments, so that several daemons add up."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         self.since = 0.0

@@ -1,6 +1,7 @@
 """SQLite: one file, one connection, one writer. Only SQLite itself opens the file.
 
-Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's.
+Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's: so
+this module never reads it.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Writer:
             self._transaction.change_each(f"{put} {added}", each)
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Store given names, and delete gone ones; of two daemons' the first stays, valid since never."""
+        """Store given names, and delete gone ones; one that two daemons gave stays the first tool's."""
         left = [{**_named(each), **_owner(each)} for each in gone]
         self._rows.drop("given_names", ("kind", "name", "server", "own"), left)
         for chunk in chunks(given):

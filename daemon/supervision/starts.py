@@ -118,7 +118,7 @@ class StartQueue:
         self._anyone_waits = trio.Event()
 
     def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
-        """Queue a start, or grant it at once; `on_line` gets the number of starts before it, each time."""
+        """Queue a start, or grant it at once; `on_line` gets the number before it, and each change."""
         start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)
         self.advance()

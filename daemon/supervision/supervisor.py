@@ -307,7 +307,7 @@ class Child:
             self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
-        """Cut the wait for the next run short, `WAKE_INTERVAL` apart; also in the queue, but `Rank.OTHER`."""
+        """Cut the wait for the next run short, once in `WAKE_INTERVAL` at most, also the one in the queue."""
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return

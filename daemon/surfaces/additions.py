@@ -1,6 +1,6 @@
 """Meta-tools that several surfaces add: `read_resource`, `read_result`, and a call tool for read-only tools.
 
-The text of a large result is that of its text and embedded resources, a newline between two; without any, it is
+The text of a large result is that of its text blocks and resources, joined by newlines; without any, it is
 the JSON of `structuredContent`. Offsets count its bytes in UTF-8; pieces are of whole characters.
 """
 

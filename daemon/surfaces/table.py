@@ -227,7 +227,7 @@ DEFERRED = SearchSurface.name
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface of a client before it identifies itself; may be `AUTO`; a lazy one needs both switches."""
+    """The surface of a client before it identifies itself, or `AUTO`; lazy if configuration and profile are."""
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:

@@ -293,7 +293,10 @@ class Requests:
             entry.exchange.progressed(fields)
 
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
-        """The ids of forwarded calls, but those `alive`, silent for `idle` or sent `total` seconds ago."""
+        """The ids of forwarded calls that were silent for `idle` seconds, or sent `total` seconds ago.
+
+        Calls in `alive` have just shown life. If both times are 0, no call is spared.
+        """
         now = self._clock()
         for uid in alive:
             if (entry := self._pending.get(uid)) is not None:

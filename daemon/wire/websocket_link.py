@@ -45,7 +45,7 @@ HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all link
 
 
 class WebSocketStream(trio.abc.Stream):
-    """Presents a connected socket, after the bytes of `opening`, to trio-websocket; guests have turns last."""
+    """Presents a connected socket, after the bytes of `opening`, to trio-websocket; guests wait for others."""
 
     def __init__(
         self,

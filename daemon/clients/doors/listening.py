@@ -186,7 +186,7 @@ def unix_door(
 ) -> Listener[PeerCredentials]:
     """Make a door for local processes, which are admitted by `peers`; an exception of `serve` ends the door.
 
-    `workspaces` are `listen.workspaces`; `keeps` descriptors of the process are left to others.
+    `workspaces` are `listen.workspaces`; `keeps` is the number of descriptors that are left to others.
     """
     queue = limits.client_queue_bytes
 

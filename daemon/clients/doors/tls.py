@@ -87,7 +87,7 @@ async def terminate(
     serve: Callable[[socket.socket], Awaitable[None]],
     turns: Turns,
 ) -> None:
-    """Shake hands, and serve the plaintext of `connection`, which is closed here, as a connection."""
+    """Shake hands, and serve the plaintext as a connection; `connection` is closed here."""
     transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
     stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
     try:

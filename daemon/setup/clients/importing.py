@@ -232,7 +232,7 @@ def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> d
 
 
 def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry for every directory, with ${workspace}; unchanged if the server uses files of its own."""
+    """The entry for every directory, with ${workspace}; not if the server runs or reads a file there."""
     words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
     given = [word for word in (*words, *env.values()) if word == directory or word.startswith(f"{directory}/")]
@@ -317,7 +317,7 @@ def _same_as(
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
-    """A value, secret, that is equal for entries that start the same program or reach the same address.
+    """A value, never to be shown, that is equal for entries of the same program or address.
 
     Versions, arguments and their order, tokens and directories differ; limits, descriptions and switches do
     not.
@@ -412,7 +412,7 @@ class ImportPlan:
 def plan(
     findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
 ) -> ImportPlan:
-    """Plan an import, with secrets in the file `env` or the keyring; raises SecretTrouble: no look-up."""
+    """Plan an import, with secrets in the file `env` or the keyring; raises SecretTrouble: it is unreadable."""
     variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
     planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
     same: dict[tuple[object, ...], list[FoundServer]] = {}

@@ -50,7 +50,7 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare the service manager's socket; return HOST:PORT. Raises `ConfigError`: no listening TCP socket."""
+    """Prepare the manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`: not TCP."""
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         message = "the socket named http is not a listening TCP socket: write ListenStream="

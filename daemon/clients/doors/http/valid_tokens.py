@@ -110,7 +110,7 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The nameless token's value, made if there is none. Raises `TokenTrouble`: unknown, or not made."""
+        """The nameless token's value, made if missing; raises `TokenTrouble`: an older daemon's, or failed."""
         if not self._default:
             if self.kept.default is not None:
                 raise tokens.TokenTrouble(
