@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
+from daemon.config.config_model import Server
 from daemon.config.login_keys import Auth
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
 from daemon.secrets import keyring
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from daemon.config.config_model import Server
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
 """The error of a token that does not cover the request (RFC 6750, section 3.1)."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from daemon.bridge import frames, stand_in
 from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning, Conversation
-from daemon.bridge.frames import Cutter, Gatherer, cut
+from daemon.bridge.frames import Cutter, Gatherer, Seen, cut
 from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
 from daemon.bridge.stand_in import LOST, TORN
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from daemon.bridge.frames import Seen
 
 
 class LongRequest:

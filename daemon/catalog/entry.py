@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import attrs
 
@@ -20,13 +20,10 @@ from daemon.catalog.definitions import (
 )
 from daemon.catalog.trust import OPEN, Gate, HeldDefinition, Judged, judged
 from daemon.causes import HEALTHY, Reason
+from daemon.config.config_model import Server
 from daemon.model import Definition, Kind, Summary, Tool
 from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
-
 
 EMPTIED = (
     "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"

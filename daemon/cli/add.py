@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -28,12 +30,7 @@ from daemon.safety.escape import visible
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
 from daemon.setup.drafts import Present, changed, known_values, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Iterable, Iterator
-
-    from daemon.sources.offers import Input
+from daemon.sources.offers import Input
 
 
 def add(options: argparse.Namespace) -> int:

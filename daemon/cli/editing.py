@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from msgspec import UNSET
@@ -48,10 +49,6 @@ from daemon.setup.moved_secrets import Variables, references, with_kept, with_re
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
 from daemon.states import WAITING
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    import argparse
-
 
 WHOLE = "."
 """In place of a server's name: keys of the whole configuration."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -20,10 +19,14 @@ from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
-from daemon.clients.attachment import note_links
+from daemon.clients.attachment import Request, note_links
 from daemon.clients.call_records import ended
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
+from daemon.clients.client import Client
+from daemon.clients.context import SessionContext
 from daemon.clients.login_links import hand_link
+from daemon.clients.notifications import Announcement, ListChanges, Savings
+from daemon.clients.sessions import SessionState
 from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
@@ -38,21 +41,13 @@ from daemon.errors import (
     ToolNotLoaded,
     UpstreamUnavailable,
 )
+from daemon.ports import Upstream
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.surface import AwaitListing, Forward, ReadResult, Reply, RunScript, View
 from daemon.tracing.call_trace import begun, with_trace
 from daemon.wire import envelope
-from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
-
-if TYPE_CHECKING:
-    from daemon.clients.attachment import Request
-    from daemon.clients.client import Client
-    from daemon.clients.context import SessionContext
-    from daemon.clients.notifications import Announcement, ListChanges, Savings
-    from daemon.clients.sessions import SessionState
-    from daemon.ports import Upstream
-    from daemon.wire.envelope import Line
-    from daemon.wire.requests import Peer
+from daemon.wire.envelope import MAX_DEPTH, Buffer, Line, opens_many
+from daemon.wire.requests import Peer
 
 MAX_PLAIN = 64 * 1024
 """Bytes of the longest call read at once: beyond, the saving is negligible."""

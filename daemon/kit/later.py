@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import importlib
 import threading
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 _one_at_a_time = threading.RLock()
 """Held while modules are loaded: two threads with modules that import each other would see half of one."""

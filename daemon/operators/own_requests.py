@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
 from daemon.catalog.naming import mcpd_uri
+from daemon.catalog.offer import Offered
 from daemon.catalog.permissions import ruled
 from daemon.catalog.tool_results import IS_ERROR, is_error, text_in
 from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, question
@@ -36,7 +37,7 @@ from daemon.errors import (
     UpstreamCallError,
     UpstreamUnavailable,
 )
-from daemon.model import Kind
+from daemon.model import Kind, Tool
 from daemon.operators.base import Command, OperatorCall, OperatorContext, OperatorPeer
 from daemon.operators.server_changes import Whereabouts, own_instance
 from daemon.operators.tool_reports import view_of
@@ -56,10 +57,6 @@ from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import validator_of
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import OwnExchange, PeerRequest
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offered
-    from daemon.model import Tool
 
 Members = tuple[Buffer, ...]
 """The raw members of a request's `params` (`ports.CallToSend.params`)."""

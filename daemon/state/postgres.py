@@ -11,10 +11,11 @@ import re
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -22,9 +23,6 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
 from daemon.state.sql import Notification, SqlDialect, Transaction, unused
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 CONNECT_SECONDS = 1.2
 """Seconds for connecting, including the name's resolution and the password's check."""

@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -20,9 +20,6 @@ from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
 from daemon.host.sockets import private_directory
 from daemon.state.sql import SqlDialect, StoreCause, StoreFault, Transaction, unused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BUSY_SECONDS = 1.0
 """Seconds that SQLite waits for another process's lock; then the store counts as locked. Callers wait 1.5 s."""

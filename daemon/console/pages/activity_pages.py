@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -33,14 +32,11 @@ from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.event_words import NAMED
 from daemon.kit.wording import DAY
+from daemon.operators.base import OperatorContext
 from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
 from daemon.operators.event_commands import condensed, recent
 from daemon.operators.status_commands import audit_problem
 from daemon.safety.escape import json_line
-
-if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
-
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 """A hash, of which a page shows the beginning: no line of a phone holds it, and `mcpd audit` has all."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daemon.config.labels import server_of
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, part, steady
 from daemon.errors import McpdError
+from daemon.operators.base import OperatorContext
 from daemon.operators.report_words import session_name
 from daemon.operators.session_changes import AllowParams, MoveParams, UnloadParams, allow, move, unload
 from daemon.operators.session_commands import SessionsParams, connection_status, sessions
-
-if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
-
 
 SHOWN = 200
 """Connections, and sessions, on the page."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
@@ -13,6 +13,7 @@ from msgspec import Raw
 from daemon.catalog.categories import Member
 from daemon.catalog.loaded import LoadedTool, is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
+from daemon.catalog.snapshot import Catalog
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.console.page import (
     ConsoleAction,
@@ -33,6 +34,8 @@ from daemon.console.pages.approval_page import of_server
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.history.event_words import of_held
 from daemon.kit.wording import counted
+from daemon.model import Tool, ToolKey
+from daemon.operators.base import OperatorContext
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.own_requests import OperatorCallParams, call
 from daemon.operators.schema_words import arguments_of
@@ -40,14 +43,8 @@ from daemon.operators.session_commands import MAX_LISTED
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document
+from daemon.safety.redact import Redactor
 from daemon.surfaces.answers import one_line
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.model import Tool, ToolKey
-    from daemon.operators.base import OperatorContext
-    from daemon.safety.redact import Redactor
-
 
 PER_PAGE = 200
 """Tools on a page: 200 KB with a line of description each."""
