@@ -398,9 +398,11 @@ async def _history(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]
 
 
 async def _settings(viewer: Viewer, name: str, _seen: Any, facts: dict[str, Any]) -> list[Fragment]:
-    context, server = viewer.context, viewer.context.config.mcp_servers[name]
+    context, redact = viewer.context, viewer.context.redact.of(name)
+    server = context.config.mcp_servers[name]
     words = [server.written.command or server.written.url or "", *server.written.args]
-    runs = context.redact.of(name)(shlex.join(words))
+    # Quoted, a secret would have another spelling.
+    runs = redact(" ".join(shlex.quote(each) if redact(each) == each else redact(each) for each in words))
     return [
         part("server-settings", runs=runs, held=server, trust=server.trust or context.config.trust, **facts)
     ]

@@ -172,3 +172,12 @@ async def test_the_settings_say_what_holds_and_what_is_a_default() -> None:
     assert "limits.memoryBytesno limit default" in rows
     assert "Trustnone " in rows
     assert "Sandboxnone default" in rows
+
+
+async def test_what_runs_is_shown_without_a_secret_that_a_shell_would_quote() -> None:
+    written = {"command": "x", "args": ["--token", "ab'cd9x8y7Zk2mQ", "--to", "a b"]}
+    stage = OperatorStage(Stage(config_of({"mcpServers": {"alpha": written}})))
+    context = stage.context()
+    context.redact.learn(context.config)
+    page = await drawn(SERVER, viewer_of(context, query="tab=settings", server="alpha", may_change=False))
+    assert "x --token [redacted] --to 'a b'" in page.text
