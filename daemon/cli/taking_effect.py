@@ -201,8 +201,20 @@ def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
 def finish(
     options: argparse.Namespace, name: str, path: Path, undo: Callable[[], object], stays: str = ""
 ) -> int:
-    """Wait for the server and report its state; undo the edit if the server cannot come up with it."""
-    effect = come_up(options, path, name)
+    """Wait for the server and report its state; undo the edit if the server cannot come up with it.
+
+    Raises KeyboardInterrupt: the user did not wait.
+    """
+    after = stays or f"it stays: `mcpd remove {name}` takes the server out"
+    back = "taken back: the files are as they were"
+    try:
+        effect = come_up(options, path, name)
+    except KeyboardInterrupt:
+        if not options.keep:
+            undo()
+            reloaded(options, path)
+        note(after if options.keep else back)
+        raise
     seen, told = effect.seen, visible(effect.problem, lines=True)
     undone = options.or_undo and effect.asked and not effect.is_well
     if seen is not None and not effect.is_well:
@@ -221,9 +233,7 @@ def finish(
     elif not effect.asked:
         note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
     else:
-        after = stays or f"it stays: `mcpd remove {name}` takes the server out"
-        if undone:
-            after = "taken back: the files are as they were; try again when that is mended, or with --keep"
+        after = f"{back}; try again when that is mended, or with --keep" if undone else after
         note(f"{told}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 

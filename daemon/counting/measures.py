@@ -79,7 +79,7 @@ class StderrLine(NamedTuple):
 
 
 class StderrTail:
-    """The last lines of a server's stderr, numbered from 1: `STDERR_BYTES` at most; survives restarts."""
+    """The last lines of a server's stderr, numbered from 1, `STDERR_BYTES` at most; reloads keep them."""
 
     def __init__(self) -> None:
         self.birth = next(_births)
@@ -90,6 +90,8 @@ class StderrTail:
         self._size = 0
         self.told: set[Callable[[], None]] = set()
         """Called after each line."""
+        self._former = -1
+        """The last run of an earlier configuration."""
 
     def __len__(self) -> int:
         """The number of kept lines."""
@@ -105,14 +107,19 @@ class StderrTail:
         for tell in self.told:
             tell()
 
+    def begin(self, former: int) -> None:
+        """Note that later runs have another configuration."""
+        self._former = former
+
     def last(self, most: int, run: int | None = None) -> list[str]:
         """The newest lines, oldest first; of one run, if that is named."""
         newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
         return list(islice(newest, most))[::-1]
 
     def of_last_run(self, most: int) -> list[str]:
-        """The newest lines of the last run that has written any, oldest first."""
-        return self.last(most, self._lines[-1].run) if self._lines else []
+        """The newest lines of the last run of this configuration that has written any, oldest first."""
+        newest = self._lines[-1].run if self._lines else self._former
+        return self.last(most, newest) if newest > self._former else []
 
     def after(self, number: int) -> list[StderrLine]:
         """The kept lines after line `number`."""

@@ -108,6 +108,8 @@ class ServerActors:
         old = self.running[server.name]
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.children[server.name]
+        actor.stderr = old.stderr
+        actor.stderr.begin(actor.child.status.runs)
         self.running[server.name] = self.named[server.name] = actor
         old.leave(forgotten=False)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)

@@ -166,17 +166,18 @@ _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cle
 
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
     """List servers once that have instances and no known tools, as they appear, until cancelled."""
-    # Never more than there were configurations of servers in this life of the daemon.
-    tried: set[tuple[str, str]] = set()
+    # By name, so that a server that goes back to an earlier configuration is listed again.
+    tried: dict[str, tuple[InstancedServer, str]] = {}
     async with trio.open_nursery() as nursery:
         while True:
             seen = newest.value
             for name, server in servers.items():
                 entry = seen.servers.get(name)
-                if entry is None or entry.tools is not None or (name, entry.fingerprint) in tried:
+                if not isinstance(server, InstancedServer) or entry is None or entry.tools is not None:
                     continue
-                if isinstance(server, InstancedServer) and _may_list(server, entry.fingerprint):
-                    tried.add((name, entry.fingerprint))
+                now = (server, entry.fingerprint)
+                if tried.get(name) != now and _may_list(server, entry.fingerprint):
+                    tried[name] = now
                     nursery.start_soon(_list_once, server)
             await newest.wait_changed(seen)
 

@@ -1,13 +1,14 @@
 """The configuration is changed by commands before a daemon: what works stays, the rest is taken back."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.harness import Daemon, program, running
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 TEXT = f"""{{
   // mine
@@ -51,6 +52,53 @@ def test_a_key_is_set_and_removed_and_taken_back_where_the_server_cannot_run_wit
     assert "API_TOKEN" not in daemon.config.read_text()
     status, said = told(daemon, "set", "time", "args[1]=UTC")
     assert (status, daemon.config.read_text()) == (0, TEXT), said
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_who_does_not_wait_for_a_change_has_it_taken_back_unless_it_is_to_be_kept(
+    daemon: Daemon, *, keep: bool
+) -> None:
+    words = ["set", "time", "command=sleep", 'args=["600"]', "--config", str(daemon.config)]
+    with subprocess.Popen(
+        daemon.command(*words, *(["--keep"] if keep else [])),
+        env=daemon.environ,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        eventually(lambda: daemon.ask("status")["servers"]["time"]["state"] == "starting")
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=PATIENCE)
+    assert (waiting.returncode, "taken back" in said, "the change stays" in said) == (130, not keep, keep), said
+    assert (daemon.config.read_text() == TEXT) is not keep
+    if not keep:
+        daemon.ready("time")
+
+
+def test_the_lines_of_a_server_stay_when_its_entry_changes_and_explain_only_their_own_runs(
+    daemon: Daemon,
+) -> None:
+    words = [
+        "set",
+        "time",
+        "command=sh",
+        'args=["-c", "echo of the former >&2; exec sleep 600"]',
+        "--no-reload",
+    ]
+    assert told(daemon, *words)[0] == 0
+    daemon.ask("reload")
+    eventually(lambda: daemon.ask("logs", server="time")["lines"])
+    daemon.config.write_text(TEXT)
+    daemon.ask("reload")
+    daemon.ready("time")
+    assert "of the former" in daemon.run("logs", "time")
+    assert daemon.ask("status")["servers"]["time"]["stderr"] == []
+
+
+def test_a_server_that_goes_back_to_an_earlier_entry_is_listed_again(daemon: Daemon) -> None:
+    assert told(daemon, "set", "time", "share=workspace")[0] == 0
+    for zone in ("Europe/Berlin", "UTC", "Europe/Berlin"):
+        status, said = told(daemon, "set", "time", f"args[1]={zone}")
+        assert (status, "2 tools" in said) == (0, True), said
 
 
 def test_a_whole_entry_is_tried_and_taken_back_where_the_server_cannot_run_with_it(daemon: Daemon) -> None:
