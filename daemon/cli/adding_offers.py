@@ -95,9 +95,9 @@ def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches
 
 
 def renewed(present: Present, name: str, undo: ExitStack) -> dict[str, Any]:
-    """The keys of an entry that change with its registry's newest version, answers kept; none: it stays.
+    """The keys of an entry that change with its registry's newest version; empty if none is newer.
 
-    `undo` as of `found`. Raises SourceTrouble, and CommandFailed: the version wants other answers.
+    Answers are kept, `undo` is that of `found`. Raises SourceTrouble; CommandFailed: other answers are needed.
     """
     entry, path = present.servers[name], present.config.path
     origin = EntryOrigin(**entry["origin"])

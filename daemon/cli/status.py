@@ -62,7 +62,7 @@ def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
 
 
 def _show_each(options: argparse.Namespace, *, compact: bool = False) -> int:
-    """Show one after another, past those that fail."""
+    """Show servers one after another, also after one that fails."""
     names = options.servers or [None]
     if len(names) == 1:
         return _show(options, names[0], compact=compact)

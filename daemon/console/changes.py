@@ -83,7 +83,7 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
 
 
 async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:
-    """Undoes what has just made `after` of an entry, unless somebody changes that; by default, its addition."""
+    """Make the undo of a change to `after`, refused once that has changed; by default of an addition."""
     after = after or name
     with trio.CancelScope(shield=True):  # a browser that has left finds the outcome on its next page
         now = await in_thread(_written, facts, after)

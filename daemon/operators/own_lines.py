@@ -47,7 +47,7 @@ class Printed:
 async def run_line(
     context: OperatorContext, words: Sequence[str], given: str = "", *, options: Sequence[str] = ()
 ) -> Printed:
-    """Run a sub-command of mcpd and wait for its end, also for a caller who is cancelled.
+    """Run a sub-command of mcpd and wait for its end, even if the caller is cancelled.
 
     - `words`: the sub-command, then positional words, which may be a user's: only the option `-` is among them.
     - `given`: standard input.

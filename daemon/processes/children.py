@@ -206,7 +206,7 @@ class Children:
     ) -> tuple[int | None, bytearray, bytearray]:
         """Run a command at home for so many seconds, then end its whole tree; raises as `start`.
 
-        `given` is the stdin of one of mcpd's own, which may give orders. Returns status, stdout and stderr.
+        With `given`, its stdin, it is mcpd's own and may give orders. Returns status, stdout and stderr.
         """
         child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
         printed, errors = bytearray(), bytearray()

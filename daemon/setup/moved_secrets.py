@@ -129,7 +129,7 @@ def with_references(
 
 
 def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
-    """The value with what stands now in place of each `(a secret)`. Raises DocumentError: nothing does."""
+    """The value with the present secret for each `(a secret)`. Raises DocumentError: none stands there."""
     if isinstance(new, dict):
         return {key: with_kept(each, value_at(was, (key,)), hidden) for key, each in new.items()}
     if isinstance(new, list):
@@ -149,7 +149,7 @@ def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
 
 
 def _with_options(words: Any) -> Iterator[tuple[str, Any]]:
-    """Each word with the option that it is the value of; empty: of none."""
+    """Each word, after the option whose value it is, or an empty text."""
     before = ""
     for word in words if isinstance(words, list) else ():
         yield "" if str(word).startswith("-") else before, word

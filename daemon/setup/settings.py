@@ -124,7 +124,7 @@ def renamed(config: Path, place: Trail, old: str, new: str, environ: Mapping[str
 
 
 def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:
-    """The settings that make `now` of `was`, in which keys may have other names."""
+    """The settings that turn `was` into `now`, in which keys may have other names."""
     if isinstance(was, dict | list):
         both = (each.items() if isinstance(each, dict) else enumerate(each) for each in (was, now))
         for (key, old), (other, new) in zip(*both, strict=False):
@@ -136,7 +136,7 @@ def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:
 
 
 def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
-    """The settings that make `new` of `was`."""
+    """The settings that turn `was` into `new`."""
     if isinstance(new, dict) and isinstance(was, dict):
         yield from (each for key in new for each in differences(new[key], was.get(key, UNSET), (*trail, key)))
         yield from (Setting(trail=(*trail, key), value=UNSET) for key in was if key not in new)

@@ -66,7 +66,7 @@ def _problem(info: ZipInfo, spelt: dict[str, str]) -> str:
 
 
 def is_unpacked(archive: ZipFile, directory: Path) -> bool:
-    """Whether a directory has the files of a checked archive as they are there, and no others."""
+    """Whether a directory has exactly the files of a checked archive, byte for byte."""
     names = {name for name in archive.namelist() if not name.endswith("/")}
     found = {path: mode for path in directory.rglob("*") if not stat.S_ISDIR(mode := path.lstat().st_mode)}
     files = {str(path.relative_to(directory)) if stat.S_ISREG(mode) else "" for path, mode in found.items()}
