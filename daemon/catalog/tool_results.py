@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -22,12 +22,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.kit.later import later
+from daemon.model import Tool
 from daemon.protocol import decoded
-
-if TYPE_CHECKING:
-    from daemon.model import Tool
-    from daemon.safety.redact import Redactor
-
+from daemon.safety.redact import Redactor
 
 jq = later("jq")  # of an extra
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -18,20 +19,16 @@ from daemon.config.config_model import WRITTEN, Category, Config, Server, Transp
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
 from daemon.config.names import read_reference
+from daemon.config.parse import CheckedConfig
 from daemon.config.redaction import Redactors
 from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
 from daemon.host import paths
+from daemon.model import ToolKey
 from daemon.secrets import keyring
 from daemon.surfaces.code import CodeSurface
 from daemon.surfaces.table import shows_summaries
 from daemon.tracing.call_trace import missing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.config.parse import CheckedConfig
-    from daemon.model import ToolKey
 
 OF_COMMAND = "the environment of this command; a daemon that systemd starts has another"
 """Source of variables if no daemon's environment is known."""

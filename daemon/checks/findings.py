@@ -6,14 +6,13 @@ import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
-    from daemon.config.state_url import StateUrl
-    from daemon.errors import Fault
+from daemon.config.config_model import Config
+from daemon.config.state_url import StateUrl
+from daemon.errors import Fault
 
 
 @attrs.frozen(kw_only=True)

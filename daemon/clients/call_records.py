@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -11,15 +10,13 @@ import trio
 from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision, digest, moment, timestamp
 from daemon.catalog.permissions import ruled
+from daemon.clients.calls import ClientCall
 from daemon.config.names import own_name
 from daemon.counting.tally import CANCELLED, OK
 from daemon.kit.waiting import keep_latest
+from daemon.model import Tool
 from daemon.protocol import CALL_TOOL, MODERN_VERSION
 from daemon.tracing.call_trace import CallTrace, trace_id
-
-if TYPE_CHECKING:
-    from daemon.clients.calls import ClientCall
-    from daemon.model import Tool
 
 LARGE = 4096
 """Bytes of arguments above which a record is made at once, so that what waits for the disk stays small."""

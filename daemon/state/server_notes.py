@@ -7,20 +7,16 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 from operator import is_
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
 from daemon.catalog.loaded import judge_stored
+from daemon.catalog.naming import Names
+from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.facts import ServerRecord
 from daemon.model import Approval, GivenName, Kind, Known, Tool, ToolKey
 from daemon.state.sql import Batch
-
-if TYPE_CHECKING:
-    from daemon.catalog.naming import Names
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-
 
 NAME_BYTES = 2000
 """Longest stored name, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most."""

@@ -7,27 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.catalog.snapshot import Catalog
+from daemon.kit.waiting import Watch
 from daemon.kit.wording import counted
 from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
+from daemon.state.health import Health
 from daemon.state.notes import GATHER_SECONDS, EventNotes, HourlyCounts, SessionNotes, Totals
+from daemon.state.poll import Recalling, StorePoll
 from daemon.state.server_notes import Difference, ServerNotes
 from daemon.state.sql import FORGOTTEN_AT_ONCE, Batch, Written
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.kit.waiting import Watch
-    from daemon.state.health import Health
-    from daemon.state.poll import Recalling, StorePoll
-    from daemon.state.store import Store
-    from daemon.state.store_access import Opened, StoreAccess
-
+from daemon.state.store import Store
+from daemon.state.store_access import Opened, StoreAccess
 
 TOUCH_SECONDS = 60.0
 """Seconds that times of use wait to be written with other changes: expiry counts in days."""
