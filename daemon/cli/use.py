@@ -78,17 +78,13 @@ def _no_number(word: str) -> NoReturn:
 # --- contents ---------------------------------------------------------------------------------------------
 
 
-def show_text(text: str, stream: TextIO) -> None:
-    """Print a server's text; only a terminal can be attacked, so only there it is escaped."""
-    print(visible(text, lines=True) if stream.isatty() else text, file=stream)
-
-
 def _show(options: argparse.Namespace, result: Message, said: Iterable[str], stream: TextIO) -> None:
     if options.json:
         print(document(result))
         return
     for text in said:
-        show_text(text, stream)
+        # Only a terminal can be attacked.
+        print(visible(text, lines=True) if stream.isatty() else text, file=stream)
 
 
 def texts(result: Message) -> list[str]:

@@ -289,8 +289,4 @@ class History:
 def joined(stored: Iterable[Event], kept: Iterable[Event]) -> list[Event]:
     """Events from both places in the order in which they happened, each once."""
     found = {(event.life, event.number): event for event in (*stored, *kept)}
-    return sorted(found.values(), key=_order)
-
-
-def _order(event: Event) -> tuple[float, str, int]:
-    return event.at, event.life, event.number
+    return sorted(found.values(), key=lambda event: (event.at, event.life, event.number))

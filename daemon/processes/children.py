@@ -393,12 +393,8 @@ def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         os.set_blocking(fd, False)
     for fd in (stdin_w, stdout_r):
         with contextlib.suppress(OSError):
-            _set_pipe_size(fd)
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return (stdin_r, stdout_w, stderr_w), (stdin_w, stdout_r, stderr_r)
-
-
-def _set_pipe_size(fd: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _close(fds: Sequence[int]) -> None:

@@ -247,9 +247,9 @@ def _epoch(
 def _shows_the_same(record: ServerRecord, present: Mapping[str, Row], lists: Mapping[str, Row]) -> bool:
     empty = _digest(())
     digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items() if definitions}
-    return _hashes(present.values()) == {tool.schema_hash for tool in record.tools or ()} and digests == {
-        kind: row["digest"] for kind, row in lists.items() if row["digest"] != empty
-    }
+    stored = {kind: row["digest"] for kind, row in lists.items() if row["digest"] != empty}
+    hashes = {row["schema_hash"] for row in present.values()}
+    return hashes == {tool.schema_hash for tool in record.tools or ()} and digests == stored
 
 
 def _differs(row: Row | None, values: Values) -> bool:
@@ -262,10 +262,6 @@ def _later(row: Row | None, at: float) -> float:
 
 def _without_stamp(row: Row) -> Values:
     return {name: cell for name, cell in dict(row).items() if name not in {"version", "writer"}}
-
-
-def _hashes(present: Iterable[Row]) -> set[object]:
-    return {row["schema_hash"] for row in present}
 
 
 def _verdict(verdict: Verdict) -> Values:

@@ -248,7 +248,7 @@ def describe_category(
     ]
     meta = {
         "category": category.name,
-        "sourceServer": _sources(category),
+        "sourceServer": some(category.servers, answers.MAX_NAMED),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, absent),
         **(first_instructions(view, entries) if cursor is None else {}),
@@ -308,10 +308,6 @@ def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
 def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
     """The members of `meta` that lead to the rest: its count, and the exact call."""
     return {"toolsLeft": count, "next": following}
-
-
-def _sources(category: ToolCategory) -> str:
-    return some(category.servers, answers.MAX_NAMED)
 
 
 def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:

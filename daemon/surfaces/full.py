@@ -57,7 +57,7 @@ def words(entry: ServerEntry, why: Reason) -> str:
 
 def down_lines(view: View) -> str:
     """The names of all servers that are down and a line about each; empty if all are up."""
-    down = _down(view)
+    down = [entry for entry in view.servers.values() if is_down(entry)]
     if not down:
         return ""
     names = some([entry.name for entry in down], answers.MAX_NAMED)
@@ -82,10 +82,6 @@ def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: 
             said, answers.room_of(view), "`mcpd status` tells the user", answers.MAX_REASON
         )
     return Reply(answers.result({"unavailableServers": answers.fitting(entries, answers.room_of(view))}, text))
-
-
-def _down(view: View) -> list[ServerEntry]:
-    return [entry for entry in view.servers.values() if is_down(entry)]
 
 
 def tool_in_words(tool: Mapping[str, Any]) -> str:

@@ -141,7 +141,9 @@ class Core:
         self.moves: dict[str, str] = {}
         self.scripts = Scripts()
         self.results = KeptResults(Path(around.facts.state or os.devnull, "results"))
-        self.sampler = _sampler(self)
+        self.sampler = Sampler(
+            self.upstreams, self.servers.actors, self.tally, self.recent, self.series, time.time
+        )
         self.recorder = _recorder(self, config)
         self.sessions = _sessions(self)
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
@@ -214,10 +216,6 @@ def _recorder(core: Core, config: Config) -> Recorder:
     )
     core.history.stored, core.history.is_shared = recorder.events.find, recorder.shared
     return recorder
-
-
-def _sampler(core: Core) -> Sampler:
-    return Sampler(core.upstreams, core.servers.actors, core.tally, core.recent, core.series, time.time)
 
 
 def _sessions(core: Core) -> Sessions:
