@@ -47,7 +47,7 @@ from daemon.setup.adding import WantedServer, changes, named, with_versions
 from daemon.setup.drafts import Draft, Present, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
-from daemon.states import WAITING
+from daemon.states import COMING, WAITING
 from daemon.surfaces.table import SURFACES
 
 WHOLE = "."
@@ -194,7 +194,8 @@ def _settle(options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
         was = tools_of(options, name)
         # What did not mend a server that is down has not broken it, either.
-        is_down = ask_with(options, "status", {})["servers"][name]["state"] in WAITING
+        seen = ask_with(options, "status", {})["servers"][name]
+        is_down = seen["state"] in WAITING or (seen["state"] in COMING and seen["attempt"] > 0)
         options.keep = options.keep or (is_down and not options.or_undo)
     status = finish(options, becomes or name, path, draft.undo, "the change stays")
     with suppress(DaemonUnreachable):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.command import browse, has_screen
-from daemon.cli.control import CommandFailed, Message, Wire, ask_with
+from daemon.cli.control import CommandFailed, Message, Wire, ask_with, note
 from daemon.cli.options import ANSWER_SECONDS, is_coloured
 from daemon.kit.wording import some
 from daemon.safety.escape import document, visible
+from daemon.states import COMING
 
 if TYPE_CHECKING:
     import argparse
@@ -46,9 +47,12 @@ def log_in(options: argparse.Namespace) -> int:
     )
     answer: LoginReport = ask_with(options, "login", params, companion)
     print(document(answer) if options.json else in_words(answer))
-    if answer["state"] in {"ready", "dormant"}:
+    name, state = answer["server"], answer["state"]
+    if state in COMING:
+        note(f"{name} is still {state}: `mcpd status {name}` tells when it is up")
+    if state in {"ready", "dormant", *COMING}:
         return 0
-    raise CommandFailed(f"{answer['server']} is {answer['state']}: {answer['reason']}")
+    raise CommandFailed(f"{name} is {state}: {answer['reason']}")
 
 
 def in_words(answer: LoginReport) -> str:

@@ -73,6 +73,15 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault(
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
 
 
+def test_a_server_that_still_starts_is_logged_in_to(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"login": {**READY, "state": "starting", "reason": "", "tools": []}})
+    assert LOGIN.main(["hub"]) == 0
+    told = "mcpd: hub is still starting: `mcpd status hub` tells when it is up\n"
+    assert tuple(capsys.readouterr()) == ("logged in to hub\n", told)
+
+
 @pytest.mark.parametrize(
     ("environ", "screen"), [({}, False), ({"DISPLAY": ""}, False), ({"DISPLAY": ":0"}, True)]
 )
