@@ -409,7 +409,7 @@ def _in_use() -> str:
 
 def purge(options: argparse.Namespace) -> int:
     """Delete everything that mcpd has made for this user, after showing it."""
-    if problem := _in_use():
+    if (problem := _in_use()) and not options.dry_run:
         raise CommandFailed(f"{problem}. Nothing was deleted")
     made, folder = _made(), unit_directory(os.environ)
     units = {folder / name: look(folder / name).content for name in wanted_files("/", "")}
@@ -425,6 +425,8 @@ def purge(options: argparse.Namespace) -> int:
     if not ours:
         print("There is nothing to delete.")
         return 0
+    if problem:
+        note(f"not yet to be deleted: {problem}")
     if options.dry_run or not agreed("Delete this for good?", yes=options.yes, default=False):
         return 0 if options.dry_run else EX_FAULT
     if stops:

@@ -194,7 +194,8 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     servers = normal.sections.get(SERVERS)
     servers = servers.items() if isinstance(servers, dict) else ()
     if not (found := {name: each for name, each in servers if _is_entry(each)}):
-        raise WordsError("write `mcpd add NAME -`, and a server's entry in JSON to standard input")
+        lacks = "no server in it has a `command` or `url` that is text: " if value else ""
+        raise WordsError(f"{lacks}write `mcpd add NAME -`, and a server's entry in JSON to standard input")
     if found.keys().isdisjoint(names) and len(found) > 1:
         raise WordsError(f"it has {', '.join(found)}: `mcpd add {next(iter(found))} -` takes one of them")
     name = next(each for each in (*names, *found) if each in found)

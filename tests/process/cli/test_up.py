@@ -94,6 +94,8 @@ def test_purged_nothing_is_left_but_what_is_not_mcpds(here: User) -> None:
         assert (refused.returncode, refused.stdout) == (1, "")
         assert f"mcpd: {why}" in refused.stderr
         assert f"`mcpd {remedy}`" in refused.stderr
+        looked = here.mcpd("purge", "--dry-run")
+        assert (looked.returncode, "state.db" in looked.stdout, why in looked.stderr) == (0, True, True), looked
         assert here.mcpd(*remedy.split()).returncode == 0
     asked = here.mcpd("purge")
     assert (asked.returncode, "no terminal to ask in" in asked.stderr, note.exists()) == (1, True, True)

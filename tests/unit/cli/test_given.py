@@ -108,6 +108,7 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
     [
         ("add -", SNIPPET, 2, "it has time, web: `mcpd add time -` takes one of them"),
         ("add clock -", SNIPPET, 2, "it has time, web"),
+        ("add -", '{"mcpServers": {"x": {"comand": "uvx"}}}', 2, "no server in it has a `command` or `url`"),
         ("add -", json.dumps(TIME), 2, "write `mcpd add NAME -`"),
         (
             "add x -",
