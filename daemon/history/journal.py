@@ -210,10 +210,7 @@ class History:
     """Takes events, numbers them, and keeps the newest."""
 
     def __init__(
-        self,
-        wall: Callable[[], float],
-        life: str = "",
-        redact: Callable[[str, str, int], str] = _cut,
+        self, wall: Callable[[], float], life: str = "", redact: Callable[[str, str, int], str] = _cut
     ) -> None:
         """Start empty; `redact` takes a server's (empty: the daemon's) secrets out of a text, and cuts it."""
         self.newest: Watch[Event | None] = Watch(None)

@@ -94,20 +94,13 @@ _found = dict[str, tuple[float, Printed]]()
 async def first_run(viewer: Viewer) -> list[Fragment]:
     """The part of a daemon without servers: those that `mcpd up` finds in the files of clients."""
     at, known = _found.get(key := viewer.context.facts.config, (-FOUND_SECONDS, Printed(1, "")))
-    if viewer.may_change and trio.current_time() - at >= FOUND_SECONDS:
+    if (may := viewer.may_change) and trio.current_time() - at >= FOUND_SECONDS:
         try:
             known = await run_line(viewer.context, ("up",), options=("--dry-run", "--no-service"))
         except McpdError as error:
             known = Printed(1, str(error))
         _found[key] = trio.current_time(), known
-    return [
-        part(
-            "first-run",
-            found=known.text * viewer.may_change,
-            helps=known.status == 0,
-            may_change=viewer.may_change,
-        )
-    ]
+    return [part("first-run", found=known.text * may, helps=known.status == 0, may_change=may)]
 
 
 async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
