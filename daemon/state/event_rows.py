@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,10 +14,8 @@ from daemon.history.event import Event, EventKind
 from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean
 
-if TYPE_CHECKING:
-    Increments = Mapping[tuple[int, str], int]
-    """Counts by the number of the hour since the epoch and the name of the count."""
-
+Increments = Mapping[tuple[int, str], int]
+"""Counts by the number of the hour since the epoch and the name of the count."""
 
 SECONDS = 3600
 
