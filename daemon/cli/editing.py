@@ -156,6 +156,8 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     status = _settle(options, path, draft)
     if (look(path).text(), draft.env) == (draft.config, present.env.text() or ""):
         _tell_undo(options, wished, before, draft)
+    elif look(path).text() != draft.config and not (status or options.dry_run):
+        note(f"{path} was changed meanwhile: nothing undoes this change alone")
     return status
 
 

@@ -77,7 +77,8 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
     ran = await run_line(viewer.context, words, given)
     if ran.status:
         return Notice(ran.text, is_error=True)
-    undo = await way_back(facts, name, before, after)
+    # To go back would take away what somebody else has written while the line ran.
+    undo = None if " was changed meanwhile: " in ran.text else await way_back(facts, name, before, after)
     page = with_query(server_page(after), tab="settings")
     return Notice(ran.text, undo=undo, leads_to="/servers" if words[0] == "remove" else page)
 

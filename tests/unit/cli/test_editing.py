@@ -5,10 +5,11 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from daemon.cli import implementation
+from daemon.cli import editing, implementation
 from daemon.config.jsonc import decode
 from tests.unit.cli.conftest import Controls
 
@@ -224,6 +225,21 @@ def test_no_undo_is_named_that_has_a_secret(config: Path, capsys: pytest.Capture
         assert told(config, *words.split()) == 0
         config.write_text(WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{KEY}"}}'))
         assert (KEY in (said := "".join(capsys.readouterr())), "undo" in said) == (False, False), said
+
+
+def test_a_change_of_somebody_else_meanwhile_is_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settle = editing._settle
+
+    def slowly(*given: Any) -> int:
+        status = settle(*given)
+        config.write_text(config.read_text() + "// theirs\n")
+        return status
+
+    monkeypatch.setattr(editing, "_settle", slowly)
+    assert told(config, "set", "time", "start=lazy") == 0
+    assert "was changed meanwhile: nothing undoes this change alone" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("text", ["{", '{"mcpServers": [1]}', WRITTEN])

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 import trio
 
+from daemon.console import changes
 from daemon.console.changes import UNDO, entry_of, faults, way_back
 from daemon.console.page import Notice, Viewer
 from daemon.operators.base import DaemonFacts, Refused
+from daemon.operators.own_lines import Printed
 from tests.fakes_upstream import Stage
 from tests.unit.console.browsing import Desk
 from tests.unit.console.pages.drawing import viewer_of
@@ -110,6 +112,19 @@ async def test_a_secret_that_was_changed_again_is_a_change_too(facts: DaemonFact
     await trio.Path(tmp_path, "env").write_text("LEVEL=debug\nGIT__SECOND=something else\n")
     with pytest.raises(Refused, match="nothing was undone"):
         await undo(viewer(facts))
+
+
+@pytest.mark.parametrize(("said", "can_go_back"), [("done", True), ("x was changed meanwhile: nothing", False)])
+async def test_no_way_back_is_offered_over_what_somebody_else_wrote_meanwhile(
+    facts: DaemonFacts, monkeypatch: pytest.MonkeyPatch, said: str, can_go_back: bool
+) -> None:
+    async def run(*_given: object) -> Printed:
+        await trio.lowlevel.checkpoint()
+        return Printed(0, said)
+
+    monkeypatch.setattr(changes, "run_line", run)
+    told = await changes.change(viewer(facts), ("set", "git", "-"), "{}")
+    assert (told.undo is not None) == can_go_back
 
 
 async def test_nothing_of_a_way_back_is_shown_when_it_is_printed(facts: DaemonFacts) -> None:
