@@ -179,8 +179,10 @@ def rename(options: argparse.Namespace) -> int:
     old, path, present = configured(options)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
-    note(f"login, switches, counts, files, clients' --server stay behind; undo: `mcpd rename {new} {old}`")
-    return _settle(options, path, renamed(path, present.places[old], old, new, os.environ), new)
+    status = _settle(options, path, renamed(path, present.places[old], old, new, os.environ), new)
+    if not status:
+        note(f"login, switches, counts, files, clients' --server stay behind; undo: `mcpd rename {new} {old}`")
+    return status
 
 
 def _settle(options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, becomes: str = "") -> int:

@@ -8,7 +8,9 @@ import pytest
 
 from daemon.cli import implementation
 from daemon.config.parse import load, load_with_notes
+from daemon.documents.files import DocumentError
 from daemon.setup.locking import written
+from daemon.setup.settings import SettingsEdit
 from daemon.surfaces.table import SURFACES
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import server, status_of
@@ -129,3 +131,14 @@ def test_a_server_that_does_not_come_up_gets_its_name_back(
     assert told(config, "tick", "tock") == 1
     assert "taken back: the files are as they were" in capsys.readouterr().err
     assert texts(config) == before
+
+
+def test_what_could_not_be_written_names_no_way_back(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_draft: object) -> None:
+        raise DocumentError("somebody else wrote it")
+
+    monkeypatch.setattr(SettingsEdit, "write", refuse)
+    assert told(config, "tick", "tock", "--no-reload") == 1
+    assert "undo" not in capsys.readouterr().err
