@@ -186,6 +186,9 @@ _REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
 
 
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
+    # READMEs show members without their braces, and chats show fences.
+    text = re.sub(r"\A\s*```\w*\n|\n```\s*\Z", "", text)
+    text = f"{{{text}\n}}" if re.match(r'\s*"[^"]*"\s*:', text) else text
     value: Any = decode(text, source="standard input")[0]
     if not _is_entry(value) and (reaches := _REACHES.search(str(value))):
         raise WordsError(f"it has {reaches[0]}…}}, which reaches out of a sandbox: paste that entry alone")

@@ -93,6 +93,8 @@ def configured(config: Path) -> None:
             "w",
             {"type": "http", "url": "https://example.com/x"},
         ),
+        ("add -", f'"time": {json.dumps(TIME)},\n', "time", TIME),
+        ("add -", f"```json\n{json.dumps({'time': TIME})}\n```\n", "time", TIME),
     ],
 )
 def test_an_entry_or_a_snippet_for_any_client_is_added(
