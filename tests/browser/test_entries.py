@@ -61,6 +61,20 @@ def test_an_entry_is_changed_and_the_change_taken_back(own: Here, script: bool) 
     assert SECRET not in page.content()
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+def test_what_was_done_is_said_without_gaps_and_makes_room(own: Here, script: bool) -> None:
+    page = settings(own, own.signed_in(java_script_enabled=script))
+    change(page, '"one"', '"two"')
+    message = page.locator("#messages .message")
+    expect(message).to_contain_text("git is ready")
+    heights = "each => [each.clientHeight, parseFloat(getComputedStyle(each).lineHeight)]"
+    tall, line = message.evaluate(heights)
+    assert tall < (message.inner_text().strip().count("\n") + 4) * line, "the Undo button stands below the text"
+    message.get_by_role("link", name="Close").click()
+    expect(message).to_have_count(0)
+    expect(page.get_by_role("textbox", name="The entry of")).to_be_visible()
+
+
 def test_what_is_refused_is_said_and_kept_as_it_was_typed(own: Here) -> None:
     page = settings(own, own.signed_in())
     change(page, "{", "{{")

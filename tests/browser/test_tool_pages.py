@@ -105,6 +105,8 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         "kind": {"enum": ["one", "two"]},
         "more": {"type": "array", "items": {"type": "string"}},
         "unused": {"type": "string"},
+        "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "either": {"type": ["boolean", "null"]},
     }
     schema = {"type": "object", "properties": members, "required": ["text"]}
     hints = {"readOnlyHint": True}
@@ -119,11 +121,14 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         page.get_by_label("flag").select_option("true")
         page.get_by_label("kind").select_option("two")
         page.get_by_label("more").fill('["a"]')
+        page.get_by_label("maybe").fill("2 weeks ago")
+        page.get_by_label("either").select_option("false")
         page.get_by_role("button", name="Call echo").click()
         expect_words(page, "git/echo has answered")
         told = page.locator(".outcome .message").inner_text()
         assert json.loads(told.partition(":")[2]) == {
             "text": "5", "count": 7, "flag": True, "kind": "two", "more": ["a"],
+            "maybe": "2 weeks ago", "either": False,
         }  # fmt: skip
         # The form is as it was sent, and stays so when all of the page comes once more.
         for look_again in (False, True):
@@ -148,6 +153,15 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         expect(page.get_by_role("dialog")).to_contain_text("It may destroy something.")
         page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         expect(page.locator("#messages .message")).to_have_count(0)
+
+
+def test_a_call_that_takes_long_shows_that_it_is_under_way(own: Here) -> None:
+    page = own.signed_in()
+    page.goto(f"{own.address}/tools/s/read")
+    page.get_by_role("button", name="Call read").click()
+    page.evaluate("document.addEventListener('submit', (event) => event.preventDefault())")
+    page.get_by_role("dialog").get_by_role("button", name="Call read").click()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Calling…")).to_be_disabled()
 
 
 def test_who_may_only_look_calls_nothing(own: Here) -> None:

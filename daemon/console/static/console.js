@@ -67,6 +67,13 @@
     }
   });
 
+  document.addEventListener("click", (event) => {
+    if (!event.target.matches(".message > .closes")) return;
+    event.preventDefault();
+    event.target.parentElement.remove();
+    document.querySelector("main").focus();
+  });
+
   // --- faults while typing ---------------------------------------------------------------------------------
 
   let typing = 0;
