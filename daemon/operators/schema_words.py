@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from daemon.config.jsonc import resolve
@@ -68,6 +68,15 @@ def arguments_of(schema: object) -> list[Argument]:
             break
         lines.append(line)
     return lines
+
+
+def sole_type(schema: Mapping[str, Any]) -> str:
+    """The only type besides null, as of `Optional[str]` in Python; else empty."""
+    said = schema.get("anyOf", schema.get("type"))
+    found = said if isinstance(said, list) else [said]
+    kinds = [each.get("type") if isinstance(each, dict) else each for each in found]
+    named = [each for each in kinds if each != "null"]
+    return named[0] if len(named) == 1 and isinstance(named[0], str) else ""
 
 
 class _Root:

@@ -38,7 +38,7 @@ from daemon.model import Tool, ToolKey
 from daemon.operators.base import OperatorContext
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.own_requests import OperatorCallParams, call
-from daemon.operators.schema_words import arguments_of
+from daemon.operators.schema_words import arguments_of, sole_type
 from daemon.operators.session_commands import MAX_LISTED
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
@@ -346,20 +346,8 @@ def _members(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence
     return properties if isinstance(properties, dict) else {}, required if isinstance(required, list) else []
 
 
-def _type(member: Mapping[str, Any]) -> str:
-    """The only type besides null, as of `Optional[str]` in Python; else empty."""
-    found = member.get("anyOf", member.get("type"))
-    kinds = (
-        [each.get("type") if isinstance(each, dict) else each for each in found if each]
-        if isinstance(found, list)
-        else [found]
-    )
-    named = [each for each in kinds if each != "null"]
-    return named[0] if len(named) == 1 and isinstance(named[0], str) else ""
-
-
 def _choices(member: Mapping[str, Any]) -> list[Any]:
-    choices = [True, False] if _type(member) == "boolean" else member.get("enum")
+    choices = [True, False] if sole_type(member) == "boolean" else member.get("enum")
     return choices[:MAX_ARGUMENTS] if isinstance(choices, list) else []
 
 
@@ -373,7 +361,7 @@ def _fields(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
         of: dict[str, Any] = member if isinstance(member, dict) else {}
         choices = _choices(of)
         texts = [each if isinstance(each, str) else document(each) for each in choices]
-        written = "choice" if texts else _WRITTEN.get(_type(of), "json")
+        written = "choice" if texts else _WRITTEN.get(sole_type(of), "json")
         about = one_line(str(of.get("description", "")))[:WIDTH]
         made.append(
             {"name": name, "as": written, "choices": texts, "required": name in required, "about": about}
@@ -391,7 +379,7 @@ def _meant(member: object, value: str) -> object:
     of: dict[str, Any] = member if isinstance(member, dict) else {}
     if choices := _choices(of):
         return choices[int(value)]
-    return value if _type(of) == "string" else msgspec.json.decode(value.encode())
+    return value if sole_type(of) == "string" else msgspec.json.decode(value.encode())
 
 
 async def _call(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
