@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,16 @@ import attrs
 
 from daemon.causes import Cause
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, other_version, say
+from daemon.cli.control import (
+    EX_FAULT,
+    CommandFailed,
+    DaemonUnreachable,
+    RemoteFault,
+    ask_with,
+    note,
+    other_version,
+    say,
+)
 from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
@@ -192,10 +202,14 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
             if done.linger:
                 say(f"mcpd: it ends with your last logout: {done.linger}")
             return ""
+    other = other_version(options)
+    # Its child, as of the console, is refused at the clients' socket, where `start` knocks.
+    if not other and _answers(options):
+        return reloaded(options, offer.present.config.path).problem
     command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
     if options.socket:
         command += ["--socket", str(Path(options.socket).absolute())]
-    if other_version(options):
+    if other:
         command.append("--restart")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
@@ -206,6 +220,12 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
         print(f"mcpd runs{f', pid {pid}' if pid else ''}.")
         return ""
     return reloaded(options, offer.present.config.path).problem
+
+
+def _answers(options: argparse.Namespace) -> bool:
+    with suppress(DaemonUnreachable, RemoteFault):
+        return bool(ask_with(options, "status", {}, timeout=DAEMON_SECONDS))
+    return False
 
 
 def settled(options: argparse.Namespace) -> Servers:

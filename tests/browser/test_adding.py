@@ -88,6 +88,17 @@ def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by
     page.get_by_role("button", name="Undo").click()
     expect_words(page, "removed pasted from")
     assert "pasted" not in own.daemon.ask("status")["servers"]
+    # What it has done is found by its name also when it is gone, and by the time.
+    page.goto(f"{own.address}/events")
+    page.get_by_label("Server").select_option("pasted")
+    page.goto(f"{own.address}/audit")
+    page.get_by_label("Up to").fill("2020-01-01T00:00")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr")).to_have_count(0)
+    page.get_by_label("Up to").fill("")
+    page.get_by_label("From").fill("2020-01-01T00:00")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr").first).to_be_visible()
 
 
 def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None:
@@ -154,6 +165,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         taken = json.loads((here.daemon.directory / ".cursor" / "mcp.json").read_text())["mcpServers"]
         assert list(taken) == ["mcpd"]
         assert "--socket" not in json.dumps(taken), "it is the usual one"
+        assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
 
 
 def test_where_nothing_is_found_a_server_can_be_added(browser: Browser) -> None:

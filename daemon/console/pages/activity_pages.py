@@ -160,7 +160,7 @@ async def _events_shown(viewer: Viewer) -> Holders:
     fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
     rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == LOOKED_AT else [])
     return {
-        "events-filter": [_events_filter(viewer, wanted)],
+        "events-filter": [_events_filter(viewer, wanted, {event.server for event in found} - {""})],
         "events": [
             part(
                 element_id("event", event.life, str(event.number)),
@@ -192,9 +192,10 @@ AUDITED = 5000
 
 
 async def _audit_shown(viewer: Viewer) -> Holders:
-    wanted = {name: viewer.query.get(name, "") for name in ("server", "tool", "session", "decision", "until")}
-    servers, problem = [*viewer.context.catalog.servers], audit_problem(viewer.context)
-    before = AuditQuery({}, 0.0, _moment(wanted["until"], math.inf))
+    names = ("server", "tool", "session", "decision", "since", "until")
+    wanted = {name: viewer.query.get(name, "") for name in names}
+    problem = audit_problem(viewer.context)
+    before = AuditQuery({}, _moment(wanted["since"], 0.0), _moment(wanted["until"], math.inf))
     found = read(viewer.context.audit.root, before, newest_first=True)
     looked = await trio.to_thread.run_sync(lambda: [*islice(found, AUDITED)])
     asked = query(wanted["server"], wanted["tool"], wanted["session"], [wanted["decision"]])
@@ -202,8 +203,11 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
     rows = [(each, each.record and _shown(each.record)) for each in shown[:EVENTS_SHOWN]]
+    heard = {each.record.server for each in looked if each.record} - {""}
+    servers = [*dict.fromkeys([*viewer.context.catalog.servers, *sorted(heard)])]
+    fields = {**wanted, **{name: _field(wanted[name]) for name in ("since", "until")}}
     return {
-        "audit-filter": [part("audit-wanted", "audit_filter", servers=servers, decisions=Decision, **wanted)],
+        "audit-filter": [part("audit-wanted", "audit_filter", servers=servers, decisions=Decision, **fields)],
         "audit": [
             part(element_id("audit", each.place), "audit_row", entry=each, words=said) for each, said in rows
         ],
@@ -266,10 +270,10 @@ def _moment(text: str, otherwise: float) -> float:
     return at
 
 
-def _events_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
-    servers = [*viewer.context.catalog.servers]
-    if wanted["server"] and wanted["server"] not in servers:
-        servers.append(wanted["server"])  # Removed servers have a history, too.
+def _events_filter(viewer: Viewer, wanted: Mapping[str, str], heard: set[str]) -> Fragment:
+    # Removed servers have a history, too.
+    asked = filter(None, [wanted["server"]])
+    servers = [*dict.fromkeys([*viewer.context.catalog.servers, *sorted(heard), *asked])]
     fields = {name: _field(wanted[name]) for name in ("since", "until")}
     return part("events-wanted", "events_filter", servers=servers, **{**wanted, **fields})
 
