@@ -160,7 +160,11 @@ async def _events_shown(viewer: Viewer) -> Holders:
     fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
     rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == LOOKED_AT else [])
     return {
-        "events-filter": [_events_filter(viewer, wanted, {event.server for event in found} - {""})],
+        "events-filter": [
+            _events_filter(
+                viewer, wanted, {event.server for event in found if event.server.isprintable()} - {""}
+            )
+        ],
         "events": [
             part(
                 element_id("event", event.life, str(event.number)),
@@ -203,7 +207,7 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
     rows = [(each, each.record and _shown(each.record)) for each in shown[:EVENTS_SHOWN]]
-    heard = {each.record.server for each in looked if each.record} - {""}
+    heard = {each.record.server for each in looked if each.record and each.record.server.isprintable()} - {""}
     servers = [*dict.fromkeys([*viewer.context.catalog.servers, *sorted(heard)])]
     fields = {**wanted, **{name: _field(wanted[name]) for name in ("since", "until")}}
     return {
