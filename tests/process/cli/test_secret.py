@@ -27,7 +27,7 @@ def file_of(user: User, name: str) -> Path:
 def test_at_a_terminal_the_value_is_asked_for_once_and_not_shown(user: User) -> None:
     user.configure({"mcpServers": {"one": {"command": "a", "env": {"T": "${keyring:TOKEN}"}}}})
     with Typing(user, "secret", "set", "TOKEN") as typing:
-        shown = typing.until("Value of TOKEN (not shown): ")
+        shown = typing.until("The value of TOKEN (not shown): ")
         typing.write(CANARY)
         status, said = typing.end()
     assert status == 0

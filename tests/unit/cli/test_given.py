@@ -262,5 +262,5 @@ def test_a_value_is_read_from_standard_input_or_typed_unseen(
     monkeypatch.setattr("daemon.cli.secret.has_terminal", lambda: True)
     monkeypatch.setattr("daemon.cli.secret.typed", lambda prompt, hidden: f"{prompt}{hidden}")
     assert told(config, "set", "time", "description") == 0
-    assert servers(config)["time"]["description"] == "the value of description (not shown): True"
+    assert servers(config)["time"]["description"] == "The value of description (not shown): True"
     assert KEY not in "".join(capsys.readouterr())
