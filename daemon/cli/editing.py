@@ -35,7 +35,7 @@ from daemon.config.parse import load_changed
 from daemon.config.redaction import secrets_of
 from daemon.config.structure import keys, read
 from daemon.config.translation import SERVERS
-from daemon.documents.edited import EditedText, Trail, spelt, value_at
+from daemon.documents.edited import EditedText, Trail, spelt, value_at, with_texts
 from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
@@ -167,11 +167,13 @@ def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[
     values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
     words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
     words = ["mcpd", *verbs, options.server, *(key + value for key, value in zip(words, values, strict=True))]
-    line = visible(f"undo: `{shlex.join(words)}`")
+    redact = Redactor(draft.secrets)
+    # A quoted secret has another spelling, so the values are looked at, not the line.
+    is_open = with_texts(before, lambda text: redact(text, len(text))) == before
     # Without an item, the others have other places.
     moved = any(each.value is UNSET and isinstance(each.trail[-1], int) for each in wished)
-    if not moved and len(verbs) == 1 and Redactor(draft.secrets)(line, len(line)) == line:
-        (note if options.json else print)(line)
+    if not moved and len(verbs) == 1 and is_open:
+        (note if options.json else print)(visible(f"undo: `{shlex.join(words)}`"))
 
 
 def rename(options: argparse.Namespace) -> int:

@@ -48,7 +48,8 @@ def _set(name: str) -> str:
 def given(what: str, *, hidden: bool = False) -> str:
     """All of stdin, less one newline at the end; a person types a `hidden` line. Raises SecretTrouble."""
     if hidden and has_terminal():
-        content = typed(f"{what[0].upper()}{what[1:]} (not shown): ", hidden=True).encode(errors="surrogateescape")
+        prompt = f"{what[0].upper()}{what[1:]} (not shown): "
+        content = typed(prompt, hidden=True).encode(errors="surrogateescape")
     else:
         content = sys.stdin.buffer.read(MAX_FILE + 2).removesuffix(b"\n")
     return keyring.text_of(content, what)

@@ -219,12 +219,20 @@ def test_the_command_that_undoes_a_change_is_named_and_does(
         assert decode(config.read_text(), source="")[0] == decode(WRITTEN, source="")[0]
 
 
-def test_no_undo_is_named_that_has_a_secret(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{KEY}"}}'))
-    for words in ("set time env.API_TOKEN=${HOME}", "unset time env", "set time env.API_TOKEN=a"):
+@pytest.mark.parametrize("key", [KEY, f"{KEY[:7]}'{KEY[7:]}", f'{KEY[:7]}\\"{KEY[7:]}'])
+def test_no_undo_is_named_that_has_a_secret(key: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{key}"}}')
+    written = written.replace('"time"]', f'"time", "--token", "{key}"]')
+    for words in (
+        "set time env.API_TOKEN=${HOME}",
+        "unset time env",
+        "set time env.API_TOKEN=a",
+        "set time args=x",
+    ):
+        config.write_text(written)
         assert told(config, *words.split()) == 0
-        config.write_text(WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{KEY}"}}'))
-        assert (KEY in (said := "".join(capsys.readouterr())), "undo" in said) == (False, False), said
+        said = "".join(capsys.readouterr())
+        assert (KEY[7:] in said, "undo" in said) == (False, False), said
 
 
 def test_a_change_of_somebody_else_meanwhile_is_told(
