@@ -184,15 +184,18 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
 _REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
 """Begins a reference that no README's snippet has: it runs or reads something of the user's."""
 
+_USERS = ("sandbox", "sandboxEnabled", "trust")
+"""Keys of an entry that no README decides."""
+
 
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     # READMEs show members without their braces, and chats show fences.
     text = re.sub(r"\A\s*```\w*\n|\n```\s*\Z", "", text)
     text = f"{{{text}\n}}" if re.match(r'\s*"[^"]*"\s*:', text) else text
     value: Any = decode(text, source="standard input")[0]
-    if not _is_entry(value) and (reaches := _REACHES.search(str(value))):
+    if (is_snippet := not _is_entry(value)) and (reaches := _REACHES.search(str(value))):
         raise WordsError(f"it has {reaches[0]}…}}, which reaches out of a sandbox: paste that entry alone")
-    value = dict.fromkeys(names, value) if _is_entry(value) else value if isinstance(value, dict) else {}
+    value = dict.fromkeys(names, value) if not is_snippet else value if isinstance(value, dict) else {}
     normal = normalized({SERVERS: value} if any(map(_is_entry, value.values())) else value)
     servers = normal.sections.get(SERVERS)
     servers = servers.items() if isinstance(servers, dict) else ()
@@ -202,8 +205,11 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     if found.keys().isdisjoint(names) and len(found) > 1:
         raise WordsError(f"it has {', '.join(found)}: `mcpd add {next(iter(found))} -` takes one of them")
     name = next(each for each in (*names, *found) if each in found)
-    notes = tuple(f"{each.path}: {each.message}" for each in normal.notes)
-    return WantedServer(name=named([*names, name][0]), entry=found[name], notes=notes)
+    left = [key for key in _USERS if is_snippet and found[name].get(key) is not None]
+    notes = [f"{each.path}: {each.message}" for each in normal.notes]
+    notes += [f"{key} is left out: you decide it, by --sandbox, --trust or `mcpd set`" for key in left]
+    entry = {key: value for key, value in found[name].items() if key not in left}
+    return WantedServer(name=named([*names, name][0]), entry=entry, notes=(*notes,))
 
 
 def _is_entry(value: object) -> bool:
