@@ -60,14 +60,14 @@ def set_keys(options: argparse.Namespace) -> int:
     """Write keys, and wait for their effect."""
     if options.keys == ["-"]:
         return _change(options, _entry(options))
-    base, wished = () if options.server == WHOLE else (SERVERS, options.server), list[Setting]()
+    base, wished = () if options.server == WHOLE else (SERVERS, configured(options)[0]), list[Setting]()
     known = keys(Server) if base else [*keys(Config), "$schema"]
     for word in options.keys:
         key, equals, text = word.partition("=")
         if camel(str((trail := _trail(key))[0])) not in known:
-            raise CommandFailed(
-                f"unknown key {quoted(key)}{suggestion(str(trail[0]), known)}; nothing was changed"
-            )
+            is_variable = base and str(trail[0]).isupper()
+            near = f": did you mean 'env.{key}'?" if is_variable else suggestion(str(trail[0]), known)
+            raise CommandFailed(f"unknown key {quoted(key)}{near}; nothing was changed")
         text = text if equals else given(f"the value of {key}", hidden=True)
         wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     return _change(options, wished)

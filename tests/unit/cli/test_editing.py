@@ -87,6 +87,8 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
         ("set time timeoutz.call=3", 1, "unknown key 'timeoutz.call': did you mean 'timeouts'?"),
         ("set time timeout.call=5s", 1, "unknown key 'timeout.call': did you mean 'timeouts'?"),
         ("set time timeouts.cal=5s", 78, "unknown key 'cal': did you mean 'call'?"),
+        ("set time API_TOKEN=x", 1, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
+        ("set tim a=1", 1, "there is no server 'tim'"),
         ("set time autoApprove=[]", 1, "unknown key 'autoApprove': known are title, "),
         ("set . theme=dark", 1, "unknown key 'theme': known are mcpServers, "),
         ("set time start=lazzy trust=al", 78, "2 faults"),
