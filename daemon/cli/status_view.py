@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -16,8 +16,11 @@ from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, some, span
 from daemon.operators.report_columns import CONNECTIONS, milliseconds
 from daemon.operators.report_words import remark_lines, switches
-from daemon.safety.escape import visible
+from daemon.safety.escape import speaks_unicode, visible
 from daemon.states import WELL
+
+BARS = " ▁▂▃▄▅▆▇█"
+"""A blank for a minute without a value, then the eighths of a character."""
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -257,6 +260,7 @@ def parts_of_one(answer: reports.OneStatusReport, now: float, screen: Screen) ->
     """The same as parts to draw one below another."""
     server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
+    parts += _last_hour(answer.get("lastHour", {}))
     parts += remark_paragraphs(remark_lines(server))
     if instances := server.get("instances"):
         parts += [Text(""), table({each["name"]: each for each in instances}, now, screen)]
@@ -275,6 +279,20 @@ def _heading(name: str, server: reports.ServerReport, now: float) -> Iterator[Re
     for facts in (_program(server), _traffic(server), _pings(server, now)):
         if facts:
             yield paragraph(", ".join(facts), indent=2)
+
+
+def _last_hour(minutes: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """A line of bars for each quantity of the last hour that was not zero, with its highest minute."""
+    words: dict[str, Callable[[Any], str]] = {
+        "calls": str,
+        "errors": str,
+        "latency": "{:.0f} ms".format,
+        "memory": bytes_in_words,
+    }
+    for name, said in words.items() if speaks_unicode() else ():
+        if most := max((each for each in minutes.get(name, ()) if each), default=0):
+            bars = "".join(BARS[0 if each is None else 1 + round(7 * each / most)] for each in minutes[name])
+            yield safe(f"  {name:7} {bars} {said(most)}", "dim")
 
 
 def _program(server: reports.ServerReport) -> list[str]:

@@ -382,11 +382,23 @@ class HappenedReport(TypedDict):
     text: str
 
 
+class LastHourReport(TypedDict):
+    """The values of a server's last minutes, oldest first; None where nothing was measured."""
+
+    calls: list[float | None]
+    errors: list[float | None]
+    latency: list[float | None]
+    """Milliseconds, the 95th percentile."""
+    memory: list[float | None]
+    """Bytes."""
+
+
 class OneStatusReport(TypedDict):
     """The answer of `mcpd status SERVER`."""
 
     name: str
     server: ServerReport
+    lastHour: NotRequired[LastHourReport]
     lastErrors: list[FailureReport]
     events: list[HappenedReport]
     calls: list[CallInFlight]

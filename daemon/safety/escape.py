@@ -168,7 +168,7 @@ def _spelt(character: str) -> str:
 
 def document(value: object) -> str:
     r"""Indented JSON with hidden characters as `\uXXXX`."""
-    text = json.dumps(value, indent=2, ensure_ascii=not _speaks_unicode())
+    text = json.dumps(value, indent=2, ensure_ascii=not speaks_unicode())
     return _hidden_in_lines().sub(_in_json, text)
 
 
@@ -182,5 +182,6 @@ def _in_json(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
-def _speaks_unicode() -> bool:
+def speaks_unicode() -> bool:
+    """Whether stdout takes any character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf")

@@ -167,7 +167,7 @@ _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cle
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
     """List servers once that have instances and no known tools, as they appear, until cancelled."""
     # By name, so that a server that goes back to an earlier configuration is listed again.
-    tried: dict[str, tuple[InstancedServer, str]] = {}
+    tried: dict[str, str] = {}
     async with trio.open_nursery() as nursery:
         while True:
             seen = newest.value
@@ -175,9 +175,8 @@ async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], 
                 entry = seen.servers.get(name)
                 if not isinstance(server, InstancedServer) or entry is None or entry.tools is not None:
                     continue
-                now = (server, entry.fingerprint)
-                if tried.get(name) != now and _may_list(server, entry.fingerprint):
-                    tried[name] = now
+                if tried.get(name) != entry.fingerprint and _may_list(server, entry.fingerprint):
+                    tried[name] = entry.fingerprint
                     nursery.start_soon(_list_once, server)
             await newest.wait_changed(seen)
 

@@ -43,7 +43,7 @@ from daemon.operators.login_commands import LoginAnswerParams, LoginParams, logi
 from daemon.operators.news import waiting
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import refresh, restart
-from daemon.operators.status_commands import failures, next_try, server_status
+from daemon.operators.status_commands import failures, last_hour, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState
@@ -108,9 +108,6 @@ STEP = 60
 """Seconds of each value. Charts end with a whole minute too, or they would change every second."""
 
 
-MINUTES_OF_SPARKS = 60
-
-
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
 
 
@@ -125,7 +122,7 @@ async def _of_all(viewer: Viewer) -> Holders:
             element_id("server", name),
             "servers_row",
             server=server_facts(context, name, memory),
-            minutes=_last_hour(context, name) if as_cards else {},
+            minutes=last_hour(context, name) if as_cards else {},
             may_change=viewer.may_change,
         )
         for name in names
@@ -137,19 +134,6 @@ async def _of_all(viewer: Viewer) -> Holders:
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
-
-
-def _last_hour(context: OperatorContext, name: str) -> dict[str, list[float | None]]:
-    """The calls, latencies and memory of a server, by the minute; they change once a minute."""
-    seen = {each.at: each for each in context.counters.series.server(name)[-MINUTES_OF_SPARKS:]}
-    newest = max(seen, default=0)
-    oldest = max(min(seen, default=0), newest - (MINUTES_OF_SPARKS - 1) * STEP)
-    minutes = [seen.get(at) for at in range(oldest, newest + 1, STEP)]
-    return {
-        "calls": [each and each.calls for each in minutes],
-        "latency": [each and each.p95_ms for each in minutes],
-        "memory": [each and each.rss_bytes for each in minutes],
-    }
 
 
 def in_trouble(servers: Mapping[str, ServerEntry]) -> list[str]:

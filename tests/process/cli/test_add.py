@@ -67,7 +67,11 @@ def test_what_cannot_come_up_is_explained_and_taken_back(daemon: Daemon) -> None
 def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: Daemon) -> None:
     wants_a_variable = ("sh", "-c", "echo GITHUB_TOKEN is not set >&2; exit 1")
     status, said = told(daemon, "add", "github", "--", *wants_a_variable)
-    assert (status, "add GITHUB_TOKEN to it" in said, "mcpd remove github" in said) == (1, True, True), said
+    assert (status, "`mcpd set github env.GITHUB_TOKEN` asks" in said, "mcpd remove github" in said) == (
+        1,
+        True,
+        True,
+    ), said
     status, said = told(daemon, "add", "broken", "--keep", "--", "/no/program")
     assert (status, "mcpd remove broken" in said) == (1, True), said
     kept = daemon.config.read_text()

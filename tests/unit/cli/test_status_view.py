@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from daemon.cli import status_view
 from daemon.cli.status import STATUS, exit_status
 from daemon.cli.status_servers import STYLES
 from daemon.cli.status_view import lately_in_words, render, render_one
@@ -469,6 +470,19 @@ def answered(of: dict[str, Any] | None = None, **more: Any) -> Any:
 
 def shown_alone(answer: Any, width: int = 80) -> str:
     return render_one(answer, now=NOW, screen=Screen(width=width, colour=False))
+
+
+def test_the_last_hour_is_drawn_as_bars_where_something_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    minutes = {"calls": [0, 7, None, 14], "errors": [0, 0, None, 0], "latency": [None, 12.4, None, 3.1]}
+    answer = answered(lastHour={**minutes, "memory": [None, 1 << 20, None, 2 << 20]})
+    monkeypatch.setattr(status_view, "speaks_unicode", lambda: True)
+    assert [line for line in shown_alone(answer).splitlines() if "█" in line] == [
+        "  calls   ▁▅ █ 14",
+        "  latency  █ ▃ 12 ms",
+        "  memory   ▅ █ 2 MiB",
+    ]
+    monkeypatch.setattr(status_view, "speaks_unicode", lambda: False)
+    assert shown_alone(answer) == shown_alone(answered())
 
 
 def test_a_server_that_is_well_takes_four_lines() -> None:

@@ -17,6 +17,7 @@ from daemon.config.hosts import HostRefusal
 from daemon.config.redaction import Redactors
 from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
 from daemon.config.tuning import AuditKeys, Timeouts
+from daemon.counting.recent_calls import MinuteOfDaemon, MinuteOfServer
 from daemon.errors import UnknownServer, UpstreamTimeout
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
@@ -584,8 +585,13 @@ async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets()
         context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=f"exited {number}", run=number))
     context.history.note(Event(kind=EventKind.ENDED, server="beta", text="boom"))
     context.counters.recent.failed("alpha", "look", "UpstreamTimeout", f"not with {SECRET_STATUS_ONE}")
+    for minute in (60, 180):
+        measured = MinuteOfServer(minute, calls=minute, errors=1, p95_ms=2.5)
+        context.counters.series.note(MinuteOfDaemon(minute), {"alpha": measured})
     told: Any = await status_commands.status_of_one(context, "alpha", {})
     assert (told["name"], told["server"]["state"]) == ("alpha", "ready")
+    columns = {"calls": [60, None, 180], "errors": [1, None, 1], "latency": [2.5, None, 2.5]}
+    assert told["lastHour"] == {**columns, "memory": [None] * 3}
     assert len(told["events"]) == status_commands.EVENTS
     assert "exited 20" in told["events"][-1]["text"]
     assert "boom" not in str(told)
