@@ -14,17 +14,21 @@ from daemon.config.labels import server_of
 from daemon.counting.recent_calls import KEPT, RecentCall, named_key
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import CallCancelled, InvalidArguments
+from daemon.kit.wording import MINUTE
 from daemon.operators.base import Command, OperatorCall, OperatorContext
 from daemon.operators.event_commands import MAX_WAIT, Seen, refuse_unknown_session
 from daemon.operators.session_commands import numbered
 
 if TYPE_CHECKING:
     from daemon.clients.calls import ClientCall
-    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall, LastHourReport
 
 
 MAX_SHOWN = 1000
 """Calls in flight in one answer, the oldest: more than anybody reads, encoded in a few milliseconds."""
+
+MINUTES = 60
+"""Newest minutes of a server that are drawn."""
 
 LISTED = 50
 """Ended calls in one answer by default: what fits on two screens."""
@@ -98,6 +102,20 @@ def in_flight(context: OperatorContext, server: str | None = None) -> list[CallI
         (each for each in found if server is None or server in {each["server"], each["instance"]}),
         key=lambda each: (each["since"], each["id"]),
     )
+
+
+def last_hour(context: OperatorContext, name: str) -> LastHourReport:
+    """The last minutes of a server, which change once a minute."""
+    seen = {each.at: each for each in context.counters.series.server(name)[-MINUTES:]}
+    newest = max(seen, default=0)
+    oldest = max(min(seen, default=0), newest - (MINUTES - 1) * MINUTE)
+    minutes = [seen.get(at) for at in range(oldest, newest + 1, MINUTE)]
+    return {
+        "calls": [each and each.calls for each in minutes],
+        "errors": [each and each.errors for each in minutes],
+        "latency": [each and each.p95_ms for each in minutes],
+        "memory": [each and each.rss_bytes for each in minutes],
+    }
 
 
 def is_any_under_way(context: OperatorContext) -> bool:

@@ -16,9 +16,9 @@ from daemon.counting.tally import in_all, summary, tokens_in
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import EventQuery
-from daemon.kit.wording import MINUTE, camel, counted
+from daemon.kit.wording import camel, counted
 from daemon.operators.base import Command, NoParams, OperatorContext
-from daemon.operators.call_commands import in_flight
+from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.news import held_in
 from daemon.operators.sandbox_commands import sandbox_report
@@ -319,23 +319,6 @@ def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
 EVENTS = 20  # most events in one server's status, the newest: a screen of them; `mcpd events SERVER` has all
 
 CALLS = 50  # most calls in flight in one server's status, the oldest: a hanging call is among them
-
-
-MINUTES = 60  # newest minutes of one server's status
-
-
-def last_hour(context: OperatorContext, name: str) -> reports.LastHourReport:
-    """The last minutes of a server, which change once a minute."""
-    seen = {each.at: each for each in context.counters.series.server(name)[-MINUTES:]}
-    newest = max(seen, default=0)
-    oldest = max(min(seen, default=0), newest - (MINUTES - 1) * MINUTE)
-    minutes = [seen.get(at) for at in range(oldest, newest + 1, MINUTE)]
-    return {
-        "calls": [each and each.calls for each in minutes],
-        "errors": [each and each.errors for each in minutes],
-        "latency": [each and each.p95_ms for each in minutes],
-        "memory": [each and each.rss_bytes for each in minutes],
-    }
 
 
 async def status_of_one(

@@ -36,14 +36,14 @@ from daemon.console.pages.tool_pages import tool_rows
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
-from daemon.operators.call_commands import in_flight
+from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
 from daemon.operators.login_commands import LoginAnswerParams, LoginParams, login, login_answer, logout
 from daemon.operators.news import waiting
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import refresh, restart
-from daemon.operators.status_commands import failures, last_hour, next_try, server_status
+from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState
