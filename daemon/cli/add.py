@@ -46,6 +46,8 @@ def add(options: argparse.Namespace) -> int:
             entry, known = _completed_entry(server, variables, path)
         except ValueError as error:
             raise UsageError(visible(str(error))) from None
+        for line in server.notes:
+            note(line)
         name = server.name
         place = present.places.get(name, (SERVERS, name))
         draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
@@ -61,7 +63,7 @@ def add(options: argparse.Namespace) -> int:
     if not options.json:
         undo_by = f"; undo: `mcpd remove {name}`" * (name not in present.servers)
         print(visible(f"added {name} to {path}{undo_by}"))
-    for line in (*server.notes, *(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+    for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
     if not options.no_reload and (status := finish(options, name, path, made.close)):
         return status

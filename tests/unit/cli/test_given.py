@@ -179,11 +179,12 @@ def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: pyte
 def test_a_snippet_decides_neither_the_sandbox_nor_the_trust(
     keys: dict[str, Any], config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
-    assert told(config, "add", "-", "--sandbox", "strict") == 0
+    for more in (["--dry-run"], []):
+        stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
+        assert told(config, "add", "-", "--sandbox", "strict", *more) == 0
+        err = capsys.readouterr().err
+        assert all(f"{key} is left out: you decide it" in err for key in keys)
     assert servers(config)["time"] == {**TIME, "sandbox": "strict"}
-    err = capsys.readouterr().err
-    assert all(f"{key} is left out: you decide it" in err for key in keys)
     stdin(json.dumps({**TIME, "trust": "all"}).encode())
     assert told(config, "add", "own", "-") == 0
     assert servers(config)["own"]["trust"] == "all"
