@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from daemon.config.config_model import Category, Config, Server, TransportType
-from daemon.config.expand import ENV_FILE, read_env, read_file
+from daemon.config.expand import ENV_FILE, MAX_FILE, read_env
 from daemon.config.jsonc import ROOT, below, decode, is_within, placed
 from daemon.config.lock_file import LOCK, MAX_LOCK, Lock, lock_in
 from daemon.errors import ConfigError, Fault
@@ -308,28 +308,40 @@ def _read(path: Path, found: ProfileFiles) -> None:
         found.faults += (attrs.evolve(each, path=f"{place} {each.path}".strip()) for each in error.faults)
 
 
-def text_of(path: Path, most: int, what: str) -> str:
-    """The text of a file, at most so many bytes. Raises ConfigError, whose faults have no path."""
+class NoFile(ConfigError):
+    """There is no such file."""
+
+
+def text_of(path: Path, most: int, what: str, trail: str = "", *, waits: bool = False) -> str:
+    """The text of a file that nobody else can write, at most so many bytes; with `waits` also of a pipe.
+
+    Raises `NoFile`, or `ConfigError` with faults at `trail`.
+    """
     try:
-        if opened := open_to_others(path):
-            raise ConfigError(str(path), [attrs.evolve(fault, path="") for fault in opened])
         # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
-        with open(path, "rb", opener=at_once) as file:
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            content = file.read(most + 1) if is_file else b""
-        if is_file and len(content) <= most:
+        with open(path, "rb", opener=_at_once) as file:
+            if opened := open_to_others(path):
+                raise ConfigError(str(path), [attrs.evolve(fault, path=trail) for fault in opened])
+            os.set_blocking(file.fileno(), True)
+            is_fit = waits or stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(most + 1) if is_fit else b""
+        if is_fit and len(content) <= most:
             return content.decode()
         message = f"larger than {most // 1024} KiB: this is no {what}"
-        if not is_file:
+        if not is_fit:
             message = f"this is no regular file: put the {what}'s own here"
+    except FileNotFoundError as error:
+        raise NoFile(str(path), [Fault(path=trail, message=f"cannot be read: {error.strerror}")]) from None
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        message = "this is not UTF-8: save the file as UTF-8"
-    raise ConfigError(str(path), [Fault(path="", message=message)])
+    except UnicodeDecodeError as error:
+        is_wide = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+        line = error.object.count(b"\n", 0, error.start) + 1
+        message = f"{'this is UTF-16' if is_wide else f'line {line} is not UTF-8'}: save the file as UTF-8"
+    raise ConfigError(str(path), [Fault(path=trail, message=message)])
 
 
-def at_once(path: str, flags: int) -> int:
+def _at_once(path: str, flags: int) -> int:
     """An `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
@@ -340,18 +352,12 @@ def _place(name: str) -> str:
 
 def read_lock(config: Path) -> Lock | None:
     """The lock next to a configuration; None without one."""
-    path = config.parent / LOCK
     try:
-        with open(path, "rb", opener=at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return Lock(problem="it is no regular file")
-            if faults := open_to_others(path):
-                return Lock(problem=faults[0].message)
-            return lock_in(file.read(MAX_LOCK + 1))
-    except FileNotFoundError:
+        return lock_in(text_of(config.parent / LOCK, MAX_LOCK, "lock").encode())
+    except NoFile:
         return None
-    except OSError as error:
-        return Lock(problem=f"it cannot be read: {error.strerror}")
+    except ConfigError as error:
+        return Lock(problem=error.faults[0].message)
 
 
 @attrs.frozen(kw_only=True)
@@ -367,18 +373,14 @@ def read_env_file_of(config: Path) -> EnvFile:
     """Read the file `env` next to a configuration; empty without one."""
     path = config.parent / ENV_FILE
     try:
-        if faults := open_to_others(path):
-            return EnvFile(faults=tuple(attrs.evolve(fault, path=ENV_FILE) for fault in faults))
-        values = read_env(read_file(path))
+        values = read_env(text_of(path, MAX_FILE, "file of variables", ENV_FILE))
         mode = path.stat().st_mode
-    except FileNotFoundError:
+    except (NoFile, FileNotFoundError):
         return EnvFile()
-    except UnicodeDecodeError:
-        message = "this is not UTF-8: save the file as UTF-8"
+    except ConfigError as error:
+        return EnvFile(faults=error.faults)
     except ValueError as error:
         message = f"{error}: write NAME=VALUE, or a # before a comment"
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
     else:
         # What a read-only file system says of modes cannot be changed there (Kubernetes).
         shown = mode & (stat.S_IRGRP | stat.S_IROTH) and not _is_fixed(path)

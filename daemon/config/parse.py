@@ -179,7 +179,7 @@ def _load(
     changed: Mapping[Path, str] = MappingProxyType({}),
 ) -> CheckedConfig:
     source = str(path)
-    text = changed[path] if path in changed else _text(_content(path), source)
+    text = changed[path] if path in changed else _text(path)
     variables, files = config_files.read_env_file_of(path), config_files.read_profiles(path)
     for file, text_of in changed.items():
         if file != path:
@@ -192,20 +192,12 @@ def _load(
     return attrs.evolve(read, config=config)
 
 
-def _content(path: Path) -> bytes:
+def _text(path: Path) -> str:
     try:
-        with open(path, "rb", opener=config_files.at_once) as file:
-            # Of a pipe that has a writer, as of a shell's <(...), what is written is waited for.
-            os.set_blocking(file.fileno(), True)
-            faults = config_files.open_to_others(path)
-            content = file.read(MAX_CONFIG + 1)
-    except FileNotFoundError:
+        # Of a pipe that has a writer, as of a shell's <(...), what is written is waited for.
+        return config_files.text_of(path, MAX_CONFIG, "configuration", ROOT, waits=True)
+    except config_files.NoFile:
         raise ConfigError(str(path), [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
-    except OSError as error:
-        raise ConfigError(str(path), [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    if faults:
-        raise ConfigError(str(path), faults)
-    return content
 
 
 def parse(
@@ -415,20 +407,6 @@ def _names(raw: Raw, section: str) -> tuple[str, ...]:
 
 def _once(faults: list[Fault]) -> list[Fault]:
     return list(dict.fromkeys(faults))
-
-
-def _text(content: bytes, source: str) -> str:
-    if len(content) > MAX_CONFIG:
-        message = f"larger than {MAX_CONFIG // 1024**2} MiB: this is no configuration"
-    elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        message = "this is UTF-16: save it as UTF-8"
-    else:
-        try:
-            return content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            message = f"line {line} is not UTF-8: save the file as UTF-8"
-    raise ConfigError(source, [Fault(path=ROOT, message=message)])
 
 
 def _how_to_make_one(path: Path) -> str:

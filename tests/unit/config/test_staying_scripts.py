@@ -131,7 +131,7 @@ def test_files_that_others_may_have_made_are_refused_with_the_reason(tmp_path: P
     beginnings = [
         "scripts/a-b.py: write the file itself here, with a name of letters, digits and _",
         "scripts/folder.py: ",
-        "scripts/latin.py: this is not UTF-8",
+        "scripts/latin.py: line 5 is not UTF-8",
         "scripts/linked.py: write the file itself here",
         "scripts/open.py: every user of this machine can write ",
         "scripts/pipe.py: this is no regular file: put the script's own here",
