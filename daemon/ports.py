@@ -191,7 +191,21 @@ class Instances(Protocol):
         """Note that a session is unused; its instances end after a while, or at once if `soon`."""
 
 
-class Upstream(Protocol):
+class CallRoute(Protocol):
+    """A connection that takes a client's calls once it is up."""
+
+    @property
+    def can_wake(self) -> bool:
+        """Whether `wake` can help: the server is starting, dormant or in backoff, not parked."""
+
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
+        """Forward a call; return the key for `cancel`. Raises UpstreamUnavailable, Overloaded: not sent."""
+
+    async def wake(self) -> bool:
+        """Cut a backoff, or await a first start, for the configured time; return whether calls are taken."""
+
+
+class Upstream(CallRoute, Protocol):
     """A server, up or down, for sessions and operators."""
 
     name: str
@@ -213,23 +227,17 @@ class Upstream(Protocol):
     def instances(self) -> Instances | None:
         """The instances that calls go to, if clients do not share one."""
 
-    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call; return the key for `cancel`. Raises UpstreamUnavailable, Overloaded: not sent."""
-
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call; keys of earlier connections are ignored."""
 
     def notify(self, method: str) -> None:
         """Send a notification without params, if the server is up."""
 
-    async def wake(self) -> bool:
-        """Cut a backoff, or await a first start, for the configured time; return whether calls are taken."""
-
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
         """Wake the server to list its tools, `wholly` for its whole first start; callers share a wait."""
 
     @property
-    def second(self) -> Upstream | None:
+    def second(self) -> CallRoute | None:
         """The separate connection for clients of the handshake era, if any (`upstreams.second`)."""
 
     @property
@@ -242,10 +250,6 @@ class Upstream(Protocol):
 
     async def wait_current(self) -> None:
         """Return once the list is newer than every announced change. Raises `UpstreamUnavailable`."""
-
-    @property
-    def can_wake(self) -> bool:
-        """Whether `wake` can help: the server is starting, dormant or in backoff, not parked."""
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Count ended calls with their seconds."""

@@ -41,7 +41,7 @@ from daemon.errors import (
     ToolNotLoaded,
     UpstreamUnavailable,
 )
-from daemon.ports import Upstream
+from daemon.ports import CallRoute, Upstream
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.surface import AwaitListing, Forward, ReadResult, Reply, RunScript, View
 from daemon.tracing.call_trace import begun, with_trace
@@ -256,7 +256,6 @@ class Dispatch:
                 return False
             upstream = instance
             forward = own.telling(forward) if own.losses else forward
-        upstream = upstream if upstream.second is None or call.request.modern else upstream.second
         call.upstream = upstream
         if upstream.is_stale and not call.current and self._needs_list(call, upstream):
             self._wait_current(call, upstream)
@@ -271,15 +270,18 @@ class Dispatch:
             # As `refer` for a plain call, without another Python call.
             call.forward = forward
             call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
+        route = upstream if upstream.second is None or call.request.modern else upstream.second
         try:
-            call.key = upstream.send(call, call, self._client.number)
+            call.key = route.send(call, call, self._client.number)
         except (UpstreamUnavailable, ScriptToRun) as error:
-            return self._unsent(call, upstream, forward, error)
+            return self._unsent(call, upstream, route, forward, error)
         if call.trace is not None:
             call.trace.was_sent(trio.current_time(), in_line=call.in_line)
         return True
 
-    def _unsent(self, call: ClientCall, upstream: Upstream, forward: Forward, error: CallError) -> bool:
+    def _unsent(
+        self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: CallError
+    ) -> bool:
         """Wait for a server that may come up, or run the script that the tool is; returns as `_send`."""
         if isinstance(error, ScriptToRun) and not call.stays:
             # An upstream that takes calls was made with the configuration in force.
@@ -287,11 +289,11 @@ class Dispatch:
             inputs = b'{"_mcpd_arguments":%b}' % bytes(call.params[-1])
             self._context.run_script(self, call, RunScript(code=code, inputs=inputs, stays=True))
             return True
-        if call.woken or not upstream.can_wake:
+        if call.woken or not route.can_wake:
             raise error
         call.patient, call.woken, call.current = False, True, True
         report = reporting(call, self._context.outbox.flush)
-        self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
+        self._later(self._act_after, call, partial(wait_awake, self._context, upstream, route, report))
         return False
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:

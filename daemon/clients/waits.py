@@ -15,7 +15,7 @@ from daemon.clients.context import SessionContext
 from daemon.errors import UpstreamUnavailable
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
-from daemon.ports import Upstream
+from daemon.ports import CallRoute, Upstream
 from daemon.search.index import Index
 from daemon.surfaces.describing import has_listed
 from daemon.surfaces.surface import AwaitListing
@@ -71,19 +71,21 @@ async def wait_known(
         await wait_indexed(context.index, context.catalog)
 
 
-async def wait_awake(context: SessionContext, upstream: Upstream, report: Report | None = None) -> None:
-    """Wake a server that did not take a call, and wait for its list of tools."""
-    woken = await wait_up(upstream, report)
+async def wait_awake(
+    context: SessionContext, upstream: Upstream, route: CallRoute, report: Report | None
+) -> None:
+    """Wake a server that did not take a call by its route, and wait for the server's list of tools."""
+    woken = await wait_up(upstream, report, route)
     await context.settled()
     if woken:
         await upstream.wait_current()
 
 
-async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
-    """Wake a server for a call. Returns whether it is up."""
+async def wait_up(upstream: Upstream, report: Report | None = None, route: CallRoute | None = None) -> bool:
+    """Wake a server for a call, by its own route if none is named. Returns whether it is up."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_reporting, report, lambda: upstream.outlook)
-        is_up = await upstream.wake()
+        is_up = await (route or upstream).wake()
         nursery.cancel_scope.cancel()
     return is_up
 

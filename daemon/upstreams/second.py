@@ -8,16 +8,15 @@ first connection. Lists and log come from that only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import attrs
 import trio
 
-from daemon.catalog.snapshot import Catalog
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era
-from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
+from daemon.ports import CallToSend, UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, keep_level
@@ -34,7 +33,7 @@ REFUSED_SECONDS = 300.0
 
 
 class SecondConnection:
-    """`ports.Upstream` for the calls of handshake clients."""
+    """`ports.CallRoute` of handshake clients."""
 
     def __init__(
         self,
@@ -46,14 +45,6 @@ class SecondConnection:
         idle: float = IDLE_SECONDS,
     ) -> None:
         """Begin closed, for all runs; `limit`: seconds of a handshake, `on_change`: reports of `Keepalive`."""
-        self.name, self.of = first.name, first.of
-        self.instances: Instances | None = None
-        self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
-        self.notify = first.notify
-        self.is_modern, self.has_resources = True, False
-        """Modern, since any call of these clients may have gone over the first connection."""
-        self.roots, self.is_own = first.roots, first.is_own
-        self.second: Upstream | None = None
         self._first = first
         self._context = attrs.evolve(context, events=SecondEvents(first, events.redact, self))
         self._limit = limit
@@ -70,28 +61,9 @@ class SecondConnection:
         self._is_open = False
 
     def __repr__(self) -> str:
-        return f"<Second connection to {self.name}: {'up' if self._first.second_admission else 'down'}>"
+        return f"<Second connection to {self._first.name}: {'up' if self._first.second_admission else 'down'}>"
 
-    # --- ports.Upstream ------------------------------------------------------------------------------------
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its server was replaced, or has ended for good."""
-        return self._first.is_gone
-
-    @property
-    def outlook(self) -> str:
-        """The state of the server in words."""
-        return self._first.outlook
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server has announced changed tools, and has not listed them since."""
-        return self._first.is_stale
-
-    def own_catalog(self, catalog: Catalog, /) -> Catalog:
-        """The catalog by which its clients' calls are judged."""
-        return self._first.own_catalog(catalog)
+    # --- ports.CallRoute -----------------------------------------------------------------------------------
 
     @property
     def can_wake(self) -> bool:
@@ -99,7 +71,7 @@ class SecondConnection:
         return self._first.admission is not None or self._first.can_wake
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call (`ports.Upstream.send`); UpstreamUnavailable, and nothing sent, if not open."""
+        """Forward a call (`ports.CallRoute.send`); UpstreamUnavailable, and nothing sent, if not open."""
         self._called = True
         if self._first.use is not None:
             self._first.use.note()
@@ -107,18 +79,9 @@ class SecondConnection:
             return self._first.second_admission.admit(call, exchange, client)
         if self._goes_over_first or self._first.admission is None:
             return self._first.send(call, exchange, client)
-        text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
-        raise UpstreamUnavailable(text, server=self.name)
-
-    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
-        """Count calls as the server's: of an instance, its own and its server's."""
-        self._first.record(seconds, ok=ok)
-
-    def cancel(self, key: int, reason: str) -> None:
-        """Give up a call, over whichever connection it went; no two calls have the same key."""
-        if self._first.second_admission is not None:
-            self._first.second_admission.cancel(key, reason)
-        self._first.cancel(key, reason)
+        name = self._first.name
+        text = f"server {name} is not connected yet for clients of your revision of MCP. Try again."
+        raise UpstreamUnavailable(text, server=name)
 
     async def wake(self) -> bool:
         """Open the connection if the server is up or comes up; if that fails, calls use the first one."""
@@ -144,7 +107,6 @@ class SecondConnection:
     async def keep(self) -> None:
         """Open it when wanted, until the first connection ends; a new process may speak another era."""
         self._refused_until = -math.inf
-        self.has_resources = self._first.has_resources
         while True:
             await self._wanted.wait()
             self._is_open = True
@@ -175,14 +137,12 @@ class SecondConnection:
             greeting = await initialize(connection, self._limit())
             if greeting.logs:
                 # Before the first call: its lines would be missed.
-                await nursery.start(keep_level, connection, self.name, self._first.subscribers)
+                await nursery.start(keep_level, connection, self._first.name, self._first.subscribers)
             connection.given_up.seconds = timeouts.call
-            limits = self._context.server.limits
-            self._first.second_admission = Admission(self.name, connection, limits, apart=self._first.apart)
+            limits, first = self._context.server.limits, self._first
+            first.second_admission = Admission(first.name, connection, limits, apart=first.apart)
             self._settled.set()
-            nursery.start_soon(
-                keep_expiring, self._first.second_admission, timeouts, self._context.outbox.flush
-            )
+            nursery.start_soon(keep_expiring, first.second_admission, timeouts, self._context.outbox.flush)
             self.pings = Keepalive(connection, timeouts, self._on_change)
             nursery.start_soon(_keep_alive, self.pings)
             await self._idle(connection)

@@ -24,7 +24,7 @@ from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.facts import Configured, Fact, ServerStatus, StatusChanged
 from daemon.kit.waiting import Watch
-from daemon.ports import CallToSend, Holder, Upstream
+from daemon.ports import CallRoute, CallToSend, Holder
 from daemon.processes.marks import Effort, efforts
 from daemon.safety.redact import REASON
 from daemon.sandbox.egress import SeenHosts
@@ -51,7 +51,7 @@ class InstancedServer:
         self.list_status = ListingStatus()
         self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = self.is_own = False
         self.roots: bytes | None = None
-        self.second: Upstream | None = None
+        self.second: CallRoute | None = None
         self.record = self.stats.record
         self.pings: Keepalive | None = None
         self.pid: int | None = None

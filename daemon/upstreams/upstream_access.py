@@ -24,7 +24,7 @@ from daemon.config.tuning import Timeouts
 from daemon.counting.measures import CallStats, LogShare, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import ServerStatus
-from daemon.ports import CallToSend, Instances, Subscribers, Upstream
+from daemon.ports import CallRoute, CallToSend, Instances, Subscribers
 from daemon.sandbox.egress import Egress, SeenHosts
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run
@@ -334,7 +334,7 @@ class UpstreamAccess:
         """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.is_own = server.instance is not None and server.instance.capabilities is not None
         self.roots = roots_of(server)
-        self.second: Upstream | None = None
+        self.second: CallRoute | None = None
         self.admission: Admission | None = None
         """The admission to its first connection while that takes calls."""
         self.second_admission: Admission | None = None
@@ -407,7 +407,7 @@ class UpstreamAccess:
         return self.listing.tools.status
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a client's call now (`ports.Upstream.send`)."""
+        """Forward a client's call now (`ports.CallRoute.send`)."""
         if self.use is not None:
             self.use.note()
         if self.admission is None:
@@ -415,9 +415,10 @@ class UpstreamAccess:
         return self.admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a call; a call of an earlier connection has ended already."""
-        if self.admission is not None:
-            self.admission.cancel(key, reason)
+        """Give up a call, over whichever connection it went: no two calls have the same key."""
+        for each in (self.admission, self.second_admission):
+            if each is not None:
+                each.cancel(key, reason)
 
     def notify(self, method: str) -> None:
         """Send a notification without params over both connections (`ports.Upstream.notify`)."""
@@ -426,7 +427,7 @@ class UpstreamAccess:
                 each.notify(method)
 
     async def wake(self) -> bool:
-        """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
+        """Cut a backoff short and wait for the server to come up (`ports.CallRoute.wake`)."""
         if self.admission is None and self.can_wake:
             with self.waking.counted():
                 await self.waking.for_call(self.child)
