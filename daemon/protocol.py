@@ -36,6 +36,7 @@ SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
 LOG_LEVEL_KEY = META + "logLevel"
 RELATED_TASK_KEY = META + "related-task"
+"""Names the task of a request (MCP 2025-11-25, tasks)."""
 
 UI = META + "ui"
 """The extension for MCP Apps (SEP-1865)."""

@@ -25,7 +25,7 @@ from daemon.config.tuning import ServerLimits
 from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
 from daemon.ports import CallToSend, UpstreamConnection
-from daemon.protocol import ROOTS_CHANGED, UNREADABLE, decode_object
+from daemon.protocol import ROOTS_CHANGED
 from daemon.wire.envelope import INVALID_REQUEST, Buffer
 from daemon.wire.requests import NO_CLIENT, Exchange, GivenUp, PeerRequest
 
@@ -47,9 +47,6 @@ AT_START = (
 APART_SECONDS = 60.0
 """Seconds without a request of the server's after which its calls go out together again: more than between two
 calls of a server that asks in each, short enough not to make users pay for one doubt for long."""
-
-RELATED_TASK = protocol.META + "related-task"
-"""The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
 
 
 class Admitted(Struct, eq=False):
@@ -192,7 +189,7 @@ class Attribution:
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
         """Ask the client of a request or refuse it; False if no call caused it; `carrier` came with it."""
         self._apart.extend()
-        if related_task(request.params) is not None:
+        if names_task(request.params):
             request.refuse(INVALID_REQUEST, NO_TASK)
         elif carrier is not None:
             self._ask(request, [each for each in self._calls.values() if each is carrier])
@@ -256,17 +253,12 @@ def _are_one(askers: Iterable[object]) -> bool:
     return len(set(map(id, askers))) == 1
 
 
-def related_task(params: Raw | None) -> str | None:
-    """The server's id of the task that a request names; None without one, empty if it is unreadable."""
+def names_task(params: Raw | None) -> bool:
+    """Whether a request names a task; also if that is unreadable, so that nothing is guessed instead."""
     if params is None or b"related-task" not in bytes(params):
-        return None
-    try:
-        named = protocol.meta_of(params).get(RELATED_TASK)
-        found = None if named is None else decode_object(named).get("taskId")
-    except UNREADABLE:
-        # It names one, and nothing is guessed instead.
-        return ""
-    return found if isinstance(found, str) else None if named is None else ""
+        return False
+    meta = protocol.decoded(protocol.meta_of, params)
+    return meta is None or protocol.RELATED_TASK_KEY in meta
 
 
 class InLine(msgspec.Struct, frozen=True, eq=False):

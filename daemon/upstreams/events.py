@@ -29,7 +29,7 @@ from daemon.ports import Subscribers, UpstreamConnection
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS, UNREADABLE
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost
-from daemon.upstreams.call_admission import Admission, related_task
+from daemon.upstreams.call_admission import Admission, names_task
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RemoteError
@@ -377,8 +377,7 @@ class ServerEvents:
             self._server.subscribers.unsafe(self._server.name, error)
             request.refuse(INVALID_PARAMS, f"mcpd does not pass this question on: {error}")
             return
-        names_task = related_task(request.params) is not None
-        if names_task and (owner := self._server.subscribers.owner_of(request)) is not None:
+        if names_task(request.params) and (owner := self._server.subscribers.owner_of(request)) is not None:
             owner.asked(request)
             return
         admission = self.admission

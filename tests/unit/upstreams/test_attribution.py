@@ -8,8 +8,8 @@ import attrs
 import pytest
 from msgspec import Raw
 
-from daemon.protocol import ASKED_OF_CLIENTS
-from daemon.upstreams.call_admission import RELATED_TASK, Admitted, Apart, Attribution, related_task
+from daemon.protocol import ASKED_OF_CLIENTS, RELATED_TASK_KEY
+from daemon.upstreams.call_admission import Admitted, Apart, Attribution, names_task
 from daemon.wire.requests import GivenUp, PeerRequest
 from tests.unit.cases import cases
 from tests.unit.clients.asking import Question, question
@@ -184,15 +184,15 @@ def test_the_first_request_for_roots_is_the_connections_own_and_the_next_may_be_
     assert scene.apart.is_on
 
 
-@cases("params", "task")
-def test_the_task_that_a_request_names(params: Any, task: str | None) -> None:
-    assert related_task(None if params is None else Raw(json.dumps(params).encode())) == task
+@cases("params", "named")
+def test_a_request_that_names_a_task(params: Any, named: bool) -> None:
+    assert names_task(None if params is None else Raw(json.dumps(params).encode())) is named
 
 
 @pytest.mark.parametrize("carrier", [None, 1])
 def test_a_request_of_a_task_is_refused_whatever_carries_it(carrier: int | None) -> None:
     scene = Scene()
     anna = scene.call(ANNA)
-    named = {"_meta": {RELATED_TASK: {"taskId": "t"}}}
+    named = {"_meta": {RELATED_TASK_KEY: {"taskId": "t"}}}
     assert scene.asks(params=named, carrier=carrier).answers == [("refused", -32600)]
     assert not anna.asked_of
