@@ -58,7 +58,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
         try:
             yield PostConnection(link, context)
         finally:
-            await link.session.end()
+            await _end_session(link)
 
 
 async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Server) -> None:
@@ -90,7 +90,7 @@ class HttpLink(PostLink):
         self.url = context.server.url or ""
         self._limit = context.server.limits.message_bytes
         self._initialized = trio.Event()
-        self.session = _ServerSession(self, context)
+        self._ping_seconds = context.server.timeouts.ping
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
         """Take the answer to a request in, in either form."""
@@ -145,7 +145,7 @@ class HttpLink(PostLink):
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
         """Whether an HTTP error says so, or the server, asked where the error leaves it open."""
         over = failures.ends_session(response, body)
-        return await self.session.is_forgotten(post) if over is None else over
+        return await self._is_forgotten(post) if over is None else over
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
         body = await http_client.read_body(response, self._limit)
@@ -204,7 +204,7 @@ class HttpLink(PostLink):
             and self.headers.session
             and len(message) <= ERROR_BYTES
             and failures.code_in(message) == INVALID_REQUEST
-            and await self.session.is_forgotten(post)
+            and await self._is_forgotten(post)
         ):
             self.fail(uid, failures.session_ended(self.place, httpx2.codes.OK))
             return
@@ -216,40 +216,31 @@ class HttpLink(PostLink):
         ):
             await self.deliver(error_line(uid, error))
 
-
-class _ServerSession:
-    def __init__(self, link: HttpLink, context: OpenContext) -> None:
-        self._link = link
-        self._ping_seconds = context.server.timeouts.ping
-
-    async def is_forgotten(self, post: Post) -> bool:
+    async def _is_forgotten(self, post: Post) -> bool:
         """Whether the session is over, after a refusal that may mean that, or something about the request.
 
         A request that has worked in it before is repeated; without one, the refusal is taken at its word.
         """
-        link = self._link
         if post.uid is None:
             return False
         # A list's next page does not count: the refusal may concern its cursor.
         if post.method in QUESTIONS and post.params == NO_PARAMS:
-            return post.method in link.worked
-        question = next((each for each in QUESTIONS if each in link.worked), None)
+            return post.method in self.worked
+        question = next((each for each in QUESTIONS if each in self.worked), None)
         if question is None:
             return False
         with suppress(CallError, RemoteError):
-            await link.peer.request(question, {}, timeout=self._ping_seconds)
-        end = link.state.end
+            await self.peer.request(question, {}, timeout=self._ping_seconds)
+        end = self.state.end
         return end is not None and end.reason.cause is Cause.SESSION_OVER
 
-    async def end(self) -> None:
-        """Delete the session, even during cancellation, but not for long."""
-        link = self._link
-        if not link.headers.session:
-            return
+
+async def _end_session(link: HttpLink) -> None:
+    """Delete the server's session, even during cancellation, but not for long."""
+    if link.headers.session:
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*http_client.NETWORK_ERRORS):
-            async with http_client.exchange(
-                link.client, "DELETE", link.url, link.headers.of(), login=link.login
-            ):
+            headers = link.headers.of()
+            async with http_client.exchange(link.client, "DELETE", link.url, headers, login=link.login):
                 link.headers.session = ""
 
 

@@ -65,8 +65,8 @@ class SseLink(PostLink):
             )
         )
         if not response.is_success:
-            failure = await self.login.refusal(response, self.client)
-            raise _refusal(response, self.place) if failure is None else failure.for_run()
+            failure = await self.login.refusal(response, self.client) or of_status(response, self.place)
+            raise refused(response.status_code, self.place) if failure is None else failure.for_run()
         limit = self._context.server.limits.message_bytes
         self._events: AsyncGenerator[httpx2.ServerSentEvent] = await stack.enter_async_context(
             aclosing(http_client.events_of(response, limit))
@@ -112,10 +112,3 @@ def _endpoint(url: httpx2.URL, named: str) -> str:
         text = f"the stream wants messages sent to another origin: {origin}"
         raise ProtocolFault(text, Cause.OTHER_ORIGIN, origin=origin)
     return str(endpoint)
-
-
-def _refusal(response: httpx2.Response, place: str) -> RunError:
-    """Why there is no stream; a busy server says until when."""
-    failure = of_status(response, place)
-    busy = failure is not None and failure.cause is Cause.BUSY
-    return failure.for_run() if failure is not None and busy else refused(response.status_code, place)
