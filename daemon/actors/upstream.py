@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,7 +21,7 @@ from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, WatchedServer
 from daemon.upstreams.handshake import Greeter, Greeting, Keepalive, capabilities_of, keep_expiring
 from daemon.upstreams.second import SecondConnection
-from daemon.upstreams.server_lists import ServerLists
+from daemon.upstreams.server_lists import Listing, ServerLists
 from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
@@ -51,7 +52,7 @@ class UpstreamActor:
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Start nothing yet; `opening` makes a connection's context, of `server` and `events`."""
-        lists = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
+        lists = ServerLists(partial(Listing, server, tell=tell, wall=wall, redact=redact, settle=settle))
         self.access = UpstreamAccess(
             server, lists, subscribers=subscribers, outbox=outbox, wall=wall, start_limit=self._start_limit
         )

@@ -187,18 +187,8 @@ milliseconds, and a slow one must not hold up calls."""
 class ServerLists:
     """The lists of one server, over all of its connections."""
 
-    def __init__(
-        self,
-        server: Server,
-        *,
-        tell: Callable[[Fact], None],
-        wall: Callable[[], float],
-        redact: Redactor,
-        settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
-    ) -> None:
-        self._all = {
-            kind: Listing(server, kind, tell=tell, wall=wall, redact=redact, settle=settle) for kind in Kind
-        }
+    def __init__(self, make: Callable[[Kind], Listing]) -> None:
+        self._all = {kind: make(kind) for kind in Kind}
         self.tools = self._all[Kind.TOOL]
         """The list of tools: calls wait for it, and it decides whether the server is of use."""
         self._later = [listing for kind, listing in self._all.items() if kind is not Kind.TOOL]
@@ -305,7 +295,7 @@ class Listing:
     def __init__(
         self,
         server: Server,
-        kind: Kind = Kind.TOOL,
+        kind: Kind,
         *,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],

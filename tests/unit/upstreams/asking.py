@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission, Apart
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import keep_expiring
-from daemon.upstreams.server_lists import ServerLists
+from daemon.upstreams.server_lists import Listing, ServerLists
 from daemon.upstreams.transports.server_connection import RawConnection
 from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
@@ -155,7 +156,14 @@ class ScriptedPeer(UpstreamAccess):
         async def settled() -> None: ...
 
         lists = ServerLists(
-            server, tell=lambda _fact: None, wall=time.time, redact=Redactor(()), settle=settled
+            partial(
+                Listing,
+                server,
+                tell=lambda _fact: None,
+                wall=time.time,
+                redact=Redactor(()),
+                settle=settled,
+            )
         )
         super().__init__(
             server,

@@ -1,5 +1,6 @@
 """What a server says of its own accord: whom it reaches."""
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -19,7 +20,7 @@ from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
-from daemon.upstreams.server_lists import ServerLists
+from daemon.upstreams.server_lists import Listing, ServerLists
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
@@ -95,7 +96,14 @@ class Scene:
         self.clients, self.life, self.connection = Clients(), Life(), test_admission.Server()
         server = Server(name="s", command="x")
         lists = ServerLists(
-            server, tell=lambda _fact: None, wall=lambda: 0.0, redact=Redactor(()), settle=settled
+            partial(
+                Listing,
+                server,
+                tell=lambda _fact: None,
+                wall=lambda: 0.0,
+                redact=Redactor(()),
+                settle=settled,
+            )
         )
         self.server = UpstreamAccess(
             server, lists, subscribers=self.clients, outbox=Outbox(), wall=lambda: 0.0, start_limit=lambda: 1.0

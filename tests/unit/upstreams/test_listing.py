@@ -13,6 +13,7 @@ from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact
+from daemon.model import Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams import server_lists
 from daemon.wire.envelope import RemoteError
@@ -32,7 +33,7 @@ class Scene:
         redact = Redactor(["s3cret"])
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
         self.listing = server_lists.Listing(
-            server, tell=self.facts.append, wall=lambda: 42.0, redact=redact, settle=self._settle
+            server, Kind.TOOL, tell=self.facts.append, wall=lambda: 42.0, redact=redact, settle=self._settle
         )
         self.unsettled = trio.Event()
         self.unsettled.set()

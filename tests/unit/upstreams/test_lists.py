@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -20,7 +21,7 @@ from daemon.facts import DefinitionsListed, Fact
 from daemon.model import Era, Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, ServerLists
+from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, Listing, ServerLists
 from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.transports.replies import TableConnection
 from tests.waiting import until
@@ -80,7 +81,9 @@ class Scene:
         redact = Redactor(())
         redact.learn(["s3cret"], [])
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
-        self.lists = ServerLists(server, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
+        self.lists = ServerLists(
+            partial(Listing, server, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
+        )
         self.lists.begin(self.connection, 3, greeting)
 
     async def start(self, nursery: trio.Nursery) -> None:
