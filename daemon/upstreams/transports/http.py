@@ -58,7 +58,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
         try:
             yield PostConnection(link, context)
         finally:
-            await _end_session(link)
+            await end_session(link)
 
 
 async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Server) -> None:
@@ -235,7 +235,7 @@ class HttpLink(PostLink):
         return end is not None and end.reason.cause is Cause.SESSION_OVER
 
 
-async def _end_session(link: HttpLink) -> None:
+async def end_session(link: HttpLink) -> None:
     """Delete the server's session, even during cancellation, but not for long."""
     if link.headers.session:
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*http_client.NETWORK_ERRORS):

@@ -13,7 +13,7 @@ import trio.testing
 from daemon import errors
 from daemon.causes import Cause
 from daemon.model import Era
-from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS, HttpLink
+from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS, HttpLink, end_session
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES
 from daemon.wire.envelope import RemoteError
@@ -271,7 +271,7 @@ async def test_the_end_of_the_session_is_told_even_when_we_are_cancelled() -> No
         await client.greet(Era.HANDSHAKE)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await link.session.end()
+            await end_session(link)
     assert ended == ["s1"]
 
 
