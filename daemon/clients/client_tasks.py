@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -144,27 +143,8 @@ class ClientTasks:
             text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
             raise Overloaded(text, bound="tasks that are known")
 
-    def made(
-        self, server: str, owner: Hashable, notifier: ConnectedClient, members: Mapping[str, Raw]
-    ) -> RequestedTask | None:
-        """Record a task that a client has asked for; None if the task has no id."""
-        return self._added(partial(RequestedTask, notifier=notifier), server, owner, members)
-
-    def handed_out(
-        self,
-        server: str,
-        owner: Hashable,
-        members: Mapping[str, Raw],
-        *,
-        outlives: bool,
-        convert: Callable[[Buffer], bytes] | None,
-    ) -> Task | None:
-        """Record a task that a server has made of a call (SEP-2663); None if the task has no id."""
-        return self._added(partial(Task, outlives=outlives, convert=convert), server, owner, members)
-
-    def _added(
-        self, make: Callable[..., T], server: str, owner: Hashable, members: Mapping[str, Raw]
-    ) -> T | None:
+    def add(self, make: Callable[..., T], server: str, owner: Hashable, members: Mapping[str, Raw]) -> T | None:
+        """Record a task that a server has made; None if the task has no id."""
         try:
             theirs = decode_text(members["taskId"])
         except (KeyError, msgspec.MsgspecError):

@@ -115,7 +115,8 @@ def _take(call: ClientCall, result: bytes) -> None:
             call.calls.overloaded(call, error)
         else:
             members = protocol.decode_members(result)
-            task = tasks.handed_out(upstream.name, owner, members, outlives=outlives, convert=call.convert)
+            make = partial(Task, outlives=outlives, convert=call.convert)
+            task = tasks.add(make, upstream.name, owner, members)
             assert task is not None, "its id was read"
             call.calls.finish(call, _encode({**members, "taskId": task.id}), "ok")
             return

@@ -58,7 +58,8 @@ def _adopted(call: TaskCall, result: envelope.Buffer) -> envelope.Buffer:
         return result
     if call.upstream is None:
         return result
-    task = call.tasks.made(call.upstream.name, owner_in(call.request.key, call.calls.client), call.maker, about)
+    make, owner = partial(RequestedTask, notifier=call.maker), owner_in(call.request.key, call.calls.client)
+    task = call.tasks.add(make, call.upstream.name, owner, about)
     if task is None:
         return result
     ours = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -229,7 +230,9 @@ def made(
     tasks: ClientTasks, told: TestMember, theirs: str = "1", owner: object = "key", **more: Any
 ) -> RequestedTask:
     about = {"taskId": theirs, "status": "working", "ttl": 60_000, "createdAt": "now", **more}
-    task = tasks.made("alpha", owner, told, {key: raw(value) for key, value in about.items()})
+    task = tasks.add(
+        partial(RequestedTask, notifier=told), "alpha", owner, {key: raw(value) for key, value in about.items()}
+    )
     assert task is not None
     return task
 
@@ -253,11 +256,13 @@ async def test_only_the_session_that_made_a_task_finds_it() -> None:
 async def test_two_servers_may_give_the_same_id_and_one_server_gives_it_once() -> None:
     tasks, client = ClientTasks(), TestMember()
     first = made(tasks, client)
-    other = tasks.made("beta", "key", client, {"taskId": raw("1"), "status": raw("working")})
+    other = tasks.add(
+        partial(RequestedTask, notifier=client), "beta", "key", {"taskId": raw("1"), "status": raw("working")}
+    )
     again = made(tasks, client)
     assert tasks.of("key") == [other, again]
     assert tasks.find(first.id, "key") is None
-    assert tasks.made("beta", "key", client, {"taskId": raw(7)}) is None
+    assert tasks.add(partial(RequestedTask, notifier=client), "beta", "key", {"taskId": raw(7)}) is None
 
 
 async def test_a_task_is_forgotten_with_its_ttl_or_after_a_day(autojump_clock: MockClock) -> None:
@@ -336,7 +341,7 @@ async def test_what_is_kept_of_a_state_does_not_keep_the_message_that_it_came_in
     tasks, said = ClientTasks(), json.dumps({"taskId": "1", "status": "working", "long": "x" * 10**6}).encode()
     before = sys.getrefcount(said)
     members = msgspec.json.decode(said, type=dict[str, msgspec.Raw])
-    task = tasks.made("alpha", "key", TestMember(), members)
+    task = tasks.add(partial(RequestedTask, notifier=TestMember()), "alpha", "key", members)
     del members
     assert task is not None
     assert sys.getrefcount(said) == before
