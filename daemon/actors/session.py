@@ -151,7 +151,7 @@ class Session:
             number=self.number,
             key=self.key,
             client=self._client.name,
-            protocol=connection.protocol,
+            protocol=self._client.protocol,
             token=self._client.token,
             profile=selection.profile.name,
             surface=selection.surface.name,

@@ -267,7 +267,7 @@ class Client:
         self.principal = principal
         self.number = 0
         self.protocol = ""
-        """The revision of its handshake."""
+        """The protocol revision; empty until known."""
         self.log_level: int | None = None
         """The rank of the level that it has set for servers' logs; None if unset."""
         self.left = False  # whether its connection has ended

@@ -202,8 +202,6 @@ class ClientConnection:
         self.peer = peer
         self.context = context
         self.client_log = logger.bind(session=number, **({"token": principal.token} if principal.token else {}))
-        self.protocol = ""
-        """The protocol revision; empty until known."""
         self.info = b""
         self.waiting_lists = 0
         self.nursery: trio.Nursery | None = None

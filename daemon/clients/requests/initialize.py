@@ -206,7 +206,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
 
     def answer() -> None:
         result = initialize_result(fields.protocolVersion, *_introduction_to(connection, VERSION))
-        connection.protocol = connection.client.protocol = msgspec.json.decode(result)["protocolVersion"]
+        connection.client.protocol = msgspec.json.decode(result)["protocolVersion"]
         connection.lists.handshaken = True
         connection.peer.answer(request_id, result)
 
@@ -251,7 +251,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
     if version != protocol.MODERN_VERSION:
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
-    connection.protocol = version
+    connection.client.protocol = version
     said, known = meta.get(protocol.CAPABILITIES_KEY, NOTHING), connection.client.capabilities
     # Behind a balancer, clients may share a connection.
     if known is NOTHING or (not connection.client.principal.keeps and bytes(said) != bytes(known)):
