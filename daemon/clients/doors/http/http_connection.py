@@ -253,7 +253,7 @@ class HttpConnection:
         self._outbox = outbox
         self._serve = serve
         self._peer = peer
-        self._body = _RequestBody(max_body)
+        self._body, self._max_body = bytearray(), max_body
         self._deadline = trio.current_time() + HEAD_SECONDS
         self._seen = 0  # bytes taken by the client at the last check
         self._is_idle = self._is_shut = self._is_released = False
@@ -408,7 +408,8 @@ class HttpConnection:
             if not reader.is_complete:
                 if (part := reader.body()) is None:
                     break
-                self._body.take(part, self.exchange)
+                self._body += part
+                self._bound_body(len(self._body))
             elif self.exchange is not None:
                 break
             elif self.writer.queued > self.writer.pause_at:
@@ -436,13 +437,18 @@ class HttpConnection:
         if exchange.length == 0:
             return  # Served once complete: only then may the response leave the connection open.
         _refusable(exchange, self._serve, exchange)
-        if exchange.on_body is not None and (exchange.length or 0) > self._body.most:
-            self._body.refuse(exchange)
+        if exchange.on_body is not None:
+            self._bound_body(exchange.length or 0)
         self._drops = exchange.on_body is None
         if self._drops:
             self._deadline = math.inf  # The sender of the response sets the time.
         elif exchange.is_open and self._reader.is_awaited and not self._reader.held:
             self.writer.queue((CONTINUE,))
+
+    def _bound_body(self, size: int) -> None:
+        if size > self._max_body and self.exchange is not None:
+            text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
+            self.exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
 
     def _complete(self) -> None:
         self._deadline = math.inf
@@ -450,7 +456,8 @@ class HttpConnection:
         if exchange is not None and exchange.length == 0:
             _refusable(exchange, self._serve, exchange)
         if exchange is not None and exchange.is_open and exchange.on_body is not None:
-            _refusable(exchange, exchange.on_body, self._body.whole())
+            body, self._body = bytes(self._body), bytearray()
+            _refusable(exchange, exchange.on_body, body)
 
     def _give_up(self, error: Exception) -> None:
         """End the connection; answer a malformed request, and our own fault, if possible."""
@@ -468,31 +475,6 @@ class HttpConnection:
             self.responses.respond(status, PLAIN, (text.encode(),))
         else:
             self.writer.end(ConnectionLost(text))
-
-
-class _RequestBody:
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def take(self, part: bytes, exchange: HttpExchange | None) -> None:
-        self._size += len(part)
-        self._parts.append(part)
-        if self._size > self.most and exchange is not None:
-            self.refuse(exchange)
-
-    def whole(self) -> bytes:
-        body = b"".join(self._parts)
-        self.clear()
-        return body
-
-    def clear(self) -> None:
-        self._parts, self._size = [], 0
-
-    def refuse(self, exchange: HttpExchange) -> None:
-        text = f"the body is longer than {self.most} bytes (limits.clientMessageBytes)\n"
-        exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
 
 
 def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:

@@ -98,30 +98,25 @@ class RequestReader:
         self.is_last = False  # whether the client expects no further request to be served
         self.is_head = False  # whether the response has no body (HEAD)
         self.takes_chunks = True  # whether the client reads a chunked response
-        self._data = b""
+        self.held = b""  # bytes sent and not yet taken
         self._looked = 0  # searched bytes of an unfinished head
         self._missing = 0
         self._chunks: _Chunks | None = None
         self._framing = 0  # bytes since the last part of a chunked body
 
-    @property
-    def held(self) -> bytes:
-        """Bytes sent and not yet taken."""
-        return self._data
-
     def feed(self, data: bytes) -> None:
         """Add bytes."""
-        self._data = self._data + data if self._data else data
+        self.held = self.held + data if self.held else data
 
     def head(self, peer: str) -> Head | None:
         """The next head; None if incomplete, BadRequest if malformed."""
-        data = self._data
+        data = self.held
         self.is_head = data.startswith(b"HEAD ")
         end = data.find(b"\r\n\r\n", max(0, self._looked - 3), HEAD_BYTES)
         if end < 0:
             self._check_beginning()
             return None
-        raw, self._data, self._looked = data[: end + 4], data[end + 4 :], 0
+        raw, self.held, self._looked = data[: end + 4], data[end + 4 :], 0
         head, version = _head_of(raw, peer)
         self.takes_chunks = version != b"1.0"
         self.is_awaited = self.takes_chunks and head.headers.get("expect", "").lower() == "100-continue"
@@ -131,24 +126,24 @@ class RequestReader:
 
     def body(self) -> bytes | None:
         """The next part of the body, maybe empty at its end; None if none is there, BadRequest if misframed."""
-        if not self._data:
+        if not self.held:
             return None
         if self._chunks is not None:
             return self._part_of_chunks(self._chunks)
-        part, self._data = self._data[: self._missing], self._data[self._missing :]
+        part, self.held = self.held[: self._missing], self.held[self._missing :]
         self._missing -= len(part)
         self.is_complete = not self._missing
         return part
 
     def _check_beginning(self) -> None:
         """Refuse early what can never become a head."""
-        if len(self._data) >= HEAD_BYTES:
+        if len(self.held) >= HEAD_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise BadRequest(f"its head is longer than {HEAD_BYTES} bytes", status)
-        fresh = self._data[max(0, self._looked - 1) :]
-        self._looked = len(self._data)
+        fresh = self.held[max(0, self._looked - 1) :]
+        self._looked = len(self.held)
         bare = fresh.count(b"\n") - fresh.count(b"\r\n") - fresh.startswith(b"\n")
-        if bare or self._data[:1] in _NO_METHOD:
+        if bare or self.held[:1] in _NO_METHOD:
             raise BadRequest("no line of a head")
 
     def _begin_body(self, headers: Mapping[str, str]) -> None:
@@ -168,7 +163,7 @@ class RequestReader:
 
     def _part_of_chunks(self, chunks: _Chunks) -> bytes | None:
         """Give llhttp a few lines: a body ends with a line, and the next request follows."""
-        data, at = self._data, 0
+        data, at = self.held, 0
         try:
             for _ in range(LINES_AT_ONCE):
                 found = data.find(b"\r\n", at)
@@ -184,7 +179,7 @@ class RequestReader:
             raise BadRequest(str(error).lower()) from None
         if not at:
             return None
-        self._data = data[at:]
+        self.held = data[at:]
         part = b"".join(chunks.parts)
         self._framing = 0 if part else self._framing + at
         chunks.parts.clear()
