@@ -26,7 +26,15 @@ from daemon.clients.calls import ClientCall
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.clients.waits import keep_reporting, reporting
 from daemon.counting.tally import CANCELLED
-from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, LIST_ROOTS, UNREADABLE, decode_members, members_before
+from daemon.protocol import (
+    ASKED_OF_CLIENTS,
+    CALL_TOOL,
+    LIST_ROOTS,
+    UNREADABLE,
+    decode_members,
+    decoded,
+    members_before,
+)
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer, RemoteError
 from daemon.wire.requests import PeerRequest
 
@@ -196,18 +204,13 @@ def owner_of(call: ClientCall) -> bytes:
 
 
 def _of_tool(arguments: bytes) -> bytes:
-    if len(arguments) > MAX_COMPARED:
-        return arguments
-    try:
-        return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return arguments
+    found = None if len(arguments) > MAX_COMPARED else decoded(msgspec.json.decode, arguments)
+    return arguments if found is None else msgspec.json.encode(found, order="deterministic")
 
 
 def _of_request(params: bytes) -> bytes:
-    try:
-        members = decode_members(params)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    members = decoded(decode_members, params)
+    if members is None:
         return params
     same = {key: Raw(_of_tool(bytes(members[key]))) for key in members if key not in _OF_ROUNDS}
     return msgspec.json.encode(same, order="deterministic")

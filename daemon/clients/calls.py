@@ -56,7 +56,6 @@ MAX_READ = 64 * 1024
 MAX_NAMES = 5
 """Names in a log line, which has its own bound (`host.logs.LABEL_BYTES`)."""
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SAID = msgspec.json.Decoder(str | list[str] | None)
 
 MAX_NAME = 64
@@ -69,7 +68,7 @@ def _named(arguments: bytes) -> str:
         return ""
     names: list[str] = []
     with suppress(*protocol.UNREADABLE):
-        members = _MEMBERS.decode(arguments)
+        members = protocol.decode_members(arguments)
         for key in NAMING:
             if key in members:
                 said = _SAID.decode(members[key])

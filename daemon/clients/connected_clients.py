@@ -334,7 +334,7 @@ class ConnectedClients:
     """The connected clients: `ports.Subscribers`."""
 
     def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
-        self._gather = gather
+        self.refused_host = self._gather = gather
         self._wishes: dict[str, Watch[StandingWishes]] = {}
         self.levels = LogLevels(self.refresh_levels)
         self.resources = ResourceSubscriptions(self.refresh_wishes)
@@ -394,10 +394,6 @@ class ConnectedClients:
         """Record a server's question that was withheld from users (`ports.Subscribers.unsafe`)."""
         kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
         self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
-
-    def refused_host(self, refusal: Event) -> None:
-        """Record a host that a sandbox refused (`ports.Subscribers.refused_host`)."""
-        self._gather(refusal)
 
     def uses(self, server: str) -> bool:
         """Whether a client needs a server outside of calls (`ports.Subscribers.uses`)."""

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.causes import Cause
 from daemon.errors import CallError, ProtocolFault, RequestTooLarge, RunError, UpstreamLost, UpstreamTimeout
+from daemon.protocol import decode_members, decoded
 from daemon.wire import envelope
 from daemon.wire.outbox import Link, Outbox
 
@@ -200,7 +201,6 @@ NO_CLIENT = "no client has caused this request: it is not passed on to any"
 """The answer to a server's request outside any client's call."""
 
 _decode_answer = msgspec.json.Decoder(_PlainAnswer).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Requests:
@@ -281,11 +281,9 @@ class Requests:
 
     def progress(self, params: Raw) -> None:
         """Pass on a progress report by its `progressToken`; drop an unreadable one."""
-        try:
-            # Its members are passed on unread, and must be UTF-8.
-            bytes(params).decode()
-            fields = _decode_object(params)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Its members are passed on unread, and must be UTF-8.
+        fields = decoded(decode_members, params) if envelope.is_utf8(bytes(params)) else None
+        if fields is None:
             return
         entry = self._pending.get(as_uid(fields.get("progressToken", Raw(b""))))
         if entry is not None:
