@@ -231,7 +231,9 @@ class Audit:
         """Decisions of this daemon's life that found no place; counted by the event loop."""
         self.root = root
         self.chain: Chain | None = None
-        self._daemon, self._version, self._keep_head, self._wall = daemon, version, keep_head, wall
+        self._daemon, self._version, self._keep_head = daemon, version, keep_head
+        self.now = wall
+        """The time of a decision, in seconds since the epoch."""
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
         self._told = 0
@@ -264,10 +266,6 @@ class Audit:
         # The calls in flight need room, too.
         return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
-    def now(self) -> float:
-        """The time of a decision, in seconds since the epoch."""
-        return self._wall()
-
     def note(self, make: Made, *args: object) -> None:
         """Have `make(*args)` called in a worker thread, and its record written; never blocks."""
         if not self.on:
@@ -281,7 +279,7 @@ class Audit:
     def made(self, decision: Decision, **members: object) -> AuditRecord:
         """A record of this daemon, now unless `at` is given."""
         return AuditRecord(
-            **{"at": moment(self._wall()), "daemon": self._daemon, "decision": decision, **members}  # type: ignore[arg-type]
+            **{"at": moment(self.now()), "daemon": self._daemon, "decision": decision, **members}  # type: ignore[arg-type]
         )
 
     def configure(self, keys: AuditKeys) -> None:
@@ -377,7 +375,7 @@ class Audit:
             chain.close()
 
     def _day(self, ago: int = 0) -> str:
-        return moment(self._wall() - ago * 86_400).date().isoformat()
+        return moment(self.now() - ago * 86_400).date().isoformat()
 
     def _body(self, make: Made, args: tuple[object, ...]) -> bytes:
         try:

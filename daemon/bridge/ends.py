@@ -213,34 +213,13 @@ def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
     return link, "", nobody
 
 
-class Retry:
-    """Delays that double with each failure; half of each is random, so that bridges do not retry in step."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def delay(self) -> float:
-        """Seconds until the next attempt."""
-        if not self._failures:
-            return 0.0
-        return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
-
-    def failed(self) -> None:
-        """Count a failed attempt."""
-        self._failures += 1
-
-    def ended(self, lasted: float) -> None:
-        """Take the end of a useful connection that lasted `lasted` seconds."""
-        self._failures = 0 if lasted >= STABLE_SECONDS else 1
-
-
 class Dialer:
     """Dials one socket repeatedly, and knows when the next attempt is due."""
 
     def __init__(self, path: str, starting: Starting) -> None:
         self._path = path
         self._starting = starting
-        self._retry = Retry()
+        self._failures = 0
         self._next = 0.0
         self._absent: float | None = None
         """Time of the last attempt without a listener; None if one listened, whom more attempts would load."""
@@ -254,7 +233,7 @@ class Dialer:
             self._starting.ask(now, awaited=awaited, known=known)
             trouble = self._starting.trouble or trouble
         if link is None:
-            self._failed(now)
+            self._wait(now, self._failures + 1)
             self._absent = now
         return link, trouble
 
@@ -262,10 +241,9 @@ class Dialer:
         """Take the end of a connection after `lasted` seconds; None if the connection was useless."""
         self._absent = None
         if lasted is None:
-            self._failed(now)
+            self._wait(now, self._failures + 1)
         else:
-            self._retry.ended(lasted)
-            self._next = now + self._retry.delay()
+            self._wait(now, 0 if lasted >= STABLE_SECONDS else 1)
 
     def due(self, *, awaited: bool) -> float:
         """The time of the next attempt (seconds, monotonic); sooner if a request is `awaited`."""
@@ -273,6 +251,9 @@ class Dialer:
             return self._next
         return min(self._next, self._absent + AWAITED_SECONDS)
 
-    def _failed(self, now: float) -> None:
-        self._retry.failed()
-        self._next = now + self._retry.delay()
+    def _wait(self, now: float, failures: int) -> None:
+        """Wait twice as long with each failure; half of it is random, so that bridges do not retry in step."""
+        self._failures, self._next = failures, now
+        if failures:
+            delay = doubled(FIRST_SECONDS, LONGEST_SECONDS, failures - 1)
+            self._next += jittered(delay, os.urandom(1)[0] / 256)

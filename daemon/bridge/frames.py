@@ -282,17 +282,17 @@ class Outgoing:
         self._buffer = bytearray()
         self._sent = 0
         self._midway = False
-        self._total = 0
+        self.total = 0  # bytes ever queued
 
     def put(self, data: bytes) -> None:
         """Queue bytes."""
         self._buffer += data
-        self._total += len(data)
+        self.total += len(data)
 
     def pass_on(self, lines: bytes, link: socket) -> bool:
         """`put` and `send` whole lines without a copy while nothing else waits. True if all was sent."""
         size = len(lines)
-        self._total += size
+        self.total += size
         sent = 0
         try:
             sent = link.send(lines)
@@ -313,14 +313,9 @@ class Outgoing:
         return len(self._buffer) - self._sent
 
     @property
-    def total(self) -> int:
-        """Number of bytes ever queued."""
-        return self._total
-
-    @property
     def gone(self) -> int:
         """Number of bytes whose line was sent completely, or whose beginning was let go."""
-        return self._total - len(self._buffer)
+        return self.total - len(self._buffer)
 
     def send(self, link: socket) -> bool:
         """Give a connection the bytes that it takes now. True if it has everything."""

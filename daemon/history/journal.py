@@ -229,20 +229,17 @@ class History:
         self._sizes: deque[int] = deque()
         """The bytes of each event as JSON."""
         self._bytes = 0
-        self._wall = wall
+        self.now = wall
+        """The time that events are dated by, in seconds since the epoch."""
         self._redact = redact
-        self._number = 0
-
-    @property
-    def number(self) -> int:
+        self.number = 0
         """The number of the newest event, which is the count of all."""
-        return self._number
 
     def note(self, event: Event) -> None:
         """Take an event, without its secrets; never blocks."""
-        self._number += 1
+        self.number += 1
         kept = bounded(event, lambda text, most: self._redact(event.server, text, most))
-        noted = attrs.evolve(kept, number=self._number, life=self.life, at=event.at or self._wall())
+        noted = attrs.evolve(kept, number=self.number, life=self.life, at=event.at or self.now())
         self._keep(noted)
         for listener in self.listeners:
             listener(noted)
@@ -257,13 +254,9 @@ class History:
             self._events.popleft()
             self._bytes -= self._sizes.popleft()
 
-    def now(self) -> float:
-        """The time that events are dated by, in seconds since the epoch."""
-        return self._wall()
-
     def after(self, number: int) -> list[Event]:
         """The kept events with a higher number, oldest first."""
-        newest = list(islice(reversed(self._events), max(0, self._number - number)))
+        newest = list(islice(reversed(self._events), max(0, self.number - number)))
         return newest[::-1]
 
     async def recent(self, query: EventQuery) -> list[Event]:
@@ -280,7 +273,7 @@ class History:
     def _reaches_back(self, query: EventQuery) -> bool:
         """Whether the caller has a later event of this life than every event that left memory."""
         seen = query.seen.get(self.life)
-        return query.oldest and seen is not None and seen >= self._number - len(self._events)
+        return query.oldest and seen is not None and seen >= self.number - len(self._events)
 
 
 def joined(stored: Iterable[Event], kept: Iterable[Event]) -> list[Event]:

@@ -414,21 +414,17 @@ class Supervisor:
         self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall, note=note)
         self._redact = redact
         self._nursery: trio.Nursery | None = None
-        self._children: dict[str, Child] = {}
+        self.children: dict[str, Child] = {}
+        """The children by name; always the same object."""
         self._retired: set[Child] = set()
         for spec in specs:
             self.add(spec)
 
-    @property
-    def children(self) -> Mapping[str, Child]:
-        """The children by name; always the same object."""
-        return self._children
-
     def add(self, spec: lifecycle.ChildSpec) -> Child:
         """Add a child, and start it if the supervisor runs; raises ValueError: the name is in use."""
-        if spec.name in self._children:
+        if spec.name in self.children:
             raise ValueError(f"two children are named {spec.name!r}")
-        child = self._children[spec.name] = self._make(spec, redact=self._redact(spec.of or spec.name))
+        child = self.children[spec.name] = self._make(spec, redact=self._redact(spec.of or spec.name))
         if self._nursery is not None:
             self._nursery.start_soon(child.supervise)
         return child
@@ -439,7 +435,7 @@ class Supervisor:
 
     def retire(self, name: str) -> Child:
         """Free a child's name at once; it goes on until `end`. Raises KeyError: there is no such child."""
-        child = self._children.pop(name)
+        child = self.children.pop(name)
         self._retired.add(child)
         return child
 
@@ -456,7 +452,7 @@ class Supervisor:
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._starts.watch)
-                for child in self._children.values():
+                for child in self.children.values():
                     self._nursery.start_soon(child.supervise)
                 await trio.sleep_forever()
         finally:
@@ -472,4 +468,4 @@ class Supervisor:
 
     @property
     def _all(self) -> list[Child]:
-        return [*self._children.values(), *self._retired]
+        return [*self.children.values(), *self._retired]

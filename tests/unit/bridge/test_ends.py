@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.bridge.ends import FIRST_SECONDS, LONGEST_SECONDS, STABLE_SECONDS, Retry, Stdout, reach
+from daemon.bridge.ends import FIRST_SECONDS, LONGEST_SECONDS, STABLE_SECONDS, Dialer, Starting, Stdout, reach
 from daemon.bridge.unreachable import CLIENTS, OPERATORS, Door, explain, is_installed
 from tests.unit.cli.daemons import listen
 
@@ -45,21 +45,23 @@ def test_a_connection_never_blocks_and_a_full_queue_is_not_waited_for(sockets: P
 
 
 def test_delays_double_to_a_bound_half_of_each_is_chance_and_success_forgives_them() -> None:
-    retry = Retry()
-    assert retry.delay() == 0.0
+    dialers = [Dialer("", Starting(lambda: False)) for _ in range(200)]
+
+    def ended(lasted: float | None) -> list[float]:
+        for dialer in dialers:
+            dialer.ended(0.0, lasted)
+        return [dialer.due(awaited=False) for dialer in dialers]
+
     for failure in range(12):
-        retry.failed()
         whole = min(LONGEST_SECONDS, FIRST_SECONDS * 2**failure)
-        delays = {retry.delay() for _ in range(200)}
+        delays = ended(None)
         assert all(whole / 2 <= delay <= whole for delay in delays)
-        assert len(delays) > 10
-    for _ in range(5000):
-        retry.failed()
-    assert LONGEST_SECONDS / 2 <= retry.delay() <= LONGEST_SECONDS, "no overflow"
-    retry.ended(STABLE_SECONDS / 2)
-    assert 0 < retry.delay() <= FIRST_SECONDS
-    retry.ended(STABLE_SECONDS)
-    assert retry.delay() == 0.0
+        assert len(set(delays)) > 10
+    for _ in range(2000):
+        dialers[0].ended(0.0, None)
+    assert LONGEST_SECONDS / 2 <= dialers[0].due(awaited=False) <= LONGEST_SECONDS, "no overflow"
+    assert all(0 < delay <= FIRST_SECONDS for delay in ended(STABLE_SECONDS / 2))
+    assert set(ended(STABLE_SECONDS)) == {0.0}
 
 
 @contextmanager
