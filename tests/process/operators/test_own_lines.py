@@ -20,7 +20,7 @@ from daemon.processes.children import Children
 from tests.fakes_upstream import Stage
 from tests.faults.stage import is_alive, leaving_nothing
 from tests.unit.operators.stage import FACTS, operator_context
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GIT = {"command": "true", "env": {"LEVEL": "one"}}
 
@@ -114,7 +114,8 @@ async def test_one_line_runs_at_a_time_and_outlasts_its_caller_but_not_the_daemo
     config: Path, hangs: Path
 ) -> None:
     context = context_of(config)
-    assert context.lines is not None
+    lines = context.lines
+    assert lines is not None
     told: list[str] = []
 
     async def change() -> None:
@@ -126,16 +127,19 @@ async def test_one_line_runs_at_a_time_and_outlasts_its_caller_but_not_the_daemo
             caller = trio.CancelScope()
             nursery.start_soon(change)
             pid = int(await trio.to_thread.run_sync(hangs.read_text))
-            assert context.lines.children.fellows == {pid}
-            with pytest.raises(Refused, match="`mcpd remove` is under way"):
-                await run_line(context, ("pin", "git"))
-            caller.cancel()
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            assert is_alive(pid), "a browser that leaves ends no change half way"
-            context.lines.scope.cancel()
+            try:
+                # It may write before its parent goes on.
+                await until(lambda: lines.children.fellows == {pid})
+                with pytest.raises(Refused, match="`mcpd remove` is under way"):
+                    await run_line(context, ("pin", "git"))
+                caller.cancel()
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert is_alive(pid), "a browser that leaves ends no change half way"
+            finally:
+                lines.scope.cancel()
     assert told == ["mcpd: the daemon is stopping: look at the result when it runs again"]
     assert not is_alive(pid)
-    assert not context.lines.children.fellows
+    assert not lines.children.fellows
     with pytest.raises(Refused, match="`mcpd stop` is under way"):
         await run_line(context, ("pin", "git"))
 
