@@ -144,16 +144,16 @@ def compiled_stub() -> bytes:
     return MAGIC_NUMBER + bytes(8) + (16 + len(code)).to_bytes(4, "little") + code
 
 
-def stub_steps(root: str, steps: Iterable[Sequence[str]]) -> bytes:
-    """A directory, and the steps that make a file system there, with devices as of `bwrap --dev`."""
+def stub_steps(steps: Iterable[Sequence[str]]) -> bytes:
+    """The steps of the stub, with devices as of `bwrap --dev`."""
     devices = (each.split(" ") for each in table()["devices"])
-    return os.fsencode("\0".join([root, *chain(*devices, *steps)]))
+    return os.fsencode("\0".join(chain(*devices, *steps)))
 
 
-def arguments(root: str, steps: Sequence[Mount]) -> list[str]:
-    """The arguments that make a file system, or, with a `root`, take what the stub has made there."""
-    if root:
-        return [*BASE, "--dev-bind", root, "/", "--proc", "/proc"]
+def arguments(steps: Sequence[Mount] | None = None) -> list[str]:
+    """The arguments that take the file system that the stub has made, or else take these steps."""
+    if steps is None:
+        return [*BASE, "--dev-bind", "/", "/", "--proc", "/proc"]
     words = [*BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for what, source, place in steps:
         words += [*_OPTIONS[what], *filter(None, (source,)), place]

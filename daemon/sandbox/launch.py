@@ -181,14 +181,14 @@ def _prepare(
 
     def finish() -> None:
         made = policy.resolve(server, rules, around, path)
-        for directory in (made.staging, *made.own.values()):
+        for directory in made.own.values():
             os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
         steps = bubblewrap.mounts(made)
-        options = bubblewrap.arguments(made.staging if stub else "", steps)
+        options = bubblewrap.arguments(None if stub else steps)
         options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
         options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
         if stub:
-            os.pwrite(stub, bubblewrap.stub_steps(made.staging, steps), len(bubblewrap.compiled_stub()))
+            os.pwrite(stub, bubblewrap.stub_steps(steps), len(bubblewrap.compiled_stub()))
         os.pwrite(listed, ended(options), 0)
 
     start = SandboxedStart(words=words, env=inside, passed=passed, given=given, files=files, status=status)

@@ -84,8 +84,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Links on the way to the program, made again where the mode hides them, and their targets."""
     own: Mapping[str, str]
     """Places of the server's own: the path inside, and the directory outside that stands there."""
-    staging: str
-    """An empty directory outside, for the stub's mounts."""
     data: str
     """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
 
@@ -122,7 +120,6 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         present=resolved.present,
         links=resolved.links,
         own={**resolved.own(f"{root}/caches"), data: data},
-        staging=f"{root}/view",
         data=data,
     )
 

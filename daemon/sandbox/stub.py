@@ -2,7 +2,7 @@
 
 `python -I -S /proc/self/fd/FILE FD FILE -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets
 the listening socket, or the text of a failure; FILE has this module, and, once the daemon has sent a byte, the
-steps that make a file system (`bubblewrap.stub_steps`). In place of `--` may stand a filter in hexadecimal
+steps that change the file system (`bubblewrap.stub_steps`). In place of `--` may stand a filter in hexadecimal
 (`watching.watched_calls`), whose listener the daemon gets as well. It stands alone, and imports modules in C
 alone: `os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
 """
@@ -35,8 +35,8 @@ _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
 """MOUNT_ATTR_RDONLY, _NOSUID, _NODEV and _NOEXEC: alike for mount(2) and mount_setattr(2)."""
 
 _READABLE = _READ_ONLY | _NO_SETUID | _NO_DEVICES
-_FLAGS = {b"write": _NO_SETUID | _NO_DEVICES, b"device": _NO_SETUID}
-"""Flags of what a step shows; others show it `_READABLE`."""
+_FLAGS = {b"read": _READABLE, b"write": _NO_SETUID | _NO_DEVICES, b"device": _NO_SETUID}
+"""Steps that show one thing, and its flags."""
 
 _SYSTEMS = {
     b"empty": (b"tmpfs", _NO_SETUID | _NO_DEVICES, b"mode=0555"),
@@ -139,49 +139,66 @@ def _system(call: str, *arguments: object) -> int:
     return result
 
 
-def _mount(root: bytes, *fields: bytes) -> None:
-    """Make a file system at `root`: this one, to read, changed by steps of three fields each."""
-    _system("mount", b"none", b"/", None, _PRIVATE, None)
-    _system("mount", b"/", root, None, _BIND, None)
-    _restrict(_open(root), _READABLE, _RECURSIVELY)
-    for what, source, place in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
-        try:
-            _take(what, source, place, root + place)
-        except OSError as error:
-            error.filename = place.decode(errors="replace")
-            raise
+def _mount(*fields: bytes) -> None:
+    """Change the file system by steps of three fields each; all else of it can only be read."""
+    steps = [*zip(fields[::3], fields[1::3], fields[2::3], strict=False)]
+    place = b"/"
+    try:
+        _system("mount", b"none", place, None, _PRIVATE, None)
+        shown = list[tuple[_Descriptor, int] | None]()
+        for what, source, place in steps:
+            shown.append(_shown(what, source, place))  # before anything is covered
+        _restrict(_open(place := b"/"), _READABLE, _RECURSIVELY)
+        # Where no /proc can be written, the kernel makes bubblewrap none either.
+        _restrict(_open(place := b"/proc"), 0, 0, without=_READ_ONLY)
+        for (what, source, place), each in zip(steps, shown, strict=True):
+            _take(what, source, place, each)
+    except OSError as error:
+        error.filename = place.decode(errors="replace")
+        raise
 
 
-def _take(what: bytes, source: bytes, place: bytes, made: bytes) -> None:
-    """Take a step at a place, which is `made` in the new file system."""
+def _shown(what: bytes, source: bytes, place: bytes) -> tuple[_Descriptor, int] | None:
+    """The mount of a step, which is at no place yet, or the directory whose entries it shows; with its type."""
+    if what == b"show":
+        return _open(place), _DIRECTORY
+    if what not in _FLAGS:
+        return None
+    tree, type_ = _copy(_open(source), b"")
+    _restrict(tree, _FLAGS[what], _RECURSIVELY)
+    return tree, type_
+
+
+def _take(what: bytes, source: bytes, place: bytes, shown: tuple[_Descriptor, int] | None) -> None:
     if what in _SYSTEMS:
-        at, (kind, flags, options) = _place(made), _SYSTEMS[what]
+        at, (kind, flags, options) = _place(place), _SYSTEMS[what]
         _system("mount", kind, b"/proc/self/fd/%d" % at, kind, flags, options)
     elif what == b"dir":
-        _place(made)
+        _place(place)
     elif what == b"link":
-        holder, _, name = made.rpartition(b"/")
+        holder, _, name = place.rpartition(b"/")
         posix.symlink(source, name, dir_fd=_place(holder))
     elif what == b"close":
-        _restrict(_open(made), _READABLE, 0)
+        _restrict(_open(place), _READABLE, 0)
     elif what == b"show":
-        theirs, ours = _open(place), _open(made)
+        assert shown
+        theirs, ours = shown[0], _open(place)
         for name in source.split(b"/"):
             try:
-                tree, type_ = _copy(theirs, name, _READABLE)
+                tree, type_ = _copy(theirs, name)
                 _make(ours, name, type_)
                 _system("syscall", _MOVE_MOUNT, tree, b"", ours, name, _MOVE)
             except OSError:
                 continue  # it went, or its file system is closed to us
     else:
-        tree, type_ = _copy(_open(source), b"", _FLAGS.get(what, _READABLE))
-        _system("syscall", _MOVE_MOUNT, tree, b"", _place(made, type_), b"", _MOVE)
+        assert shown
+        tree, type_ = shown
+        _system("syscall", _MOVE_MOUNT, tree, b"", _place(place, type_), b"", _MOVE)
 
 
-def _copy(directory: int, path: bytes, flags: int) -> tuple[_Descriptor, int]:
+def _copy(directory: int, path: bytes) -> tuple[_Descriptor, int]:
     """Make a mount of a file or directory, which is at no place yet; returns it with the type of the file."""
     tree = _Descriptor(_system("syscall", _OPEN_TREE, directory, path, _COPY))
-    _restrict(tree, flags, _RECURSIVELY)
     return tree, posix.fstat(tree).st_mode & _TYPE
 
 
@@ -217,8 +234,8 @@ def _open(path: bytes) -> _Descriptor:
     return found
 
 
-def _restrict(mount: int, flags: int, how: int) -> None:
-    attributes = flags.to_bytes(8, sys.byteorder).ljust(32, b"\0")
+def _restrict(mount: int, flags: int, how: int, without: int = 0) -> None:
+    attributes = b"".join(each.to_bytes(8, sys.byteorder) for each in (flags, without, 0, 0))
     _system("syscall", _MOUNT_SETATTR, mount, b"", _OF_DESCRIPTOR | how, attributes, len(attributes))
 
 

@@ -268,14 +268,14 @@ def test_strict_shows_the_program_its_environment_and_its_script(home: Path) -> 
 
 def test_the_arguments_empty_what_is_others_and_end_with_the_directory(home: Path) -> None:
     made = policy_of(home, mode="strict", files={"allow_write": [str(home / "notes")]})
-    words = arguments("", mounts(made))
+    words = arguments(mounts(made))
     text = " ".join(words)
     assert "--unshare-net" in words
     assert f"--tmpfs {home} " in text
     assert f"--bind {home}/notes {home}/notes" in text
     assert words.index("--die-with-parent") < words.index("--ro-bind")
-    assert arguments("/made", ())[-5:] == ["--dev-bind", "/made", "/", "--proc", "/proc"]
-    assert "--unshare-net" not in arguments("/made", ())
+    assert arguments()[-5:] == ["--dev-bind", "/", "/", "--proc", "/proc"]
+    assert "--unshare-net" not in arguments()
 
 
 @pytest.mark.parametrize("mode", ["home", "strict"])
@@ -353,7 +353,7 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
     made = policy_of(home, mode="strict")
     inside = str(home / ".npm")
     assert inside not in made.own
-    cache = Path(made.staging).parent / "caches" / ".npm"
+    cache = Path(made.data).parent / "caches" / ".npm"
     cache.mkdir(parents=True)
     assert inside not in policy_of(home, mode="strict").own
     (cache / "index").touch()
