@@ -1,15 +1,11 @@
-"""Reads tools' results: failure and its words, data, what `grep` or `jq` finds, and the observed shape.
+"""Reads tools' results: failure and its words, data, and the observed shape.
 
-A search is a process with limits, which can open no file: a program of jq could read any. The shape of results
-of a tool without an output schema is member names and types, never values.
+The shape of results of a tool without an output schema is member names and types, never values.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import resource
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -17,16 +13,12 @@ from typing import Any
 
 import attrs
 import msgspec
-import re2
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
-from daemon.kit.later import later
 from daemon.model import Tool
 from daemon.protocol import decoded
 from daemon.safety.redact import Redactor
-
-jq = later("jq")  # of an extra
 
 IS_ERROR = "isError"
 """The outcome in the log of a call whose tool reported an error, which is a result to the protocol."""
@@ -105,32 +97,6 @@ def json_in(result: bytes) -> Raw:
 def value_in(result: bytes) -> object:
     """A result as data (`json_in`); None for an error."""
     return protocol.decoded(msgspec.json.decode, json_in(result))
-
-
-SECONDS, MEMORY = 5, 512 * 1024 * 1024  # of a processor, and bytes: 16 MiB of JSON take jq some 300 MiB
-END = b"\0"  # the last byte printed, by a search that has come to its end, or to that of its room
-MAX_LINE, BEFORE = 400, 100  # bytes shown of a longer line that matches, and those of them before the match
-
-if __name__ == "__main__":
-    room, pattern, program = json.loads(sys.stdin.buffer.readline())
-    compiled, offset = jq.compile if program else None, 0
-    for limit, most in (
-        (resource.RLIMIT_AS, MEMORY),
-        (resource.RLIMIT_CPU, SECONDS),
-        (resource.RLIMIT_NOFILE, 0),
-    ):
-        resource.setrlimit(limit, (most, most))
-    for value in compiled(program).input_text(sys.stdin.read()) if compiled else ():
-        room -= sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-        if room < 0:
-            break
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        if room > 0 and (match := re2.search(pattern.encode(), line)):
-            begin = max(0, match.start() - BEFORE) if len(line) > MAX_LINE else 0
-            shown = line[begin : begin + MAX_LINE].decode(errors="ignore").rstrip("\n")
-            room -= sys.stdout.write(f"{number}:{offset + begin}:{shown}\n")
-        offset += len(line)
-    sys.stdout.write(END.decode())
 
 
 MAX_BYTES, MAX_DEPTH, MAX_MEMBERS, MAX_ITEMS = 2048, 6, 100, 50

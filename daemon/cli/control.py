@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -204,9 +204,18 @@ class Companion(Protocol):
 
 
 def ask(
-    method: str, params: Message, *, path: str, timeout: float, companion: Companion | None = None
+    method: str,
+    params: Message,
+    *,
+    path: str,
+    timeout: float,
+    companion: Companion | None = None,
+    before: Iterable[Message] = (),
 ) -> Message:
-    """Ask the daemon at `path` a question within `timeout`; raises DaemonUnreachable, or RemoteFault."""
+    """Ask the daemon at `path` a question within `timeout`; raises DaemonUnreachable, or RemoteFault.
+
+    `before` are messages that are sent first, without a look at their answers.
+    """
     # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
     readable = {
         key: value.encode(errors="surrogateescape").decode(errors="replace")
@@ -219,7 +228,8 @@ def ask(
     with _connected(path, timeout) as link:
         try:
             wire = Wire(link)
-            wire.send(request)
+            for each in (*before, request):
+                wire.send(each)
             answer = _answer(wire, deadline, companion)
         except TimeoutError:
             raise DaemonSilent(

@@ -13,7 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
-from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, members
+from daemon.cli.asking.companion import (
+    CallCompanion,
+    add_conversation,
+    converse,
+    converse_as_client,
+    members,
+)
 from daemon.cli.asking.elicitation import Declined, Interrupted, lacking_in, missing
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, ask_with
@@ -23,6 +29,9 @@ from daemon.safety.escape import document, visible
 
 CALL_SECONDS = 660.0
 """Seconds to wait for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
+
+SCRIPTS = "script"
+"""The server of the scripts (`config.config_files`)."""
 
 # --- arguments --------------------------------------------------------------------------------------------
 
@@ -123,8 +132,13 @@ def _size(base64: object) -> str:
 def _call(options: argparse.Namespace) -> int:
     arguments = parse_arguments(options.arguments)
     server, tool = read_tool(options, options.tool)
-    params = {"server": server, "tool": tool, "arguments": _completed(options, server, tool, arguments)}
-    result = converse(options, server, "call", params)
+    given = _completed(options, server, tool, arguments)
+    if server == SCRIPTS:
+        if options.profile is None:
+            raise UsageError("a script runs by the rules of a profile: name one with --profile")
+        result = converse_as_client(options, server, tool, given)
+    else:
+        result = converse(options, server, "call", {"server": server, "tool": tool, "arguments": given})
     failed = bool(result.get("isError"))
     _show(options, result, texts(result), sys.stderr if failed else sys.stdout)
     code = members(members(result.get("structuredContent")).get("error")).get("code")

@@ -39,7 +39,7 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     if trace is not None:
         call.trace = None
         _trace(call, trace, outcome, at, size)
-    if outcome in {OK, CANCELLED} and (call.key is None or call.in_line):
+    if outcome in {OK, CANCELLED} and not _was_sent(call):
         return
     if len(call.given) <= LARGE:
         audit.note(_body, audit, call, trace, outcome, seconds, at, size)
@@ -149,7 +149,9 @@ def session_of(call: ClientCall) -> str:
 
 
 def _was_sent(call: ClientCall) -> bool:
-    return call.key is not None and not call.in_line
+    """Whether its server has it; that of the scripts has those that have run."""
+    runs = call.makes is not None and call.upstream is not None
+    return runs or (call.key is not None and not call.in_line)
 
 
 def _who_agreed(call: ClientCall, tool: Tool | None) -> str:

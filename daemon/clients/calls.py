@@ -141,6 +141,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The digest of the script that it runs, or that makes it; empty for none."""
     made_by: ClientCall | None = None
     """The call that runs the script which makes it; None for a client's own call."""
+    makes: CallsInFlight | None = None
+    """The calls of the script that it runs; None before it runs one."""
     stays: bool = False
     """Whether a script that is a tool makes it."""
     in_line: bool = False

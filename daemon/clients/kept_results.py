@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess, TimeoutExpired, run
 from typing import Any
 
-import msgspec
 import trio
 from loguru import logger
 
-from daemon.catalog.tool_results import END, MEMORY, SECONDS
 from daemon.clients.client import owner_in
 from daemon.errors import InvalidArguments, ResultExpired
-from daemon.processes import marks
+from daemon.host.private_files import try_to_take
 from daemon.protocol import UNREADABLE
+from daemon.scripting.text_search import TOO_MUCH, search
 from daemon.surfaces.additions import FRAME, answer, cut_result, read_from, start_of, taken_apart
 from daemon.surfaces.surface import ReadResult
 from daemon.wire.envelope import Buffer
@@ -39,31 +37,33 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 Key = tuple[object, str, str]  # a session (`client.owner_in`), its profile, and the id of a result
 
 
-PROGRAM = (sys.executable, "-P", "-m", "daemon.catalog.tool_results")
-MISSING = "jq needs an extra of mcpd (tell the user: pip install 'mcpd-supervisor[code]')"
-
-
 class KeptResults:
     """The kept results of all sessions."""
 
     def __init__(self, root: Path = Path(os.devnull, "results")) -> None:
-        self._root, self._told = root, False
+        self._root, self._told = root / secrets.token_hex(8), False
         self._kept: dict[Key, tuple[int, float]] = {}
         """Size and last use on trio's clock, which is before all times until the file is written."""
         self._searches = trio.CapacityLimiter(SEARCHES)
         self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
 
     async def run(self) -> None:
-        """Remove what earlier daemons have left, then what expires, until cancelled."""
-        await self._disk(partial(shutil.rmtree, self._root, ignore_errors=True))
+        """Remove what ended daemons have left, then what expires, until cancelled."""
+        with suppress(OSError):
+            await self._disk(self._begin)
         while True:
             await trio.sleep(SWEEP_SECONDS)
             await self._disk(self._expire, trio.current_time())
 
     def take(self, call: Any, result: Buffer) -> bool:
         """Keep the result of a call (`calls.ClientCall`), and answer it then. False: it is answered already."""
-        if call.upstream is None or call.finished is not None or not call.calls.is_open(call):
+        if call.upstream is None or call.finished is not None:
             return False
+        if not call.calls.is_open(call):
+            if call.parked is not None:
+                parked = bytes(result)
+                call.parked.hold(lambda: self.take(call, parked), len(parked))
+            return True
         call.finished, call.convert = bytes(result), None
         keep = partial(self.keep, call, call.finished)
         call.calls.act_after(call, keep, lambda call: call.calls.finish(call, call.finished, "ok"))
@@ -98,14 +98,28 @@ class KeptResults:
             call.finished = await self._disk(read_from, whole, asked)
 
     async def _search(self, text: bytes, asked: ReadResult) -> bytes:
-        told = msgspec.json.encode((asked.room, asked.grep, asked.jq)) + b"\n" + text
-        fault = f"it took more than {SECONDS} s or {MEMORY >> 20} MiB: search for less"
-        with trio.move_on_after(SEARCH_SECONDS), suppress(TimeoutExpired):
-            done = await trio.to_thread.run_sync(search, told, limiter=self._searches, abandon_on_cancel=True)
-            if done.stdout.endswith(END):
-                return done.stdout.removesuffix(END)
-            fault = done.stderr.decode().partition("Error: ")[2] or fault
-        raise InvalidArguments(fault.replace("No module named 'jq'", MISSING))
+        look = partial(search, text, asked.room, asked.grep, asked.jq)
+        with trio.move_on_after(SEARCH_SECONDS):
+            return await trio.to_thread.run_sync(look, limiter=self._searches, abandon_on_cancel=True)
+        raise InvalidArguments(TOO_MUCH)
+
+    def _begin(self) -> None:
+        """Remove the directories that no daemon holds any more, and hold one until this daemon ends."""
+        folder = self._root.parent
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        everybody = os.open(folder, os.O_RDONLY)
+        try:
+            # Others wait: a directory is locked only a moment after it is made.
+            fcntl.flock(everybody, fcntl.LOCK_EX)
+            for each in folder.iterdir():
+                held = os.open(each, os.O_RDONLY)
+                if try_to_take(held):
+                    shutil.rmtree(each) if each.is_dir() else each.unlink()
+                os.close(held)
+            self._root.mkdir(0o700)
+            try_to_take(os.open(self._root, os.O_RDONLY))  # never closed
+        finally:
+            os.close(everybody)
 
     def _expire(self, now: float) -> None:
         for key, (_size, used) in list(self._kept.items()):
@@ -136,13 +150,3 @@ class KeptResults:
 
 def _key(call: Any, result_id: str) -> Key:
     return owner_in(call.request.key, call.calls.client), call.request.profile.name, result_id
-
-
-def search(told: bytes) -> CompletedProcess[bytes]:
-    """Run such a process to its end, in this thread. Raises TimeoutExpired."""
-    mark = marks.new()
-    marks.started(mark, marks.ELSEWHERE)
-    try:
-        return run(PROGRAM, input=told, capture_output=True, timeout=2 * SECONDS, env={}, check=False)
-    finally:
-        marks.forget(mark)

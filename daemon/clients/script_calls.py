@@ -12,11 +12,11 @@ import trio
 from msgspec import Raw
 
 from daemon.catalog.tool_results import IS_ERROR, is_error, json_in, text_in
-from daemon.clients.asking import client_of
 from daemon.clients.calls import ClientCall
+from daemon.clients.client import Client
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.server_requests import NOTHING, ServerRequests
-from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable
+from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable, ToolChanged
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.protocol import UNREADABLE
 from daemon.scripting.interpreter import Interpreter, ScriptError
@@ -27,6 +27,12 @@ from daemon.wire.requests import Peer, PeerRequest
 
 ENDED = "the script has ended"
 """The reason why calls of an ended script are cancelled."""
+
+CHANGED = (
+    "{} has changed since this session was shown it; nothing was sent. End the script, look at it again"
+    " (describe_tools), and call it in another script, with arguments that fit."
+)
+"""In place of the words of ToolChanged, whose definition no script sees."""
 
 MAX_NAME = 1024
 """Characters of the longest name that a script calls: names stand in logs and progress reports."""
@@ -109,7 +115,8 @@ class _Script:
         self._peer = _ScriptPeer()
         peer = cast("Peer", self._peer)
         self._dispatch = dispatch.answering(peer, nursery.start_soon)
-        self._questions = self._dispatch.calls.server_requests = _ScriptQuestions(call, peer)
+        call.makes = self._dispatch.calls
+        self._questions = call.makes.server_requests = _ScriptQuestions(call, peer)
         self._count = self._ended = self._taken = 0
 
     async def answer(self, interpreter: Interpreter) -> bytes:
@@ -127,7 +134,7 @@ class _Script:
                 self._make_call,
                 request.profile.script_limits,
                 self._questions.is_asking,
-                str(client_of(self._call)),
+                _owner(self._call.calls.client),
             )
         finally:
             for each in list(self._peer.calls.values()):
@@ -174,6 +181,8 @@ class _Script:
         await call.done.wait()
         self._report(call)
         self._taken += len(call.result)
+        if isinstance(call.refusal, ToolChanged):
+            raise ScriptError(call.refusal.code, CHANGED.format(name))
         if call.refusal is not None:
             raise ScriptError(call.refusal.code, call.refusal.message)
         if call.fault:
@@ -192,6 +201,12 @@ class _Script:
                 "message": f"{call.label} has answered",
             }
             script.calls.send_progress(script, {key: _raw(value) for key, value in told.items()})
+
+
+def _owner(client: Client) -> str:
+    """The owner of a script: a token, which may have any number of sessions, or a local connection."""
+    of_daemons_user = client.principal.uid is not None and not client.principal.owner
+    return f"#{client.number}" if of_daemons_user else client.principal.owner
 
 
 def _raw(value: object) -> Raw:

@@ -499,7 +499,7 @@ class Profile:
     read_only_call: bool = True
     """false: no separate call tool for read-only tools on `category`, `browse` and `search`."""
     run_code: bool = False
-    """true: add a meta-tool that runs a Python script, which calls tools (extra `code`)."""
+    """true: add meta-tools that run a Python script, which calls tools, and show their types (extra `code`)."""
     scripts: tuple[str, ...] = ()
     """Scripts of the directory `scripts` that are tools of this profile. "*": all."""
     script_limits: ScriptLimits = attrs.field(factory=ScriptLimits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Annotated
@@ -137,7 +137,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
         call.shown_as = next(_numbers), context.wall() - age
     number: int | None = None
     key: str | None = None
-    client, token, script = OPERATOR, "", ""
+    client, token, script, runs = OPERATOR, "", "", False
     if isinstance(call, OperatorCall):
         method, tool, in_line = call.sent.method, call.tool, call.sent.in_line
         on_the_way = WaitsFor.TURN if in_line else WaitsFor.ANSWER
@@ -145,7 +145,9 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     else:
         who = call.calls.client
         number, key = who.number, named_key(call.request.key)
-        client, token, script = who.name, who.token, call.script
+        client, token, runs = who.name, who.token, call.makes is not None
+        if call.made_by is not None:
+            script = f"{call.made_by.label} (call {under_way(call.made_by, context)['id']})"
         method, tool, in_line = call.method, call.tool or call.label, call.in_line
         waits_for = _awaited(call)
     upstream = call.upstream
@@ -160,19 +162,27 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
         "instance": "" if upstream is None or upstream.name == server else upstream.name,
         "method": method,
         "tool": _redacted(context, server, tool),
+        "script": script,
         "since": round(call.shown_as[1], 3),
         "ageSeconds": round(age, 3),
         "waitsFor": str(waits_for),
         # What a script has called may have run.
-        "sent": bool(script) or (call.key is not None and not in_line),
+        "sent": runs or (call.key is not None and not in_line),
     }
 
 
 def _every(context: OperatorContext) -> Iterator[ClientCall | OperatorCall]:
     for session in context.clients.live():
-        yield from session.calls.open.values()
-    yield from context.clients.parked()
+        yield from _with_inner(session.calls.open.values())
+    yield from _with_inner(context.clients.parked())
     yield from context.own_calls
+
+
+def _with_inner(calls: Iterable[ClientCall]) -> Iterator[ClientCall]:
+    for call in calls:
+        yield call
+        if call.makes is not None:
+            yield from _with_inner(call.makes.open.values())
 
 
 def _in_session(found: list[CallInFlight], session: str | None) -> list[CallInFlight]:
@@ -213,7 +223,7 @@ def _awaited(call: ClientCall) -> WaitsFor:
         return WaitsFor.CLIENT
     if call.finished is not None:
         return WaitsFor.STORE
-    if call.script:
+    if call.makes is not None:
         return WaitsFor.ANSWER
     if upstream is None or call.key is None or call.waiting is not None:
         return WaitsFor.SERVER

@@ -31,6 +31,8 @@ class CallInFlight(TypedDict):
     """The MCP method: `tools/call`, or that of another forwarded request."""
     tool: str
     """The server's own name of the tool; until that is known the client's."""
+    script: str
+    """The script that makes it, and the number of the call that runs that; empty if a client makes it."""
     since: float
     """Seconds since the epoch."""
     ageSeconds: float

@@ -20,8 +20,9 @@ from daemon.operators.base import Command, OperatorContext
 from daemon.operators.news import held_report
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
-from daemon.surfaces.calling import find, scored, unknown_tool, usual_tools
+from daemon.surfaces.calling import find, unknown_tool, usual_tools
 from daemon.surfaces.explaining import example_of
+from daemon.surfaces.finding import scored
 from daemon.surfaces.surface import Surface, View
 from daemon.surfaces.table import SURFACES, of_anyone
 from daemon.surfaces.validators import Validator, validator_of

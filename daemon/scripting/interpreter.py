@@ -40,6 +40,8 @@ WORKERS = 8
 """Scripts at a time, half of them of one owner. A worker takes 10 MB, and its script's values."""
 MOST_WORKERS = 32
 """Scripts at a time with those whose users are asked: a user may take minutes, and others' scripts go on."""
+ASKED_SECONDS = 1800.0
+"""Seconds in which a script's users may be asked in all: three questions of the longest (`approvals`)."""
 CLOCK_SECONDS = 0.25
 """Seconds between looks whether a user is being asked."""
 RESULT_BYTES = 8 * 1024 * 1024
@@ -47,9 +49,8 @@ RESULT_BYTES = 8 * 1024 * 1024
 PRINTED = 64 * 1024
 """Characters kept of what a script prints."""
 
-LIMIT = (
-    " (`scriptLimits` of the profile). Calls before it were made: go on from what they did in another script"
-)
+MADE = ". Calls before it were made: go on from what they did in another script"
+LIMIT = f" (`scriptLimits` of the profile){MADE}"
 """The end of an error about a limit."""
 
 _ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:[-+*/%&|^@]*=[^=]|\())")
@@ -98,8 +99,7 @@ class Interpreter:
             # Not abandoned if cancelled: its worker is killed, or its wait ends.
             outcome: Any = await trio.to_thread.run_sync(script.run, limiter=self.places)
             script.nursery.cancel_scope.cancel()
-        late = script.nursery.cancel_scope.deadline <= trio.current_time()
-        return script.failed(f"it took longer than {limits.seconds:g} s{LIMIT}", "seconds") if late else outcome
+        return script.failed(script.late, "seconds") if script.late else outcome
 
 
 class _RunningScript:
@@ -107,6 +107,8 @@ class _RunningScript:
 
     nursery: trio.Nursery
     places: trio.CapacityLimiter
+    late = ""
+    """In words, the time that it has exceeded."""
 
     def __init__(self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking) -> None:
         self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
@@ -116,17 +118,20 @@ class _RunningScript:
         self._send, self._receive = trio.open_memory_channel[tuple[int, object]](0)
 
     async def _guard(self) -> None:
-        """Kill the worker when the script's time is over, or if cancelled."""
-        left, lent = self._limits.seconds, False
+        """Kill the worker when the time of the script or of its questions is over, or if cancelled."""
+        left, asked, lent = self._limits.seconds, ASKED_SECONDS, False
         try:
-            while left > 0:
+            while left > 0 and asked > 0:
                 await trio.sleep(step := min(left, CLOCK_SECONDS))
                 asking = self._asking()
-                left -= 0 if asking else step
+                left, asked = (left, asked - step) if asking else (left - step, asked)
                 if asking != lent and (lent or self.places.total_tokens < MOST_WORKERS):
                     lent = asking
                     self.places.total_tokens += 1 if lent else -1
-            self.nursery.cancel_scope.deadline = trio.current_time()
+            self.late = f"it took longer than {self._limits.seconds:g} s{LIMIT}"
+            if left > 0:
+                self.late = f"its users were asked for longer than {ASKED_SECONDS:g} s in all{MADE}"
+            self.nursery.cancel_scope.cancel()
         finally:
             self.places.total_tokens -= lent
             self._kill()
@@ -242,6 +247,11 @@ def _answer(result: object) -> dict[str, object]:
 
 
 def _words(error: Any, lines: list[str]) -> tuple[str, str]:
+    if type(error).__name__ == "MontyCrashedError":
+        return (
+            f"its process was killed from outside, as for want of memory on this machine, or crashed{MADE}",
+            "",
+        )
     if not hasattr(error, "traceback"):
         return f"the interpreter failed: {error!r:.2000}", ""
     text = error.display("type-msg")[:2000].replace("_csv.Error", "ToolError", 1)

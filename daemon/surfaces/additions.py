@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
 import attrs
@@ -26,7 +27,7 @@ from daemon.model import Kind
 from daemon.protocol import UNREADABLE, decode_members
 from daemon.surfaces import answers
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments, one_line, room_of, size_of, some_of
-from daemon.surfaces.surface import READS, Action, Forward, MetaTool, ReadResult, View
+from daemon.surfaces.surface import READS, Action, Forward, MetaTool, ReadResult, RunScript, View
 
 if TYPE_CHECKING:
     from daemon.catalog.trust import HeldDefinition
@@ -38,6 +39,9 @@ SCHEME = "mcpd://results/"
 _URI = re.compile(SCHEME + "([0-9a-f]{32})", re.IGNORECASE)
 
 FRAME = 800  # bytes of an answer besides the text of a result and its other parts
+
+NEAR = 4
+"""A piece of a text loses what is beyond its last line end, if that is a quarter of the piece at most."""
 
 _CONTINUES = bytes(range(0x80, 0xC0))  # what continues a character of UTF-8
 
@@ -60,13 +64,18 @@ def result_in(uri: str) -> str:
     return found[1].lower() if found else ""
 
 
-def start_of(text: bytes, room: int, *, end: bool = False) -> str:
-    """The start (or end) of a text in `room` bytes of JSON, of whole characters."""
-    piece = (text[-room:] if end else text[:room]).decode(errors="ignore")
+def start_of(text: bytes, room: int, *, end: bool = False, most: int = sys.maxsize) -> str:
+    """The start (or end) of a text in `room` bytes of JSON, `most` of text: whole lines, if one ends near."""
+    part = min(room, most)
+    piece = (text[-part:] if end else text[:part]).decode(errors="ignore")
     while (size := size_of(piece)) > room:
-        most = len(piece) * (room - 2) // size
-        piece = piece[len(piece) - most :] if end else piece[:most]
-    return piece
+        shorter = len(piece) * (room - 2) // size
+        piece = piece[len(piece) - shorter :] if end else piece[:shorter]
+    at = (piece.find("\n") if end else piece.rfind("\n")) + 1
+    beyond = at if end else len(piece) - at
+    if not at or beyond * NEAR > len(piece) or len(piece.encode()) == len(text):
+        return piece
+    return piece[at:] if end else piece[:at]
 
 
 def taken_apart(whole: bytes) -> tuple[bytes, list[str], dict[str, Raw]]:
@@ -116,7 +125,7 @@ def read_from(whole: bytes, asked: ReadResult) -> bytes:
         return msgspec.json.encode({"contents": [contents]})
     text = taken_apart(whole)[0]
     rest = text[asked.offset :].lstrip(_CONTINUES)
-    piece, begin = start_of(rest[: asked.limit], asked.room - FRAME), len(text) - len(rest)
+    piece, begin = start_of(rest, asked.room - FRAME, most=asked.limit), len(text) - len(rest)
     if not piece:
         raise InvalidArguments(f"the text of this result has {len(text)} bytes, none at {asked.offset}")
     end = begin + len(piece.encode())
@@ -186,29 +195,30 @@ def refuse_held_uri(view: View, uri: str) -> None:
             refuse_held(view, Kind.TEMPLATE, (server, each.text), uri)
 
 
-def read_only(name: str, call: MetaTool) -> MetaTool:
-    """The variant `name` of the call tool `call` that runs only read-only tools; profiles can omit it."""
+def read_only(name: str, call: MetaTool, what: str = "tools") -> MetaTool:
+    """The variant `name` of a meta-tool that calls only read-only tools; profiles can omit it."""
 
     def does(view: View, arguments: bytes, *, patient: bool) -> Action:
         action = call.does(view, arguments, patient=patient)
-        if isinstance(action, Forward) and (why := may_write(view, action)):
-            raise InvalidArguments(
-                f"{action.label} is not called by {name}: {why}. Nothing was sent. Call {call.name} with the"
-                " same arguments.",
-                tool=action.name,
-                server=action.server,
-                call=call.name,
-            )
-        return action
+        if isinstance(action, Forward):
+            refuse_writing(view, action, name, f"Call {call.name} with the same arguments.", call.name)
+        return replace(action, read_only=True) if isinstance(action, RunScript) else action
 
     return attrs.evolve(
         call,
         name=name,
-        describe=f"Prefer this to {call.name} for tools with readOnlyHint: true.",
+        describe=f"Prefer this to {call.name} for {what} with readOnlyHint: true.",
         hints=READS,
         does=does,
         exists=lambda view: view.profile.read_only_call,
     )
+
+
+def refuse_writing(view: View, forward: Forward, name: str, helps: str, call: str) -> None:
+    """Refuse a call that `name` may not make, as the tool may write; `call` may. Raises `InvalidArguments`."""
+    if why := may_write(view, forward):
+        text = f"{forward.label} is not called by {name}: {why}. Nothing was sent. {helps}"
+        raise InvalidArguments(text, tool=forward.name, server=forward.server, call=call)
 
 
 def may_write(view: View, forward: Forward) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import is_page
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import (
-    CallError,
     InvalidArguments,
     ToolChanged,
     ToolDisabled,
@@ -29,7 +28,11 @@ from daemon.protocol import decode_members, tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only, refuse_held
-from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
+from daemon.surfaces.describing import (
+    definition,
+    starting,
+    unlisted,
+)
 from daemon.surfaces.surface import (
     ALWAYS_LOAD,
     RUNS_ANYTHING,
@@ -63,11 +66,16 @@ def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: 
     """Run any tool of the profile by name. Raises as `find` and `run`, and for meta-tools."""
     wrapped = _BY_NAME.unwrap(sent)
     refuse_meta_tool(view, wrapped.name, meta_tools)
+    return call_by_name(view, wrapped, patient=patient)
+
+
+def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = True) -> Forward | AwaitListing:
+    """Run the tool that a wrapper call names. Raises as `find` and `run`."""
     found = find(view, wrapped.name, patient=patient)
     if isinstance(found, AwaitListing):
         return found
-    tool = found.tool
-    target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool, asks=found.asks)
+    tool, label = found.tool, label_of(found.tool)
+    target = Target(server=tool.server, name=tool.name, label=label, tool=tool, asks=found.asks, lasts=lasts)
     return run(view, target, wrapped)
 
 
@@ -396,140 +404,3 @@ def always_loaded(raw: bytes) -> bytes:
         # Not an object, hence invalid: leave it as the server wrote it.
         return raw
     return msgspec.json.encode({**members, _META: {**said, **_ALWAYS_LOAD}})
-
-
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a search."""
-
-    tools: Sequence[tuple[Offered, float]]
-    total: int
-    end: int
-    suggestions: Sequence[str] = ()
-
-    @property
-    def left(self) -> int:
-        """The number of tools after these."""
-        return max(0, self.total - self.end)
-
-    def first(self, count: int) -> Findings:
-        """The first `count` tools; the others count as left."""
-        return msgspec.structs.replace(
-            self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
-        )
-
-
-def find_tools(
-    view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0
-) -> Findings:
-    """Search the offered tools, best first; without phrasings, return all. Raises `UnknownCategory`."""
-    end = start + limit
-    offer = view.offer
-    among = _keys_in(view, category) if category else offer.tools
-    asked = [text for text in phrasings if text.strip()]
-    if not asked:
-        known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
-        return Findings(tools=known[start:end], total=len(known), end=end)
-    index = view.services.index()
-    # Filtering hits takes as long as finding them; skip it if all tools are allowed.
-    all_of_it = among is offer.tools and offer.is_everything and index.covers(view.catalog.servers)
-    ranking = index.search(asked, within=None if all_of_it else among, limit=end)
-    tools = [(offer.tools[hit.key], hit.score) for hit in ranking.hits if hit.key in offer.tools]
-    return Findings(tools=tools[start:], total=ranking.total, end=end, suggestions=ranking.suggestions)
-
-
-def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:
-    """A search's report: {tools: [{name, server, tool, category, score, description}], total, suggestions}."""
-    findings = find_tools(view, phrasings, category, limit)
-    return {
-        "tools": [
-            {
-                "name": offered.name,
-                "server": offered.key[0],
-                "tool": offered.key[1],
-                "category": category or offered.category,
-                "score": round(score, 3),
-                "description": answers.one_line(offered.description),
-            }
-            for offered, score in findings.tools
-        ],
-        "total": findings.total,
-        "suggestions": list(findings.suggestions),
-    }
-
-
-def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
-    members = shown(view, find_category(view, category)).values()
-    return {(member.server, member.tool): None for member in members}
-
-
-MAX_FOUND = 3
-"""Servers or tools for one need: a need that fits more is imprecise."""
-
-WORTH = 0.6
-"""The least share of the best score for a hit to be returned."""
-
-
-class Wanted(msgspec.Struct):
-    """The tools that names and needs resolve to."""
-
-    tools: dict[str, Offered] = msgspec.field(default_factory=dict)
-    failures: dict[str, CallError] = msgspec.field(default_factory=dict)
-    alternatives: dict[str, list[str]] = msgspec.field(default_factory=dict)
-
-
-def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:
-    """Resolve names and needs to tools of `servers`; an unknown name counts as a need."""
-    wanted = Wanted()
-    for name in names:
-        try:
-            refuse_meta_tool(view, name, reserved)
-            offered = _by_name(view, name, servers)
-            if offered is None:
-                offered = _by_need(view, name, servers, wanted, reserved)
-            wanted.tools[public_name(view, offered.key, reserved)] = offered
-        except CallError as error:
-            wanted.failures[answers.cut(name, answers.MAX_QUOTED)] = error
-    return wanted
-
-
-def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
-    key = view.catalog.names.key_of(name, view.catalog.servers)
-    if key is not None and key[0] in servers:
-        if key in view.offer.tools:
-            return view.offer.tools[key]
-        refuse_held(view, Kind.TOOL, key, name)
-        if not view.offer.rules.allows(key):
-            # Raises the reason why an existing tool is not offered.
-            find(view, name, patient=False)
-        if (moved := renamed(view, name)) is not None:
-            return moved[1]
-    # With one server given, a bare name means its tool, even if the name means another server's elsewhere.
-    own = next(iter(servers)) if len(servers) == 1 else "", name
-    refuse_held(view, Kind.TOOL, own, name)
-    return view.offer.tools.get(own)
-
-
-def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:
-    offer = view.offer
-    within = {key for key in offer.tools if key[0] in servers}
-    ranking = view.services.index().search([need], within=within, limit=MAX_FOUND)
-    hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
-    if not hits:
-        names = [public_name(view, each.key, reserved) for key, each in offer.tools.items() if key in within]
-        near = closest(need, names)
-        hint = (
-            f"Did you mean: {', '.join(ranking.suggestions)}?"
-            if ranking.suggestions
-            else answers.instead(view, names, need, near)
-        )
-        raise UnknownTool(
-            f"no tool fits {answers.quoted(need)}. {hint}",
-            tool=answers.cut(need, answers.MAX_QUOTED),
-            closest=near,
-        )
-    best, *others = (offer.tools[hit.key] for hit in hits)
-    if others:
-        wanted.alternatives[answers.cut(need, answers.MAX_QUOTED)] = [
-            public_name(view, each.key, reserved) for each in others
-        ]
-    return best

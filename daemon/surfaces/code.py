@@ -5,10 +5,9 @@ Models see Python stubs of tools; a server's words are literals or one-line comm
 
 from __future__ import annotations
 
-from functools import partial
+import re
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 from msgspec import Raw
 
@@ -17,20 +16,19 @@ from daemon.errors import InvalidArguments, UnknownTool
 from daemon.model import ToolKey
 from daemon.protocol import decoded
 from daemon.safety.escape import json_line, legible
-from daemon.surfaces import answers, calling, describing
-from daemon.surfaces.additions import may_write
+from daemon.surfaces import answers, calling, describing, finding
+from daemon.surfaces.additions import read_only, refuse_writing
 from daemon.surfaces.answers import MAX_LINE, one_line
 from daemon.surfaces.summing import first_instructions, first_sentence, topics
 from daemon.surfaces.surface import (
-    READS,
     RUNS_ANYTHING,
     Action,
     AwaitListing,
+    Forward,
     MetaTool,
     Reply,
     RunScript,
     Surface,
-    Target,
     View,
 )
 from daemon.surfaces.wrapped import Wrapped, Wrapper
@@ -164,30 +162,14 @@ def _comment(text: str) -> str:
 
 SEARCH, DESCRIBE, RUN, RUN_READ_ONLY = "search_tools", "describe_tools", "run_code", "run_read_only_code"
 
-DEFAULT_RESULTS = 20
-"""Found tools with a line each, as on the `search` surface."""
-
-MAX_RESULTS = 100
-"""Tools in one answer."""
-
 MAX_NAMES = 50
 """Names in one call of `describe_tools`, as in one of `load_mcp_tool`: an unknown one is searched for."""
-
-MAX_POSITION = 10**6
-"""The largest cursor; no catalog has so many tools."""
 
 META_TOOLS = (SEARCH, DESCRIBE, RUN, RUN_READ_ONLY)
 
 SEARCH_EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 DESCRIBE_EXAMPLE = '{"names": ["SERVER/TOOL"]}'
 RUN_EXAMPLE = """{"code": "await call('SERVER/TOOL', {'argument': 1})"}"""
-
-
-class _FindArguments(msgspec.Struct, forbid_unknown_fields=True):
-    query: str | list[str] = ""
-    category: str | None = None
-    max_results: int = DEFAULT_RESULTS
-    cursor: str | None = None
 
 
 class _StubArguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -200,15 +182,11 @@ class _RunArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = answers.decode_arguments(arguments, _FindArguments, SEARCH_EXAMPLE)
-    category = describing.find_category(view, asked.category) if asked.category else None
-    entries = list(view.servers.values()) if category is None else describing.entries_of(view, category)
-    waiting = describing.unlisted(entries) if asked.category else describing.starting(entries)
-    if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
-        return AwaitListing(servers=waiting, indexed=True)
-    phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
-    start, most = describing.position(asked.cursor, MAX_POSITION), max(1, min(asked.max_results, MAX_RESULTS))
-    findings = calling.find_tools(view, phrasings, asked.category, most, start)
+    asked = answers.decode_arguments(arguments, finding.SearchArguments, SEARCH_EXAMPLE)
+    found = finding.search(view, asked, patient=patient)
+    if isinstance(found, AwaitListing):
+        return found
+    findings, entries = found
     tools = [offered for offered, _score in findings.tools]
     names = [calling.label_of(each.tool) for each in tools]
     lines = answers.lines_within(
@@ -219,8 +197,9 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
         name for name, each in zip(names, tools, strict=True) if not view.catalog.servers[each.key[0]].usable
     )
     meta = describing.unavailable(view, entries, down) | first_instructions(view, servers)
-    if left := findings.left + len(tools) - len(lines):
-        meta |= {"toolsLeft": left, "cursor": str(start + len(lines))}
+    findings = findings.first(len(lines))
+    if findings.left:
+        meta |= {"toolsLeft": findings.left, "cursor": str(findings.end)}
     if not findings.total and findings.suggestions:
         meta["suggestions"] = list(findings.suggestions)
     return Reply(answers.result({"tools": lines, **({"meta": meta} if meta else {})}))
@@ -233,7 +212,7 @@ def _describe(view: View, arguments: bytes, *, patient: bool) -> Action:
     waiting = describing.unlisted_of(view, names)
     if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = calling.resolve(view, dict.fromkeys(names), {*view.servers}, META_TOOLS)
+    wanted = finding.resolve(view, dict.fromkeys(names), {*view.servers}, META_TOOLS)
     if not wanted.tools:
         raise next(iter(wanted.failures.values()))
     said = [f"# {name}: {answers.one_line(error.message)}" for name, error in wanted.failures.items()]
@@ -252,13 +231,17 @@ def _describe(view: View, arguments: bytes, *, patient: bool) -> Action:
     return Reply(answers.result({"stubs": text}, text), shown=tuple(shown))
 
 
-def _run(view: View, arguments: bytes, *, patient: bool, read_only: bool = False) -> RunScript:  # noqa: ARG001
+_FENCED = re.compile(r"\s*```(?:python|py)?[ \t]*\n(.*?)```\s*", re.DOTALL)
+
+
+def _run(view: View, arguments: bytes, *, patient: bool) -> RunScript:  # noqa: ARG001 - as any meta-tool
     asked = answers.decode_arguments(arguments, _RunArguments, RUN_EXAMPLE)
-    limits = view.profile.script_limits
-    if len(asked.code.encode()) > limits.code_bytes:
-        text = f"the script has more than {limits.code_bytes:,} bytes. Nothing was run: split it."
-        raise InvalidArguments(text, limit=limits.code_bytes)
-    return RunScript(code=asked.code, inputs=msgspec.json.encode(asked.inputs), read_only=read_only)
+    fenced, most = _FENCED.fullmatch(asked.code), view.profile.script_limits.code_bytes
+    code = fenced[1] if fenced else asked.code
+    if len(code.encode()) > most:
+        text = f"the script has more than {most:,} bytes. Nothing was run: split it."
+        raise InvalidArguments(text, limit=most)
+    return RunScript(code=code, inputs=msgspec.json.encode(asked.inputs))
 
 
 SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
@@ -267,24 +250,11 @@ SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
 
 def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:
     """Decide on a script's call as `calling.call_tool`, but `read_only` calls only read; raises CallError."""
-    found = calling.find(view, name, patient=patient)
-    if isinstance(found, AwaitListing):
-        return found
-    tool = found.tool
     wrapped = Wrapped(said={"tool": name}, name=name, wrapper=SCRIPT, arguments=Raw(arguments), beside={})
-    target = Target(
-        server=tool.server,
-        name=tool.name,
-        label=calling.label_of(tool),
-        tool=tool,
-        asks=found.asks,
-        lasts=False,
-    )
-    forward = calling.run(view, target, wrapped)
-    if read_only and (why := may_write(view, forward)):
-        text = f"{forward.label} is not called by {RUN_READ_ONLY}: {why}. Nothing was sent. Use {RUN}."
-        raise InvalidArguments(text, tool=forward.name, server=forward.server, call=RUN)
-    return forward
+    action = calling.call_by_name(view, wrapped, patient=patient, lasts=False)
+    if read_only and isinstance(action, Forward):
+        refuse_writing(view, action, RUN_READ_ONLY, f"Use {RUN}.", RUN)
+    return action
 
 
 NOTE_BYTES = 400
@@ -320,6 +290,7 @@ def _describe_run(view: View) -> str:
         " result as data; `await asyncio.gather(...)` calls side by side. The last expression's value is the"
         " answer, with what is printed: return only what you need. A failed call raises ToolError (code, text)."
         " `json`, `re` and `asyncio.gather` are there; no files, network, sleep or classes that inherit."
+        f" {DESCRIBE} shows a tool's arguments and result as Python."
         f" At most {limits.seconds:g} s and {limits.calls} calls."
     )
 
@@ -335,16 +306,18 @@ RUN_CODE = MetaTool(
     hints=RUNS_ANYTHING,
     does=_run,
 )
-"""For the surface, and for profiles with `runCode` on another one."""
+RUN_READS = read_only(RUN_READ_ONLY, RUN_CODE, "scripts that only call tools")
 
-RUN_READS = attrs.evolve(
-    RUN_CODE,
-    name=RUN_READ_ONLY,
-    describe=f"Prefer this to {RUN} for scripts that only call tools with readOnlyHint: true.",
-    hints=READS,
-    does=partial(_run, read_only=True),
-    exists=lambda view: view.profile.read_only_call,
+
+DESCRIBE_TOOLS = MetaTool(
+    name=DESCRIBE,
+    describe="Get tools' arguments and results as Python stubs.",
+    properties={"names": {"type": "array", "items": {"type": "string"}}},
+    required=("names",),
+    does=_describe,
 )
+ADDED = DESCRIBE_TOOLS, RUN_CODE, RUN_READS
+"""For profiles with `runCode` on another surface: no other one tells the types of results."""
 
 
 def _describe_search(view: View) -> str:
@@ -363,19 +336,11 @@ class CodeSurface(Surface):
             properties={
                 "query": {"type": ["string", "array"], "items": {"type": "string"}, "default": ""},
                 "category": {"type": ["string", "null"], "default": None},
-                "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
+                "max_results": {"type": "integer", "default": finding.DEFAULT_RESULTS, "minimum": 1},
             },
             does=_search,
         ),
-        MetaTool(
-            name=DESCRIBE,
-            describe="Get tools' arguments and results as Python stubs.",
-            properties={"names": {"type": "array", "items": {"type": "string"}}},
-            required=("names",),
-            does=_describe,
-        ),
-        RUN_CODE,
-        RUN_READS,
+        *ADDED,
     )
 
     def instructions(self, view: View) -> str:

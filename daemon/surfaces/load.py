@@ -14,7 +14,7 @@ from daemon.config.config_model import USUAL
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
-from daemon.surfaces import answers, calling
+from daemon.surfaces import answers, calling, finding
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 from daemon.surfaces.surface import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
-    from daemon.surfaces.calling import Wanted
+    from daemon.surfaces.finding import Wanted
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"
@@ -118,7 +118,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
     waiting = starting(servers.values())
     if patient and (waiting or not index.covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    hits = _worthy(index.search_servers([asked.name], within=servers, limit=calling.MAX_FOUND))
+    hits = _worthy(index.search_servers([asked.name], within=servers, limit=finding.MAX_FOUND))
     if not hits:
         raise UnknownServer(
             f"no server fits {answers.quoted(asked.name)}. {answers.instead(view, servers, asked.name)}",
@@ -147,7 +147,7 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
     """The best hit and those nearly as good; only the best if named exactly."""
     if not hits or hits[0].exact:
         return list(hits[:1])
-    return [hit for hit in hits if hit.score >= calling.WORTH * hits[0].score]
+    return [hit for hit in hits if hit.score >= finding.WORTH * hits[0].score]
 
 
 def _server_summary(
@@ -189,7 +189,7 @@ def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
     waiting = unlisted(entries) if asked.server_name else starting(entries)
     if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = calling.resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
+    wanted = finding.resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
     if not wanted.tools:
         raise next(iter(wanted.failures.values()))
     return _loaded(view, wanted)

@@ -14,9 +14,8 @@ import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
-from daemon.errors import InvalidArguments
 from daemon.kit.wording import some
-from daemon.surfaces import answers, calling, describing
+from daemon.surfaces import answers, calling, describing, finding
 from daemon.surfaces.summing import category_line, first_instructions, topics
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 
@@ -24,25 +23,16 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
-    from daemon.surfaces.calling import Findings
+    from daemon.surfaces.finding import Findings
 
 SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
-DEFAULT_RESULTS = 20
-"""Found tools with a line each, as in Serena."""
-
 DEFAULT_LISTED = 5
 """Found tools listed with schemas by default: most of 20 would be read for nothing."""
 
-MAX_RESULTS = 100
-"""Tools in one answer at most: each joins the list with its schema."""
-
 LISTED_ANSWERS = 2
 """Room for found tools in the list, in largest answers: the newest two stay whole."""
-
-MAX_POSITION = 10**6
-"""The largest cursor; no catalog has so many tools."""
 
 CATEGORY_CHARACTERS = 1000
 """Characters of the categories that the parameter names."""
@@ -65,12 +55,8 @@ UNLISTED = "The last ones are not listed: search for one of them by its name to 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
 
-class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
-    query: str | list[str] = ""
-    category: str | None = None
+class _SearchArguments(finding.SearchArguments):
     include_descriptions: bool = True
-    max_results: int = DEFAULT_RESULTS
-    cursor: str | None = None
 
 
 def _staying(view: View, action: Action) -> Action:
@@ -88,25 +74,13 @@ def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
     asked = answers.decode_arguments(arguments, _SearchArguments, EXAMPLE)
-    if asked.max_results < 1:
-        raise InvalidArguments(
-            f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
-        )
-    category = describing.find_category(view, asked.category) if asked.category else None
-    entries = list(view.servers.values()) if category is None else describing.entries_of(view, category)
-    waiting = describing.unlisted(entries) if asked.category else describing.starting(entries)
-    indexed = view.services.index().covers(view.catalog.servers)
-    if patient and (waiting or not indexed):
-        return AwaitListing(servers=waiting, indexed=True)
-    phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
-    start = describing.position(asked.cursor, MAX_POSITION)
-    findings = calling.find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
-    return _answer(view, findings, entries, asked)
+    found = finding.search(view, asked, patient=patient)
+    return found if isinstance(found, AwaitListing) else _answer(view, *found, asked)
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
     room = answers.room_of(view)
-    best = findings.tools[: DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None]
+    best = findings.tools[: DEFAULT_LISTED if asked.max_results == finding.DEFAULT_RESULTS else None]
     # Measured as a list of tools shows them.
     shown = ((str(at), msgspec.Raw(each.listed(_name(view, each)))) for at, (each, _) in enumerate(best))
     listed = answers.fitting(shown, room)
@@ -238,7 +212,7 @@ def _properties(view: View) -> dict[str, object]:
         },
         "category": {"type": ["string", "null"], "default": None, "description": _only(view.offer.categories)},
         "include_descriptions": {"type": "boolean", "default": True},
-        "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
+        "max_results": {"type": "integer", "default": finding.DEFAULT_RESULTS, "minimum": 1},
     }
 
 

@@ -18,7 +18,8 @@ from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.surfaces.additions import READ_RESOURCE, READ_RESULT
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
-from daemon.surfaces.code import RUN_CODE, RUN_READS, CodeSurface
+from daemon.surfaces.code import ADDED as OF_SCRIPTS
+from daemon.surfaces.code import CodeSurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
@@ -190,8 +191,7 @@ ITSELF: Surface = ItselfSurface()
 
 ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
     (READ_RESOURCE, attrgetter("read_resource")),
-    (RUN_CODE, attrgetter("run_code")),
-    (RUN_READS, attrgetter("run_code")),
+    *((tool, attrgetter("run_code")) for tool in OF_SCRIPTS),
     (READ_RESULT, lambda profile: profile.results.max_tokens is not None),
 )
 """The tools that profiles add to their surfaces, each with whether a profile asks for it."""

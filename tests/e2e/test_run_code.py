@@ -117,12 +117,29 @@ def test_a_script_that_an_operator_cancels_may_have_run(daemon: Daemon) -> None:
         client.greet()
         params = {"name": "run_code", "arguments": {"code": "await call('git/sleep', {'seconds': 60})"}}
         client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
-        eventually(lambda: workers(daemon), daemon.said)
-        (found,) = daemon.ask("calls")["inFlight"]
-        assert (found["tool"], found["waitsFor"], found["sent"]) == ("run_code", "answer", True)
+        eventually(lambda: len(daemon.ask("calls")["inFlight"]) == 2, daemon.said)
+        found, inner = daemon.ask("calls")["inFlight"]
+        assert (found["tool"], found["script"], found["waitsFor"], found["sent"]) == (
+            *("run_code", ""),
+            *("answer", True),
+        )
+        assert (inner["tool"], inner["server"], inner["session"]) == ("sleep", "git", found["session"])
+        assert inner["script"] == f"run_code (call {found['id']})"
+        assert f": run_code (call {found['id']})" in daemon.run("calls", "git")
         daemon.ask("cancel", id=found["id"])
         assert "may have run" in client.receive()["result"]["content"][0]["text"]
     eventually(lambda: not workers(daemon), daemon.said)
+
+
+def test_a_call_of_a_script_that_an_operator_cancels_is_an_error_there(daemon: Daemon) -> None:
+    with RawClient(daemon.socket) as client:
+        client.greet()
+        code = "try:\n    await call('git/sleep', {'seconds': 60})\nexcept ToolError as e:\n    print(e.code)"
+        params = {"name": "run_code", "arguments": {"code": code}}
+        client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
+        eventually(lambda: daemon.ask("calls", server="git")["inFlight"], daemon.said)
+        daemon.ask("cancel", id=daemon.ask("calls", server="git")["inFlight"][0]["id"])
+        assert client.receive()["result"]["structuredContent"]["printed"] == "CallCancelled\n"
 
 
 def test_the_audit_names_the_script_and_a_stop_leaves_no_worker(daemon: Daemon) -> None:

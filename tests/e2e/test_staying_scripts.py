@@ -114,6 +114,9 @@ async def main(place: str, *, how: Literal["once", "twice"] = "once") -> list[st
 '''
 
 
+PARTS = {"adds": ("a=1",), "looks": ("place=x",)}
+
+
 def value(result: dict[str, Any]) -> Any:
     """What a script gave."""
     return result["structuredContent"]["result"]
@@ -191,6 +194,45 @@ def test_a_watched_configuration_follows_its_scripts() -> None:
         client.greet()
         write(daemon, later=ADDS)
         eventually(lambda: "later" in client.listed(), daemon.said)
+
+
+def test_a_script_is_called_from_a_shell_by_the_rules_of_a_profile() -> None:
+    asks = {"scripts": ["*"], "permissions": [{"match": "notes/look", "then": "ask"}]}
+    config = {**CONFIG, "profiles": {**CONFIG["profiles"], "asks": asks}}
+    with scripted(config, adds=ADDS, looks=CALLS) as daemon:
+        assert daemon.run("call", "script/adds", "a=1", "--profile", "mine") == "3\n"
+        done = json.loads(daemon.run("call", "script/looks", "place=x", "--profile", "everything", "--json"))
+        assert (len(value(done)), done["structuredContent"]["calls"]) == (1, 1)
+        # Its own rules, its calls' rules, and no rules at all.
+        for name, words, status, said in (
+            ("adds", (), 66, "UnknownTool"),
+            ("looks", ("--profile", "asks"), 1, "PermissionDenied"),
+            ("adds", ("--as-operator",), 2, "name one with --profile"),
+            ("adds", ("--profile", "nobody"), 1, "nobody"),
+        ):
+            failed = daemon.outcome("call", f"script/{name}", *PARTS[name], *words)
+            assert (failed.returncode, said in failed.stderr) == (status, True), failed
+
+
+def test_the_audit_has_the_call_of_a_script_with_its_text() -> None:
+    with scripted(looks=CALLS) as daemon, daemon.client().hello(profile="everything", surface="full") as client:
+        client.greet()
+        assert len(value(client.call("looks", {"place": "x"}))) == 1
+        assert client.call("looks", {})["isError"]
+
+        def recorded() -> list[Any]:
+            return [
+                json.loads(each) for each in daemon.run("audit", "--decision", "sent", "--json").splitlines()
+            ]
+
+        eventually(lambda: len(recorded()) == 3, daemon.said)
+        found = sorted(recorded(), key=lambda each: each["seq"])
+        assert [(each["server"], each["tool"], each["outcome"]) for each in found] == [
+            ("notes", "look", "ok"),
+            ("script", "looks", "ok"),
+            ("script", "looks", "ScriptFailed"),
+        ]
+        assert len({each["details"]["script"] for each in found}) == 1
 
 
 def test_inside_a_script_the_permissions_of_its_caller_hold() -> None:

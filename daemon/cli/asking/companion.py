@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from daemon import version
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed
 from daemon.cli.command import browse, following_profile
-from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask_with, explained
+from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask, ask_with, explained
 from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
 
@@ -67,6 +68,28 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
         elif not companion.visits(pages_of(result)):
             return result
     raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
+
+
+def converse_as_client(options: argparse.Namespace, server: str, tool: str, arguments: Message) -> Message:
+    """Call a tool in a client's session of its own: only that can run a script. Raises as `converse`."""
+    companion = CallCompanion.of(options, server)
+    hello = {**_place(options.workspace), "profile": options.profile, "surface": "full"}
+    greeting = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": companion.capabilities,
+        "clientInfo": {"name": "mcpd call", "version": version()},
+    }
+    before = {"method": "mcpd/hello", "params": hello}, {"id": 0, "method": "initialize", "params": greeting}
+    meta = {} if companion.progress is None else {"_meta": {"progressToken": tool}}
+    params = {"name": f"{server}/{tool}", "arguments": arguments, **meta}
+    path = ask_with(options, "status", {})["daemon"]["socket"]
+    try:
+        how = {"timeout": options.timeout, "companion": companion, "before": before}
+        return ask("tools/call", params, path=path, **how)
+    except DaemonSilent as silent:
+        raise explained(options, server, silent) from None
+    finally:
+        companion.clear()
 
 
 def _place(workspace: str | None) -> Message:

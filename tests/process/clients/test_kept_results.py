@@ -16,6 +16,7 @@ from daemon import errors
 from daemon.clients import kept_results
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
+from daemon.scripting import text_search
 from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
 
@@ -70,7 +71,7 @@ def results(tmp_path: Path) -> KeptResults:
 
 
 def files(tmp_path: Path) -> list[str]:
-    return sorted(each.name for each in (tmp_path / "results").glob("*"))
+    return sorted(each.name for each in (tmp_path / "results").glob("*/*"))
 
 
 # --- whose they are ------------------------------------------------------------------------------------------
@@ -116,8 +117,8 @@ async def test_ids_are_long_and_a_path_is_none(results: KeptResults, tmp_path: P
 
 async def test_files_are_private(results: KeptResults, tmp_path: Path) -> None:
     found = await keep(results, call(client()))
-    assert (tmp_path / "results").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "results" / found).stat().st_mode & 0o777 == 0o600
+    (file,) = (tmp_path / "results").glob(f"*/{found}")
+    assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
 
 
 # --- how long they stay --------------------------------------------------------------------------------------
@@ -173,15 +174,37 @@ async def test_the_oldest_leaves_where_a_session_has_too_many_bytes(
     assert files(tmp_path) == sorted([theirs, second, third])
 
 
+async def begun(results: KeptResults, tmp_path: Path, nursery: trio.Nursery) -> None:
+    """The results of another daemon, which has removed what is left of earlier ones."""
+    before = set((tmp_path / "results").glob("*"))
+    nursery.start_soon(results.run)
+    while not {*(tmp_path / "results").glob("*")} - before:
+        await trio.lowlevel.checkpoint()
+
+
 async def test_what_an_earlier_daemon_has_left_is_removed(
     results: KeptResults, tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "old").write_text("old")
-    nursery.start_soon(results.run)
-    while (tmp_path / "results").exists():
-        await trio.lowlevel.checkpoint()
+    (tmp_path / "results" / "0123").mkdir(parents=True)
+    (tmp_path / "results" / "0123" / "old").write_text("old")
+    (tmp_path / "results" / "older").write_text("of a version without directories")
+    await begun(results, tmp_path, nursery)
+    (own,) = (tmp_path / "results").glob("*")
+    assert own.stat().st_mode & 0o777 == 0o700
     assert await keep(results, call(client()))
+
+
+async def test_daemons_with_one_state_directory_keep_each_others_results(
+    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    await begun(results, tmp_path, nursery)
+    mine = call(client())
+    found = await keep(results, mine)
+    other = KeptResults(tmp_path / "results")
+    await begun(other, tmp_path, nursery)
+    await keep(other, mine)
+    assert await has(results, mine, found)
+    assert not await has(other, mine, found)
 
 
 # --- what cannot be kept -------------------------------------------------------------------------------------
@@ -197,6 +220,33 @@ async def test_what_cannot_be_written_passes_whole_and_that_is_logged_once(said:
 async def test_what_is_no_result_passes_unchanged(results: KeptResults, tmp_path: Path) -> None:
     assert await keep(results, call(client()), b'{"content":1,"x":"' + b"y" * 9000 + b'"}') == ""
     assert files(tmp_path) == []
+
+
+# --- pieces --------------------------------------------------------------------------------------------------
+
+
+async def test_pieces_end_with_lines_and_are_the_whole_together(results: KeptResults) -> None:
+    text = "".join(f"{number}: für jede Zeile\n" for number in range(500)) + "x" * 9000 + "\nend"
+    mine = call(client())
+    found = await keep(results, mine, json.dumps({"content": [{"type": "text", "text": text}]}).encode())
+    start, _, end, _ = json.loads(mine.finished)["content"]
+    assert start["text"].endswith("Zeile\n")
+    assert text.startswith(start["text"])
+    assert text.endswith(end["text"])
+    pieces: list[str] = []
+    while (at := len("".join(pieces).encode())) < len(text.encode()):
+        pieces.append(await read(results, mine, found, offset=at, limit=1000 if len(pieces) == 1 else 10**6))
+    assert "".join(pieces) == text
+    assert {each[-6:] for each in pieces[:2]} == {"Zeile\n"}
+    # There is no line end near.
+    assert any(each.endswith("xx") for each in pieces)
+
+
+async def test_the_last_part_of_a_result_begins_with_a_line(results: KeptResults) -> None:
+    mine = call(client())
+    await keep(results, mine)
+    end = json.loads(mine.finished)["content"][2]["text"]
+    assert set(end.splitlines()) == {"some words"}
 
 
 # --- searches ------------------------------------------------------------------------------------------------
@@ -245,7 +295,7 @@ async def test_answers_of_searches_are_bounded(results: KeptResults) -> None:
 async def test_a_program_without_an_end_is_ended(
     results: KeptResults, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_results, "SECONDS", 0.5)
+    monkeypatch.setattr(text_search, "SECONDS", 0.5)
     with pytest.raises(errors.InvalidArguments) as refusal:
         await searched(results, f"[1]{LONG}", jq=program)
     assert "search for less" in refusal.value.message or "too large" in refusal.value.message
@@ -289,6 +339,6 @@ async def test_without_its_package_jq_names_the_extra(
         "sys.meta_path.insert(0, Hides())\n"
         "runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)\n"
     )
-    monkeypatch.setattr(kept_results, "PROGRAM", (sys.executable, "-P", str(hidden), kept_results.PROGRAM[-1]))
+    monkeypatch.setattr(text_search, "PROGRAM", (sys.executable, "-P", str(hidden), text_search.PROGRAM[-1]))
     with pytest.raises(errors.InvalidArguments, match=r"mcpd-supervisor\[code\]"):
         await searched(results, f"[1]{LONG}", jq=".")

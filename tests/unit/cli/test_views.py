@@ -211,7 +211,7 @@ main_calls = implementation("calls").main
 
 WAITING: CallInFlight = {
     "id": 17, "session": 4, "key": None, "client": "agent 1", "token": "", "server": "git", "instance": "",
-    "method": "tools/call", "tool": "git_log", "since": 1_800_000_000.0, "ageSeconds": 46.2,
+    "method": "tools/call", "tool": "git_log", "script": "", "since": 1_800_000_000.0, "ageSeconds": 46.2,
     "waitsFor": "answer", "sent": True,
 }  # fmt: skip
 ENDED: EndedCall = {

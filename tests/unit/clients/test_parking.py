@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ from trio.testing import MockClock
 from daemon.clients import input_required
 from daemon.clients.asking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.client import Principal
+from daemon.clients.kept_results import KeptResults
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
@@ -74,9 +76,9 @@ class Parked:
         await again(self.client, self.state, dict.fromkeys(self.requests, ACCEPTED), **params)
 
 
-async def parked(nursery: trio.Nursery) -> Parked:
+async def parked(nursery: trio.Nursery, **written: Any) -> Parked:
     """A client's call, parked."""
-    stage = Stage()
+    stage = Stage(**written)
     client = await stage.client(nursery)
     sent = await called(stage, client)
     return Parked(stage, client, sent, *asks(stage, sent), *(await required(client)))
@@ -123,6 +125,18 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest:
     assert (len(stage.alpha.sent), len(stage.context.states), stage.alpha.cancelled) == (1, 0, [])
     # One call, told of once.
     assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [("alpha/echo", "ok")]
+
+
+async def test_a_large_result_of_a_parked_call_is_kept_as_any(nursery: trio.Nursery, tmp_path: Path) -> None:
+    call = await parked(nursery, profiles={"default": {"results": {"maxTokens": 500}}})
+    object.__setattr__(call.stage.context, "results", KeptResults(tmp_path))
+    whole = {"content": [{"type": "text", "text": "some words\n" * 900}]}
+    call.stage.answer(call.sent, json.dumps(whole).encode())
+    await call.goes_on()
+    content = (await call.client.get())["result"]["content"]
+    assert "this result is too long for a context" in content[1]["text"]
+    (file,) = await trio.Path(tmp_path).glob("*/*")
+    assert json.loads(await file.read_bytes()) == whole
 
 
 @pytest.mark.parametrize("method", ANSWERS)

@@ -1,13 +1,17 @@
 """Calls of scripts are calls of a session: sent, asked about, refused, cancelled and recorded as any other."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from daemon.clients.client import Principal, local_user
 from daemon.clients.script_calls import MAX_INPUTS, Scripts
+from daemon.protocol import SESSION_KEY
+from daemon.scripting.interpreter import ScriptOutcome
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
 from tests.unit.clients.test_audited import audited, records
@@ -315,7 +319,10 @@ async def test_a_tool_that_changed_is_refused_once(stage: Stage, nursery: trio.N
     assert "# nothing:" in text
     stage.lists("alpha", tool("echo", description="Another."), "add")
     await run(client, "await call('alpha/echo', {})")
-    assert "ToolChanged" in error_of(await answer_to(client))["message"]
+    refused = error_of(await answer_to(client))["message"]
+    assert "ToolChanged" in refused
+    assert "describe_tools" in refused
+    assert "error.definition" not in refused, "which a script does not see"
     await run(client, "await call('alpha/echo', {})", 2)
     stage.answer(await stage.alpha.wait_sent(), gives(1))
     assert value_of(await answer_to(client, 2)) == 1
@@ -393,3 +400,51 @@ async def test_a_script_that_runs_is_never_given_to_the_next_daemon(
     assert guest.session.calls.give_back() == []
     stage.answer(sent, gives("done"))
     assert value_of(await answer_to(guest.client)) == "done"
+
+
+@pytest.mark.parametrize("code", ["```python\n{}\n```", "\n```py\n{}```\n\n", "```\n{}\n```", "{}"])
+async def test_a_fence_is_no_part_of_a_script(stage: Stage, nursery: trio.Nursery, code: str) -> None:
+    client = await greeted(stage, nursery)
+    await run(client, code.format("x = '```'\nlen(x)"))
+    assert value_of(await answer_to(client)) == 3
+
+
+@pytest.mark.parametrize("surface", ["category", "browse", "search", "load", "full"])
+async def test_types_are_shown_wherever_scripts_run(
+    scripts: Scripts, nursery: trio.Nursery, surface: str
+) -> None:
+    client = await greeted(staged(scripts, surface=surface, runCode=True), nursery)
+    listed = (await client.request("tools/list", {}, request_id=2))["result"]["tools"]
+    told = {each["name"]: each["description"] for each in listed}
+    assert "describe_tools shows" in told["run_code"]
+    params = {"name": "describe_tools", "arguments": {"names": ["alpha/echo"]}}
+    stubs = (await client.request("tools/call", params, request_id=3))["result"]["content"][0]["text"]
+    assert 'result = await call("alpha/echo", {' in stubs
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_one"),
+    [
+        (Principal(owner="token a: ", token="a"), Principal(owner="token a: ", token="a"), True),
+        (Principal(owner="token a: ", token="a"), Principal(owner="token b: ", token="b"), False),
+        (Principal(), Principal(), True),
+        (local_user(os.getuid()), local_user(os.getuid()), False),
+        (local_user(77777), local_user(77777), True),
+    ],
+)
+async def test_places_are_shared_by_token_whatever_the_session(
+    scripts: Scripts, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, one: Any, other: Any, is_one: bool
+) -> None:
+    owners: list[str] = []
+
+    async def note(*told: Any) -> ScriptOutcome:
+        owners.append(told[-1])
+        return ScriptOutcome(1)
+
+    monkeypatch.setattr(scripts.interpreter, "run", note)
+    stage = staged(scripts)
+    for number, principal in enumerate((one, other)):
+        client = (await stage.connect(nursery, principal=principal)).client
+        await run(client, "1", _meta={SESSION_KEY: f"key {number}"})
+        assert value_of(await answer_to(client)) == 1
+    assert (owners[0] == owners[1]) is is_one

@@ -175,6 +175,18 @@ async def test_time_in_which_a_user_is_asked_is_free(monkeypatch: pytest.MonkeyP
     assert looks >= 60
 
 
+async def test_users_are_not_asked_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "ASKED_SECONDS", 0.3)
+
+    async def call(*_: object) -> object:
+        await trio.sleep_forever()
+
+    outcome = await run("await call('s/t')", call, SLOW, asking=lambda: True)
+    assert (outcome.limit, outcome.value) == ("seconds", None)
+    assert "its users were asked for longer than 0.3 s" in outcome.error
+
+
 @pytest.mark.parametrize("code", ["await call('s/t')", "await call('s/goes')\nwhile True:\n  pass"])
 async def test_a_cancelled_script_ends_its_calls_and_its_worker(code: str) -> None:
     begun, ended = trio.Event(), trio.Event()
@@ -208,7 +220,7 @@ async def test_a_worker_that_is_killed_ends_its_script_alone() -> None:
 
     scripts = Interpreter(1)
     outcome = await scripts.run("await call('s/t')", {}, call, SLOW, lambda: False)
-    assert outcome.error.startswith("the interpreter failed: MontyCrashedError")
+    assert outcome.error.startswith("its process was killed from outside")
     assert (await scripts.run("1", {}, call, SLOW, lambda: False)).value == 1
 
 

@@ -10,8 +10,8 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.facts import Fact
 from daemon.states import ServerState
-from daemon.surfaces.calling import find_tools, scored
-from daemon.surfaces.search import MAX_RESULTS, SearchSurface
+from daemon.surfaces.finding import MAX_RESULTS, find_tools, scored
+from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool

@@ -115,6 +115,7 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
         "instance": "git#1",
         "method": "prompts/get",
         "tool": HOSTILE,
+        "script": "run_code (call 5)",
         "since": time.time() - 90,
         "waitsFor": "turn",
     }
