@@ -37,9 +37,6 @@ LASTING = 600.0
 MINUTE = 60.0
 """The window, in seconds, of `summaries.perMinute`."""
 
-CLOSE_SECONDS = 1.0
-"""Seconds for closing connections when the daemon stops: none is open unless a question is."""
-
 
 @attrs.frozen(kw_only=True)
 class SummarizerState:
@@ -101,12 +98,8 @@ class Summarizer:
         except Exception as error:  # noqa: BLE001 - the boundary: tools have their own descriptions
             self._note_fault(error)
             return
-        try:
-            while True:
-                await self._follow(endpoint)
-        finally:
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await endpoint.aclose()
+        while True:
+            await self._follow(endpoint)
 
     async def _follow(self, endpoint: Endpoint) -> None:
         wait = SETTLE

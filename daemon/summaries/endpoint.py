@@ -1,27 +1,56 @@
-"""The interface of a model endpoint, its faults, and the opening of the configured one."""
+"""A model endpoint that speaks OpenAI's HTTP API, its faults, and operators' questions to it.
+
+- No proxy from the environment and no redirects, as with HTTP servers: a forgotten variable must not send the
+key to somebody else. - Retries are ours (`actors.summarizer`). Only the body of a 200 is read, up to
+`MAX_ANSWER`, and requested uncompressed, so that a few bytes cannot unpack into many. - Before a question over
+TLS, one connection is made and dropped: the library leaks a socket when it is cancelled during a handshake, so
+a hanging handshake must not be its own. Errors are clearer this way, too.
+"""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
 from daemon.config.config_model import Config, Summaries
-from daemon.errors import CannotStart, InvalidArguments, McpdError
+from daemon.errors import CannotStart, InvalidArguments, McpdError, RunError
+from daemon.host.sockets import reason
+from daemon.kit.later import later
+from daemon.protocol import IDENTITY, decoded
 from daemon.summaries.prompt import INSTRUCTIONS, SAMPLE, SENDS, UnreadableAnswer, message, read
+from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port, place_of
 
-CLIENT = "daemon.summaries.openai_endpoint"
-"""The only module that imports the extra's packages; it has `connect(summaries, key, place)`."""
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = later("httpx2")
 
-INSTALL = "pip install 'mcpd-supervisor[summaries]'"
-"""The command that installs the missing packages, quoted in the error."""
+MAX_ANSWER = 256 * 1024
+"""Most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
+
+SHORTEST_KEY = 16
+"""Fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
+
+MAX_LIST = 4 * 1024 * 1024
+"""Most bytes of a list of models: endpoints that resell list some 500, with a page about each."""
+
+LIST_SECONDS = 10.0
+"""Seconds that an endpoint has to list its models: it computes nothing, and an operator waits."""
+
+MAX_MODELS = 2000
+"""Most models that are shown: several times as many as the largest endpoints offer."""
+
+MAX_MODEL_NAME = 200
+"""Most characters of the name of a model."""
 
 MAX_RETRY_AFTER = 3600.0
 """The longest wait in seconds that an endpoint may ask for; a longer one is cut to this."""
@@ -74,7 +103,32 @@ class EndpointFault(McpdError):
 
 
 class SummariesUnavailable(McpdError):
-    """No question can be asked: packages or the key are missing, or the URL is invalid. Says what to do."""
+    """No question can be asked: the key is missing, or the URL is invalid. Says what to do."""
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    usage: Any = None
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_COMPLETION = msgspec.json.Decoder(_Completion)
+_MODELS = msgspec.json.Decoder(_Models)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,34 +141,126 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the answer."""
 
 
-class Endpoint(Protocol):
-    """A model that answers questions."""
+class Endpoint:
+    """A model behind `/chat/completions`; a question that is cancelled closes its connection at once."""
+
+    def __init__(self, summaries: Summaries, key: str | None, place: str) -> None:
+        """Reads the system's certificates: make it in a worker thread."""
+        self._summaries = summaries
+        self._place = place
+        self._tls = ssl.create_default_context()
+        url = httpx2.URL(summaries.base_url)
+        self._url = str(url.copy_with(userinfo=b"")).rstrip("/")
+        authorization = f"Bearer {key}" if key is not None else _basic(url)
+        secret = authorization.rpartition(" ")[2].encode()
+        self._secret = secret if len(secret) >= SHORTEST_KEY else None
+        self._headers = {
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "user-agent": "{name}/{version}".format(**IDENTITY),
+            **({"authorization": authorization} if authorization else {}),
+        }
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the endpoint's models, in alphabetical order; raises `EndpointFault`."""
+        """The names of the endpoint's models (`GET /models`), in alphabetical order; raises `EndpointFault`."""
+        with trio.move_on_after(LIST_SECONDS):
+            request = httpx2.Request("GET", f"{self._url}/models", headers=self._headers)
+            # Some are megabytes long.
+            return await trio.to_thread.run_sync(self._names, await self._sent(request, MAX_LIST))
+        raise EndpointFault(
+            Failing.TIMEOUT, f"{self._place} has not listed its models within {LIST_SECONDS:g} s"
+        )
 
     async def ask(self, instructions: str, question: str) -> Answered:
-        """The model's answer to a user message, after the system message; raises `EndpointFault`."""
+        """The model's answer; raises `EndpointFault`."""
+        said = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
+        asked = {"model": self._summaries.model, "messages": said}
+        url = f"{self._url}/chat/completions"
+        with trio.move_on_after(self._summaries.timeout):
+            request = httpx2.Request("POST", url, headers=self._headers, json=asked)
+            return self._answered(await self._sent(request, MAX_ANSWER))
+        raise EndpointFault(
+            Failing.TIMEOUT,
+            f"{self._place} has not answered within {self._summaries.timeout:g} s (summaries.timeout)",
+        )
 
-    async def aclose(self) -> None:
-        """Close all connections."""
+    async def _sent(self, request: httpx2.Request, most: int) -> bytes:
+        """Send a request over a connection of its own and read the whole answer; raises `EndpointFault`."""
+        try:
+            if request.url.scheme == "https":
+                await trio.aclose_forcefully(await reach(*host_and_port(self._url, "https"), self._tls))
+            async with httpx2.AsyncHTTPTransport(verify=self._tls, trust_env=False) as wire:
+                response = await wire.handle_async_request(request)
+                try:
+                    return await self._body(response, most)
+                finally:
+                    await response.aclose()
+        except RunError as error:
+            raise EndpointFault(Failing.UNREACHABLE, str(error)) from None
+        except httpx2.ConnectError as error:
+            text = f"cannot connect to {self._place}: {reason(error)}"
+            raise EndpointFault(Failing.UNREACHABLE, text) from None
+        except httpx2.TransportError as error:
+            text = f"{self._place} broke off in the middle: {type(error).__name__}"
+            raise EndpointFault(Failing.CUT_OFF, text) from None
+
+    async def _body(self, response: httpx2.Response, most: int) -> bytes:
+        if response.status_code != httpx2.codes.OK:
+            wait = read_retry_after(response.headers.get("retry-after"), time.time())
+            raise fault_of_status(response.status_code, self._place, wait)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise EndpointFault(
+                Failing.UNREADABLE, f"{self._place} compresses its answers against mcpd's request"
+            )
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > most:
+                text = f"the answer of {self._place} is over {most} bytes"
+                raise EndpointFault(Failing.TOO_LARGE, text)
+        if self._secret is not None and self._secret in body:
+            # Parts of the answer are shown, logged and stored.
+            raise EndpointFault(
+                Failing.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
+            )
+        return bytes(body)
+
+    def _names(self, body: bytes) -> tuple[str, ...]:
+        if (listed := decoded(_MODELS.decode, body)) is None:
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no list of models")
+        names = {
+            each.id for each in listed.data if each.id.isprintable() and 0 < len(each.id) <= MAX_MODEL_NAME
+        }
+        return tuple(sorted(names)[:MAX_MODELS])
+
+    def _answered(self, body: bytes) -> Answered:
+        if (completion := decoded(_COMPLETION.decode, body)) is None:
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no chat completion")
+        text = completion.choices[0].message.content if completion.choices else None
+        if not text:
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} has no text")
+        read, written = (_count(completion.usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        return Answered(text=text, tokens_read=read, tokens_written=written)
 
 
-async def open_endpoint(
-    summaries: Summaries, environ: Mapping[str, str], *, load: Callable[[str], Any] = importlib.import_module
-) -> Endpoint:
-    """Open the configured endpoint, importing it in a thread (0.7 s); raises `SummariesUnavailable`."""
+def _count(usage: object, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and value >= 0 else None
+
+
+def _basic(url: httpx2.URL) -> str:
+    named = f"{url.username}:{url.password}".encode()
+    return f"Basic {b64encode(named).decode()}" if url.userinfo else ""
+
+
+async def open_endpoint(summaries: Summaries, environ: Mapping[str, str]) -> Endpoint:
+    """Open the configured endpoint, importing it in a thread; raises `SummariesUnavailable`."""
     key = _key(summaries, environ)
     try:
         place = place_of(*host_and_port(summaries.base_url, "http", "https"))
     except CannotStart as error:
         raise SummariesUnavailable(f"summaries.baseUrl cannot be used: {error}") from None
-    try:
-        module = await trio.to_thread.run_sync(load, CLIENT)
-    except ImportError as error:
-        raise SummariesUnavailable(f"summaries need more packages ({error}): {INSTALL}") from error
-    endpoint: Endpoint = await trio.to_thread.run_sync(module.connect, summaries, key, place)
-    return endpoint
+    return await trio.to_thread.run_sync(Endpoint, summaries, key, place)
 
 
 def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
@@ -168,9 +314,6 @@ def read_retry_after(value: str | None, now: float) -> float | None:
 MAX_QUESTION = 4000
 """Characters of a question: several tools with their descriptions, not a document."""
 
-CLOSE_SECONDS = 1.0
-"""Seconds for closing an idle connection."""
-
 
 class SummaryQuestions:
     """Puts operators' questions to the configured model; they do not count in `summaries.perMinute`."""
@@ -195,8 +338,8 @@ class SummaryQuestions:
 
     async def models(self) -> tuple[str, ...]:
         """The names of the endpoint's models; raises `McpdError`."""
-        async with self._opened() as (there, configured):
-            found = await there.models()
+        there, configured = await self._opened()
+        found = await there.models()
         self._offered = configured.base_url, found
         return found
 
@@ -205,10 +348,10 @@ class SummaryQuestions:
         if len(question) > MAX_QUESTION:
             raise InvalidArguments(f"the question has more than {MAX_QUESTION} characters: ask a shorter one")
         asked = question or message(SAMPLE)
-        async with self._opened() as (there, configured):
-            began = trio.current_time()
-            answer = await there.ask(INSTRUCTIONS, asked)
-            seconds = trio.current_time() - began
+        there, configured = await self._opened()
+        began = trio.current_time()
+        answer = await there.ask(INSTRUCTIONS, asked)
+        seconds = trio.current_time() - began
         self.tested = {
             "model": configured.model,
             "question": asked,
@@ -220,20 +363,14 @@ class SummaryQuestions:
         }
         return self.tested
 
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[tuple[Endpoint, Summaries]]:
+    async def _opened(self) -> tuple[Endpoint, Summaries]:
         configured = self._config().summaries
         if configured is None:
             raise SummariesUnavailable(
                 'no model is configured: write "summaries": {"baseUrl": "https://HOST/v1", "model": "NAME"}'
                 " into the configuration, then `mcpd reload`"
             )
-        there = await open_endpoint(configured, self._environ)
-        try:
-            yield there, configured
-        finally:
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await there.aclose()
+        return await open_endpoint(configured, self._environ), configured
 
 
 def _fault(answer: str) -> str:

@@ -39,7 +39,6 @@ from daemon.host import logs
 from daemon.main import lifetime, run
 from daemon.operators import command_table
 from daemon.state import postgres, store
-from daemon.summaries import openai_endpoint
 from daemon.upstreams.transports import http, sse, stdio, ws
 
 main = daemon.cli.main

@@ -12,8 +12,14 @@ import trio.testing
 import trustme
 
 from daemon.config.config_model import Summaries
-from daemon.summaries.endpoint import Endpoint, EndpointFault, Failing, open_endpoint
-from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME
+from daemon.summaries.endpoint import (
+    MAX_ANSWER,
+    MAX_MODEL_NAME,
+    Endpoint,
+    EndpointFault,
+    Failing,
+    open_endpoint,
+)
 from tests.unit.summaries.endpoint_server import (
     EndpointServer,
     completion,
@@ -47,11 +53,8 @@ async def opened(base_url: str, **changed: Any) -> Endpoint:
 
 async def asked_of(base_url: str, **changed: Any) -> str:
     there = await opened(base_url, **changed)
-    try:
-        with trio.fail_after(5 * PATIENCE):
-            return (await there.ask("be brief", '{"tools": {}}')).text
-    finally:
-        await there.aclose()
+    with trio.fail_after(5 * PATIENCE):
+        return (await there.ask("be brief", '{"tools": {}}')).text
 
 
 async def fault_of(base_url: str, **changed: Any) -> EndpointFault:
@@ -159,7 +162,6 @@ async def test_a_question_that_is_cancelled_closes_its_connection(server: Endpoi
             await server.wait_asked(1)
             nursery.cancel_scope.cancel()
         await server.hung_up.wait()
-        await there.aclose()
 
 
 async def test_an_answer_is_read_up_to_the_limit(server: EndpointServer) -> None:
@@ -222,11 +224,8 @@ def listing(*names: object) -> bytes:
 
 async def models_of(base_url: str) -> tuple[str, ...]:
     there = await opened(base_url)
-    try:
-        with trio.fail_after(PATIENCE):
-            return await there.models()
-    finally:
-        await there.aclose()
+    with trio.fail_after(PATIENCE):
+        return await there.models()
 
 
 async def test_an_endpoint_lists_its_models(server: EndpointServer) -> None:

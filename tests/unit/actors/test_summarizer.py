@@ -23,7 +23,14 @@ from daemon.actors.summarizing import SWITCHED_OFF, Summarizing
 from daemon.catalog.snapshot import begin, fold
 from daemon.config.config_model import Summaries
 from daemon.kit.waiting import Watch
-from daemon.summaries.endpoint import Answered, EndpointFault, Failing, SummariesUnavailable, open_endpoint
+from daemon.summaries.endpoint import (
+    Answered,
+    Endpoint,
+    EndpointFault,
+    Failing,
+    SummariesUnavailable,
+    open_endpoint,
+)
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.summaries.endpoint import Endpoint
 
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -49,13 +55,12 @@ def good(question: Any) -> str:
     return json.dumps({"server": {"summary": "Does things."}, "tools": tools})
 
 
-class FakeEndpoint:
+class FakeEndpoint(Endpoint):
     """Answers with the next of its answers, the last one for ever; notes when it was asked what."""
 
     def __init__(self, *answers: str | Exception | Callable[[Any], str]) -> None:
         self.answers = list(answers) or [good]
         self.asked: list[tuple[float, Any]] = []
-        self.closed = False
 
     async def models(self) -> tuple[str, ...]:
         raise AssertionError("a summarizer knows its model")
@@ -67,9 +72,6 @@ class FakeEndpoint:
         if isinstance(answer, Exception):
             raise answer
         return Answered(text=answer if isinstance(answer, str) else answer(json.loads(question)))
-
-    async def aclose(self) -> None:
-        self.closed = True
 
     @property
     def times(self) -> list[float]:
@@ -123,7 +125,6 @@ async def test_what_is_listed_is_asked_about_and_what_is_answered_told() -> None
     assert summary is not None
     assert (summary.text, summary.at) == ("Does things.", 1000.0)
     assert state == SummarizerState(asked=1, answered=1, sentences=3)
-    assert scene.endpoint.closed
 
 
 async def test_servers_that_start_together_are_asked_about_in_one_round() -> None:
@@ -301,7 +302,6 @@ async def test_an_end_in_the_middle_of_a_question_is_clean() -> None:
     scene.lists("a", "one")
     state = await scene.for_seconds(SETTLE + 1)
     assert (state.asked, state.answered) == (1, 0)
-    assert scene.endpoint.closed
 
 
 RATE = 1000.0

@@ -63,18 +63,14 @@ async def test_a_key_that_is_not_there_is_named_by_its_variable(environ: dict[st
         await endpoint.open_endpoint(configured(api_key_env="THE_KEY"), environ)
 
 
-async def test_a_key_beside_the_configuration_counts_where_the_environment_has_none() -> None:
+async def test_a_key_beside_the_configuration_counts_where_the_environment_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     taken: list[str | None] = []
-
-    class Client:
-        @staticmethod
-        def connect(_summaries: Summaries, key: str | None, _place: str) -> object:
-            taken.append(key)
-            return object()
-
+    monkeypatch.setattr(endpoint, "Endpoint", lambda _summaries, key, _place: taken.append(key))
     kept = attrs.evolve(configured(api_key_env="THE_KEY"), kept_key="kept")
-    await endpoint.open_endpoint(kept, {}, load=lambda _name: Client)
-    await endpoint.open_endpoint(kept, {"THE_KEY": "set"}, load=lambda _name: Client)
+    await endpoint.open_endpoint(kept, {})
+    await endpoint.open_endpoint(kept, {"THE_KEY": "set"})
     assert taken == ["kept", "set"]
 
 
@@ -91,23 +87,11 @@ async def test_a_url_that_is_none_is_refused(url: str) -> None:
         await endpoint.open_endpoint(configured(base_url=url), {})
 
 
-async def test_an_extra_that_is_not_installed_is_named() -> None:
-    def nothing_installed(name: str) -> object:
-        assert name == endpoint.CLIENT
-        raise ModuleNotFoundError("No module named 'openai'")
-
-    with pytest.raises(endpoint.SummariesUnavailable) as caught:
-        await endpoint.open_endpoint(configured(), {}, load=nothing_installed)
-    assert endpoint.INSTALL in str(caught.value)
-    assert "openai" in str(caught.value)
-
-
 @pytest.mark.process
-def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
+def test_the_client_is_not_imported_before_it_is_asked_for() -> None:
     code = (
         "import sys, daemon.actors.summarizer, daemon.summaries.endpoint;"
-        "extra = {'openai', 'httpx2', 'daemon.summaries.openai_endpoint'};"
-        "print(extra & set(sys.modules) or 'none')"
+        "print({'httpx2'} & set(sys.modules) or 'none')"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "none"
