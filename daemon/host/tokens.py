@@ -58,6 +58,16 @@ class Kept(msgspec.Struct, frozen=True, rename="camel"):
     tokens: dict[str, KeptToken] = {}
 
 
+class _DefaultBefore(msgspec.Struct):
+    value: str
+    since: float
+
+
+class _KeptBefore(msgspec.Struct):
+    default: _DefaultBefore
+    tokens: dict[str, KeptToken] = {}
+
+
 def digest(value: str) -> bytes:
     """The digest by which a token is recognised."""
     # What a header cannot carry is no token, and must not be an error either.
@@ -113,8 +123,13 @@ def encoded(kept: Kept) -> bytes:
 
 
 def decoded(content: bytes) -> Kept:
-    """Decode tokens of JSON. Raises `ValueError`: it is invalid."""
-    return msgspec.json.decode(content, type=Kept)
+    """Decode tokens of JSON; an old file's value becomes its digest. Raises `ValueError`: it is invalid."""
+    try:
+        return msgspec.json.decode(content, type=Kept)
+    except msgspec.ValidationError:
+        before = msgspec.json.decode(content, type=_KeptBefore)
+        default = KeptToken(sha256=digest(before.default.value).hex(), since=before.default.since)
+        return Kept(default=default, tokens=before.tokens)
 
 
 def new_value() -> str:

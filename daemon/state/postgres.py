@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from daemon.state.sql import Notification, SqlDialect, Transaction
+from daemon.state.sql import Notification, SqlDialect, Transaction, unused
 
 CONNECT_SECONDS = 1.2
 """Seconds for connecting, including the name's resolution and the password's check."""
@@ -47,6 +47,9 @@ CONNECTS = "mcpd connects to postgresql"
 
 MIGRATION_LOCK = 0x6D637064
 """The advisory lock under which one daemon at a time migrates: "mcpd"."""
+
+SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
+"""The schema for the tables of a store of before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
 """The channel of the daemons on one database and schema; if two schemas share a cut name, they poll in vain."""
@@ -127,6 +130,24 @@ class PostgresDatabase:
 
     def prepare(self, where: str) -> None:
         """Do nothing: the server itself checks its files."""
+
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Move the tables of a store of before mcpd 0.1.0 into a schema of their own, which is returned.
+
+        Daemons take turns: the result is empty if another was faster. Raises `psycopg.Error`: nothing was
+        moved.
+        """
+        with self.transaction(writes=True) as transaction:
+            transaction.rows(DIALECT.migrate_alone)
+            moved = sorted(tables(transaction))
+            if not moved:
+                return ""
+            schemas = {row["name"] for row in transaction.rows("SELECT nspname AS name FROM pg_namespace")}
+            aside = unused(SCHEMA_OF_BEFORE, "_", schemas.__contains__)
+            transaction.change(f"CREATE SCHEMA {aside}")
+            for table in moved:
+                transaction.change(f"ALTER TABLE {table} SET SCHEMA {aside}")
+        return f"schema {aside}"
 
     def close(self) -> None:
         """Close the connection."""

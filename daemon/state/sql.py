@@ -9,10 +9,10 @@ import contextlib
 import errno
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
-from itertools import islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
@@ -315,6 +315,9 @@ class Database(Protocol):
     def prepare(self, where: str) -> None:
         """Check the database, outside of any transaction; raises `StoreFault` (CORRUPT)."""
 
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Move a store of before mcpd 0.1.0 aside; returns its place, empty if another daemon was faster."""
+
     def close(self) -> None:
         """Close the connection, whatever its state."""
 
@@ -330,6 +333,12 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while chunk := list(islice(rest, AT_ONCE)):
         yield chunk
+
+
+def unused(name: str, joint: str, is_used: Callable[[str], bool]) -> str:
+    """The name, or the name with a joint and the first number from 2 on that makes it unused."""
+    numbered = (f"{name}{joint}{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if not is_used(each))
 
 
 def clean(text: str) -> str:

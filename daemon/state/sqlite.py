@@ -10,9 +10,8 @@ import contextlib
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
 from daemon.host.sockets import private_directory
-from daemon.state.sql import SqlDialect, StoreCause, StoreFault, Transaction
+from daemon.state.sql import SqlDialect, StoreCause, StoreFault, Transaction, unused
 
 BUSY_SECONDS = 1.0
 """Seconds that SQLite waits for another process's lock; then the store counts as locked. Callers wait 1.5 s."""
@@ -31,6 +30,9 @@ LARGEST_LEFT_LOG = 4 * 1024 * 1024
 
 BESIDE = ("-wal", "-shm")
 """Suffixes of SQLite's further files of a database."""
+
+BEFORE = "before-0.1.0"
+"""The end of the name of a store of before mcpd 0.1.0 that was moved aside."""
 
 DIALECT = SqlDialect(
     bytes_type="BLOB",
@@ -47,6 +49,8 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, slack: float = 1) -> None:
         """Open the file, creating it with private access; raises `OSError` or `sqlite3.Error`."""
+        self._path = path
+        self._slack = slack
         self.raw = _connected(path, slack)
 
     @contextlib.contextmanager
@@ -72,6 +76,16 @@ class SqliteDatabase:
         (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
+
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Rename the file of a store of before mcpd 0.1.0, not another program's; open a new one."""
+        with self.transaction(writes=False) as transaction:
+            if not tables(transaction):
+                return ""
+        self.close()
+        aside = set_aside(self._path, BEFORE)
+        self.raw = _connected(self._path, self._slack)
+        return aside
 
     def close(self) -> None:
         """Close the file, even if it is gone."""
@@ -133,8 +147,11 @@ def set_aside(path: Path, why: str) -> str:
     The log goes first: left behind alone, it would be deleted when the file is opened next. Raises `OSError`.
     """
     files = (*BESIDE, "")
-    names = (f"{path.name}.{why}{end}" for end in chain([""], (f"-{number}" for number in count(2))))
-    name = next(each for each in names if not any(os.path.lexists(path.with_name(each + end)) for end in files))
+
+    def is_used(name: str) -> bool:
+        return any(os.path.lexists(path.with_name(name + end)) for end in files)
+
+    name = unused(f"{path.name}.{why}", "-", is_used)
     for end in files:
         source = path.with_name(path.name + end)
         if source.exists():

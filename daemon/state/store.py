@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from loguru import logger
 
 from daemon.catalog.loaded import ANONYMOUS, OTHERS, SessionRecord
 from daemon.kit.later import later
@@ -54,11 +55,27 @@ STEPS = _read_steps()
 _VERSION, _COUNTER = "mcpd_schema", "version"
 """Tables of one row: the number of the last applied step, and the number of transactions that have written."""
 
+_VERSION_BEFORE = "schema_version"
+"""The version table of development versions before mcpd 0.1.0."""
+
 
 class _Table(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     made: tuple[str, ...]
     """SQLite's statements that create the table and its indexes."""
+
+
+def may_be_of_before(transaction: sql.Transaction) -> bool:
+    """Whether the tables' names are a store's of before mcpd 0.1.0; reads none: they may be moving."""
+    names = transaction.tables()
+    return _VERSION not in names and {_VERSION_BEFORE, "servers"} <= names
+
+
+def tables_of_before(transaction: sql.Transaction) -> frozenset[str]:
+    """The tables of a store of before mcpd 0.1.0; empty for any other."""
+    if not may_be_of_before(transaction) or "fingerprint" not in transaction.columns("servers"):
+        return frozenset()
+    return transaction.tables() & {_VERSION_BEFORE, "tool_names", *_tables()}
 
 
 def version_of(transaction: sql.Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
@@ -319,6 +336,7 @@ class Store:
         self._database.close()
 
     def _prepare(self) -> None:
+        self._move_old_store_aside()
         # Before anything is changed, even the file's mode: a later mcpd may have written it.
         with self._transaction(writes=False) as transaction:
             current = version_of(transaction, self.where) == len(STEPS)
@@ -334,6 +352,23 @@ class Store:
             self._seen = _version(transaction, self.where)
         if self._file is not None:
             self._opened = sqlite.FileIdentity.now(self._file)
+
+    def _move_old_store_aside(self) -> None:
+        with self._transaction(writes=False) as transaction:
+            if not may_be_of_before(transaction):
+                return
+        try:
+            with self._errors():
+                aside = self._database.move_aside(tables_of_before)
+        except StoreFault as fault:
+            why = f"it was made before mcpd 0.1.0, and cannot be moved aside: {fault}"
+            raise StoreFault(fault.cause, self.where, why, "Or move it away by hand") from fault
+        if aside:
+            text = (
+                "the store {} was made before mcpd 0.1.0: it was moved aside as a whole, to {}, and a new one"
+                " begins without its sessions, its history and what was switched off"
+            )
+            logger.warning(text, self.where, aside)
 
     def _next_version(self, transaction: sql.Transaction) -> int:
         """Start writing; every other writer waits until the transaction ends, and is then notified."""

@@ -162,6 +162,22 @@ def test_no_file_lets_anybody_in_after_a_restart_until_an_operator_confirms_it()
         assert (here.status(before), here.status(here.token())) == (401, 200)
 
 
+def test_a_file_of_before_becomes_digests_and_loses_nothing() -> None:
+    port, default = free_port(), "mcpd_" + "5" * 64
+    config = {"listen": {"http": {"address": f"127.0.0.1:{port}"}}}
+    named = {"sha256": sha256(b"y" * 40).hexdigest(), "since": 0, "profiles": ["default"]}
+    with running(config) as daemon, ExitStack() as links:
+        here = Served(daemon, port, links)
+        file = daemon.state.parent / "tokens.json"
+        assert daemon.stop() == 0
+        file.write_text(json.dumps({"default": {"value": default, "since": 1.0}, "tokens": {"ci": named}}))
+        daemon.start()
+        daemon.run("token", "confirm", "--default")
+        daemon.run("token", "confirm", "ci")
+        assert [here.status(each) for each in (default, "y" * 40)] == [200, 200]
+        assert default not in file.read_text()
+
+
 def test_an_address_that_others_reach_does_not_start_without_tokens() -> None:
     with running({}) as daemon:
         daemon.config.write_text(json.dumps({"listen": {"http": {"address": "0.0.0.0:0"}}}))

@@ -1,5 +1,6 @@
 """The file of the tokens that mcpd makes: private, whole, and without a value that need not be there."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -44,6 +45,15 @@ def test_a_value_is_never_the_same_and_is_recognised_as_a_secret() -> None:
     values = {new_value() for _ in range(3)}
     assert len(values) == 3
     assert all(Redactor(())(f"{value} came") == f"{HIDDEN} came" for value in values)
+
+
+def test_the_value_in_a_file_of_before_becomes_its_digest(file: TokenFile) -> None:
+    file.write(KEPT)
+    before = json.loads(file.path.read_text())
+    before["default"] = {"value": "mcpd_0", "since": 5.0}
+    file.path.write_text(json.dumps(before))
+    made = KeptToken(sha256=digest("mcpd_0").hex(), since=5.0)
+    assert file.read() == Kept(default=made, tokens=KEPT.tokens)
 
 
 @cases("content", raw={"content"})
