@@ -3,6 +3,7 @@
 import attrs
 import trio
 from wsproto import WSConnection
+from wsproto.connection import Connection
 from wsproto.events import Event
 
 
@@ -11,7 +12,7 @@ class FarEnd:
     """What the far end says, and is told."""
 
     far: trio.SocketStream
-    library: WSConnection
+    library: WSConnection | Connection
     _events: list[Event] = attrs.field(factory=list, init=False)
 
     async def say(self, *events: Event) -> None:
