@@ -34,6 +34,35 @@ GOODBYE_SECONDS = 1.0  # time for the peer to take our close frame and hang up: 
 HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all links
 
 
+class _Messages:
+    """Joins the pieces of a peer's messages."""
+
+    def __init__(self, most: int, *, takes_bytes: bool) -> None:
+        self._most = most
+        self._takes_bytes = takes_bytes
+        self._pieces: list[Any] = []
+        self._size = 0
+
+    def take(self, event: TextMessage | BytesMessage) -> bytes | CloseConnection | None:
+        """Take a piece; return the message that it ends, if any, or what closes the link of a faulty peer."""
+        self._pieces.append(event.data)
+        self._size += len(event.data)
+        if isinstance(event, BytesMessage) and not self._takes_bytes:
+            return CloseConnection(CloseReason.UNSUPPORTED_DATA, "messages must be text")
+        if len(self._pieces) > MAX_PIECES:
+            text = f"a message may have at most {MAX_PIECES} pieces"
+            return CloseConnection(CloseReason.MESSAGE_TOO_BIG, text)
+        message = b""
+        if event.message_finished:
+            joined = self._pieces[0][:0].join(self._pieces)
+            message = joined.encode() if isinstance(joined, str) else joined
+            self._pieces, self._size = [], 0
+        if max(self._size, len(message)) > self._most:
+            text = f"a message may have at most {self._most} bytes"
+            return CloseConnection(CloseReason.MESSAGE_TOO_BIG, text)
+        return message if event.message_finished else None
+
+
 class WebSocketLink:
     """A link over a non-blocking descriptor, which it owns. Each frame is one text message."""
 
@@ -62,11 +91,9 @@ class WebSocketLink:
         self._frames = frames
         self._outbox = outbox
         self._poll = outbox.poll if frames.client else outbox.poll.guests  # anybody may be a client
-        self._max_message = max_message
+        self._messages = _Messages(max_message, takes_bytes=frames.client)
         self._place = place
         self._hello = hello
-        self._pieces: list[Any] = []  # of a message, whose end has not come
-        self._size = 0
         self._receiver: Receiver | None = None
         self._reads = self._behind = False
 
@@ -93,7 +120,9 @@ class WebSocketLink:
         self._receiver = receiver
         try:
             self.rewatch()
-            self._attempt(self._begin)
+            if self._hello:
+                _attempt(self.writer, lambda: receiver.on_lines([self._hello]))
+            _attempt(self.writer, self._take_frames)
             self._outbox.flush()
             await self.writer.until_ended()
         except OSError as error:
@@ -124,10 +153,10 @@ class WebSocketLink:
         if self.writer.fd != CLOSED:
             self._poll.watch(self.writer.fd, reads | writes, self._on_ready)
 
-    def give_up(self, closing: CloseConnection) -> None:
-        """End the link from here."""
+    def give_up(self, closing: CloseConnection, error: ConnectionLost | None = None) -> None:
+        """End the link from here, or for an error of the peer's."""
         self.closing = closing
-        self.writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
+        self.writer.end(error or ConnectionLost(f"closed here: {_said(closing)}"))
 
     async def leave(self, closing: CloseConnection) -> None:
         """Send a close frame, `closing` unless another was decided, and wait a moment for the peer to hang up.
@@ -135,7 +164,7 @@ class WebSocketLink:
         Shielded: a stop still says goodbye. The caller closes the link afterwards.
         """
         writer = self.writer
-        why = self._why()
+        why = self.closing or _why(writer.reason)
         self._outbox.forget(self.resume)
         if writer.failure is not None or (isinstance(writer.reason, ConnectionLost) and why is None):
             return
@@ -155,22 +184,11 @@ class WebSocketLink:
         self.writer.fail("the connection was closed here")
         self.writer.close()
 
-    def _attempt(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
-            self.writer.end(error)
-
-    def _begin(self) -> None:
-        if self._hello and self._receiver is not None:
-            self._receiver.on_lines([self._hello])
-        self._take_frames()
-
     def _on_ready(self, ready: int) -> None:
         if self._reads and ready & ~OUT:
-            self._attempt(self._read)
+            _attempt(self.writer, self._read)
         if self.writer.is_blocked and ready & ~IN:
-            self._attempt(lambda: self.writer.note(not self.writer.write()))
+            _attempt(self.writer, lambda: self.writer.note(not self.writer.write()))
 
     def _may_go_on(self) -> bool:
         runs = self._receiver is not None and self.writer.reason is None
@@ -180,7 +198,7 @@ class WebSocketLink:
         self._behind = False
         self.writer.is_paused = self.writer.is_paused or self.writer.queued > self.writer.pause_at
         if self._may_go_on():
-            self._attempt(self._take_frames)
+            _attempt(self.writer, self._take_frames)
         self.rewatch()
 
     def _read(self) -> None:
@@ -201,69 +219,26 @@ class WebSocketLink:
         """Take what has been read, until the turn is over, or the peer or a link that takes lines is behind."""
         until = perf_counter() + TURN_SECONDS
         for event in self._frames.events():
-            if isinstance(event, (TextMessage, BytesMessage)):
-                self._take_piece(event)
-            elif isinstance(event, Ping):
-                self._queue(event.response())
-            elif isinstance(event, CloseConnection):
-                self._closed(event)
+            taken = self._messages.take(event) if isinstance(event, (TextMessage, BytesMessage)) else event
+            if isinstance(taken, bytes):
+                self._hand_over(taken)
+            elif isinstance(taken, Ping):
+                self._queue(taken.response())
+            elif isinstance(taken, CloseConnection):
+                self.give_up(taken, _lost(taken, self._place, self._frames.state))
             if not self._may_go_on():
                 break
             if perf_counter() >= until or self.writer.queued > self.writer.pause_at:
                 self.look_again()
                 break
 
-    def _take_piece(self, event: TextMessage | BytesMessage) -> None:
-        self._pieces.append(event.data)
-        self._size += len(event.data)
-        if isinstance(event, BytesMessage) and not self._frames.client:
-            self._closed(CloseConnection(CloseReason.UNSUPPORTED_DATA, "messages must be text"))
-        elif len(self._pieces) > MAX_PIECES:
-            text = f"a message may have at most {MAX_PIECES} pieces"
-            self._closed(CloseConnection(CloseReason.MESSAGE_TOO_BIG, text))
-        elif self._size > self._max_message:
-            self._refuse_long()
-        elif event.message_finished:
-            message = self._pieces[0][:0].join(self._pieces)
-            self._pieces, self._size = [], 0
-            self._hand_over(message.encode() if isinstance(message, str) else message)
-
     def _hand_over(self, message: bytes) -> None:
         assert self._receiver is not None
-        if len(message) > self._max_message:
-            self._refuse_long()
-            return
         self._outbox.slow.clear()
         self._receiver.on_lines([as_line(message)])
         if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self.resume):
             self.is_held = True
             self.rewatch()
-
-    def _refuse_long(self) -> None:
-        text = f"a message may have at most {self._max_message} bytes"
-        self._closed(CloseConnection(CloseReason.MESSAGE_TOO_BIG, text))
-
-    def _closed(self, closing: CloseConnection) -> None:
-        """End the link with the peer's close frame, or for a fault of the peer that one is to tell."""
-        self.closing = closing
-        place, cause = self._place, Cause.CONNECTION_LOST
-        if closing.code == CloseReason.MESSAGE_TOO_BIG:
-            said = f"{closing.reason} (close code {CloseReason.MESSAGE_TOO_BIG.value})"
-            text, cause = f"a message of {place} or to it was over the limit: {said}", Cause.MESSAGE_TOO_LARGE
-        elif self._frames.state is ConnectionState.OPEN:
-            text = f"{place} broke the WebSocket protocol: {closing.reason}"
-        else:
-            text = f"{place} closed the WebSocket with {_said(closing)}"
-            cause = Cause.WEBSOCKET_REFUSED if closing.code == CloseReason.POLICY_VIOLATION else cause
-        self.writer.end(ConnectionLost(text, cause, place=place))
-
-    def _why(self) -> CloseConnection | None:
-        reason = self.writer.reason
-        if self.closing is None and isinstance(reason, ProtocolFault):
-            return CloseConnection(CloseReason.POLICY_VIOLATION, str(reason))
-        if self.closing is None and reason is not None and not isinstance(reason, ConnectionLost):
-            return CloseConnection(CloseReason.INTERNAL_ERROR, "a fault of the program's own")
-        return self.closing
 
     def _queue(self, event: Event) -> None:
         state = self._frames.state
@@ -276,6 +251,34 @@ class WebSocketLink:
         self.writer.keep_first()
         self.closing = CloseConnection(CloseReason.POLICY_VIOLATION, "you do not read what you are sent")
         self.writer.end(ConnectionLost(reason, Cause.NOT_READING))
+
+
+def _attempt(writer: FdWriter, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
+        writer.end(error)
+
+
+def _lost(closing: CloseConnection, place: str, state: ConnectionState) -> ConnectionLost:
+    """The loss of a link to the peer's close frame, or to a fault of the peer that one is to tell."""
+    if closing.code == CloseReason.MESSAGE_TOO_BIG:
+        said = f"{closing.reason} (close code {CloseReason.MESSAGE_TOO_BIG.value})"
+        text = f"a message of {place} or to it was over the limit: {said}"
+        return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
+    if state is ConnectionState.OPEN:
+        return ConnectionLost(f"{place} broke the WebSocket protocol: {closing.reason}")
+    text = f"{place} closed the WebSocket with {_said(closing)}"
+    is_refusal = closing.code == CloseReason.POLICY_VIOLATION
+    return ConnectionLost(text, Cause.WEBSOCKET_REFUSED if is_refusal else Cause.CONNECTION_LOST, place=place)
+
+
+def _why(reason: Exception | None) -> CloseConnection | None:
+    if isinstance(reason, ProtocolFault):
+        return CloseConnection(CloseReason.POLICY_VIOLATION, str(reason))
+    if reason is not None and not isinstance(reason, ConnectionLost):
+        return CloseConnection(CloseReason.INTERNAL_ERROR, "a fault of the program's own")
+    return None
 
 
 def _said(closing: CloseConnection) -> str:
