@@ -316,13 +316,7 @@ def decode_strictly(line: Line) -> Envelope:
 
 def is_utf8(line: Line) -> bool:
     """Whether a line is valid UTF-8; msgspec does not check the bytes that it skips."""
-    if line.isascii():
-        return True
-    try:
-        _require_utf8(line)
-    except BadMessage:
-        return False
-    return True
+    return line.isascii() or decoded(bytes.decode, bytes(line)) is not None
 
 
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:

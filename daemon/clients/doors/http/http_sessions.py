@@ -166,12 +166,7 @@ class PostReply:
         self._wait()
 
     def _wait(self) -> None:
-        self._exchange.wait_until(trio.current_time() + COMMENT_SECONDS, self._comment)
-
-    def _comment(self) -> None:
-        self._open()
-        self._exchange.send((COMMENT,))
-        self._wait()
+        _keep_alive(self._exchange, self._open)
 
 
 class ResumableReply(PostReply):
@@ -376,7 +371,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             self.say((message,))
-        _keep_alive(exchange)
+        _keep_alive(exchange, lambda: None)
 
     def end(self) -> None:
         """End the session and its streams."""
@@ -456,10 +451,12 @@ class HttpSessions:
         self.end(max(idle, key=lambda each: (count[each.place.visitor.owner], -each.used)))
 
 
-def _keep_alive(exchange: HttpExchange) -> None:
+def _keep_alive(exchange: HttpExchange, open_stream: Callable[[], None]) -> None:
+    """Send a comment after each `COMMENT_SECONDS` without another call."""
 
     def comment() -> None:
+        open_stream()
         exchange.send((COMMENT,))
-        _keep_alive(exchange)
+        _keep_alive(exchange, open_stream)
 
     exchange.wait_until(trio.current_time() + COMMENT_SECONDS, comment)

@@ -118,6 +118,17 @@ MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
 POSTING = ("application/json", "text/event-stream")
 
 
+@attrs.frozen
+class _Posted:
+    """A message of a client, and where it has come in."""
+
+    exchange: HttpExchange
+    place: http_sessions.Place
+    named: http_sessions.RequestNames
+    message: Envelope
+    line: Line
+
+
 @attrs.define(eq=False, repr=False)
 class McpEndpoint:
     """Answers the requests under `/mcp`."""
@@ -177,18 +188,12 @@ class McpEndpoint:
         if _is_modern(version) or (
             version is None and SESSION_HEADER not in headers and _is_enveloped(message)
         ):
-            self._post_modern(exchange, place, named, message, line)
+            self._post_modern(_Posted(exchange, place, named, message, line))
         else:
-            self._post_in_session(exchange, place, named, message, line)
+            self._post_in_session(_Posted(exchange, place, named, message, line))
 
-    def _post_modern(
-        self,
-        exchange: HttpExchange,
-        place: http_sessions.Place,
-        named: http_sessions.RequestNames,
-        message: Envelope,
-        line: Line,
-    ) -> None:
+    def _post_modern(self, posted: _Posted) -> None:
+        exchange, message = posted.exchange, posted.message
         if message.id is UNSET or message.method is UNSET:
             self._drop_modern(exchange, message)
             return
@@ -196,14 +201,14 @@ class McpEndpoint:
         params = None if message.params is UNSET else message.params
         fault = fault_of(exchange.head.headers, message.method, params)
         if fault is None and params is not None and message.method == protocol.CALL_TOOL:
-            definition = partial(self._definition, place)
+            definition = partial(self._definition, posted.place)
             fault = marked_fault_of(exchange.head.headers, definition, params)
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return
-        link = self._link(exchange.responses, place, named)
+        link = self._link(posted)
         link.replies[request_id] = http_sessions.PostReply(exchange)
-        link.post(message, line)
+        link.post(message, posted.line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
         """Acknowledge a notification, which this revision's servers ignore; refuse an answer."""
@@ -216,10 +221,8 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(
-        self, connection: ResponseWriter, place: http_sessions.Place, named: http_sessions.RequestNames
-    ) -> http_sessions.ExchangeLink[http_sessions.PostReply]:
-        links = self._links.setdefault(connection, {})
+    def _link(self, posted: _Posted) -> http_sessions.ExchangeLink[http_sessions.PostReply]:
+        links, place, named = self._links.setdefault(posted.exchange.responses, {}), posted.place, posted.named
         known = links.pop((place, named), None)
         if known is None or known.is_over:
             while len(links) >= MAX_LINKS:
@@ -229,19 +232,13 @@ class McpEndpoint:
         links[place, named] = known
         return known
 
-    def _post_in_session(
-        self,
-        exchange: HttpExchange,
-        place: http_sessions.Place,
-        named: http_sessions.RequestNames,
-        message: Envelope,
-        line: Line,
-    ) -> None:
+    def _post_in_session(self, posted: _Posted) -> None:
+        exchange, place, message = posted.exchange, posted.place, posted.message
         session_id = exchange.head.headers.get(SESSION_HEADER)
         if session_id is not None:
             session = self.sessions.find(session_id, place)
         elif message.method == "initialize" and message.id is not UNSET:
-            session = self.sessions.begin(place, named)
+            session = self.sessions.begin(place, posted.named)
             exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
         else:
             text = (
@@ -253,13 +250,13 @@ class McpEndpoint:
             _refuse(exchange, envelope.id_of(message), envelope.INVALID_REQUEST, text)
             return
         if message.method is UNSET or message.id is UNSET:
-            session.post(message, line)
+            session.post(message, posted.line)
             if message.method == protocol.CANCEL:
                 self._end_cancelled(session.replies, message)
             exchange.respond(HTTPStatus.ACCEPTED)
             return
         if _expect(session, exchange, bytes(message.id)):
-            session.post(message, line)
+            session.post(message, posted.line)
 
     def _end_cancelled(self, replies: dict[bytes, http_sessions.ResumableReply], message: Envelope) -> None:
         request_id = protocol.cancelled_id(message.params if isinstance(message.params, Raw) else Raw(b"{}"))
