@@ -77,7 +77,6 @@ IMPORT = CommandLine(
         flag("--write"),
         _UNSANDBOXED,
         flag("--keyring"),
-        flag("--migrate-env"),
         DIFF,
         flag("--yes"),
     ),
