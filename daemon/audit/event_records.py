@@ -26,8 +26,8 @@ DECISIONS: Mapping[EventKind, Decision] = {
 """The decision that each kind of event is; a call that is refused has a record of its own."""
 
 SHOWN = frozenset({
-    *("action", "approve", "name", "names", "off", "on", "pattern", "profile", "profiles", "readOnly"),
-    *("revoke", "seconds", "session", "shown", "tool", "tools", "workspaces"),
+    *("action", "approve", "change", "name", "names", "off", "on", "pattern", "profile", "profiles"),
+    *("readOnly", "revoke", "seconds", "session", "shown", "tool", "tools", "workspaces"),
 })  # fmt: skip
 """Parameters of operators' commands that records show; others may be secrets, or as long as a file."""
 

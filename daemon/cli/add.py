@@ -7,16 +7,17 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from daemon.cli import adding_offers
-from daemon.cli.command import UsageError
+from daemon.cli.command import UsageError, for_each
 from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.secret import given
-from daemon.cli.taking_effect import finish, reloaded, said_once
+from daemon.cli.taking_effect import edited_file, finish, reloaded, said_once, typed_as
 from daemon.config.command_lines import Advice, Package, completed
 from daemon.config.expand import read_env
 from daemon.config.parse import parse
@@ -24,7 +25,7 @@ from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
 from daemon.documents.files import look
 from daemon.errors import ConfigError
-from daemon.host.paths import config_file, home
+from daemon.host.paths import home
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import visible
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
@@ -35,7 +36,7 @@ from daemon.sources.offers import Input
 
 def add(options: argparse.Namespace) -> int:
     """Add a server, and wait until it is up."""
-    path = (options.config or config_file(os.environ)).absolute()
+    path = edited_file(options)
     present = read_present(path)
     values = known_values(present, os.environ, keyring_too=options.keyring)
     variables = Variables(known=values, keyring=options.keyring)
@@ -61,7 +62,7 @@ def add(options: argparse.Namespace) -> int:
         where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
         note(f"kept in {where}: {', '.join(variables.kept)}")
     if not options.json:
-        undo_by = f"; undo: `mcpd remove {name}`" * (name not in present.servers)
+        undo_by = f"; undo: {typed_as(options, 'remove', name)}" * (name not in present.servers)
         print(visible(f"added {name} to {path}{undo_by}"))
     for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
         note(line)
@@ -140,18 +141,21 @@ def _completed_entry(
     return completed(with_references(server.entry, server.name, secrets_of(read)[0], variables), read)
 
 
-def configured(options: argparse.Namespace) -> tuple[str, Path, Present]:
-    """The server that a command names, the configuration's path, and the present files."""
-    name, path = options.server, (options.config or config_file(os.environ)).absolute()
-    present = read_present(path)
+def configured(options: argparse.Namespace, name: str) -> tuple[Path, Present]:
+    """The configuration's path, and the present files, which have the server. Raises CommandFailed."""
+    present = read_present(path := edited_file(options))
     if name not in present.servers:
         raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, present.servers)}")
-    return name, path, present
+    return path, present
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Remove a server from the configuration, and have the daemon stop it."""
-    name, path, present = configured(options)
+    """Remove servers from the configuration, and have the daemon stop them."""
+    return for_each(options, options.servers, partial(_remove, options))
+
+
+def _remove(options: argparse.Namespace, name: str) -> int:
+    path, present = configured(options, name)
     draft = changed(present, lambda text: text.remove(present.places[name]), {}, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
@@ -162,7 +166,7 @@ def remove(options: argparse.Namespace) -> int:
     for line in spare(present, [each for each in used if f"${{{each}" not in draft.config]):
         note(line)
     if not options.no_reload:
-        effect = reloaded(options, path)
+        effect = reloaded(options, path, name)
         if effect.asked and effect.problem:
             note(effect.problem, lines=True)
             return EX_FAULT

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import document, json_line, visible
 
 AddArgument = Callable[[Any], object]
 
@@ -112,11 +115,44 @@ class CommandLine(NamedTuple):
         if self.rest and "--" in argv:
             words, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
         options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
-        options.rest = rest
+        options.rest, options.change, options.changing = rest, self.name, self.changing
+        if self.changing is not None:
+            _end_as_by_ctrl_c()
         try:
             return guarded(lambda: self.run(options), self.changing, getattr(options, "kinds", None))
         except UsageError as error:
             made.error(str(error))
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Have signals that end a command raise KeyboardInterrupt, so that it takes back what it was trying."""
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+
+
+def for_each(options: argparse.Namespace, names: Iterable[str], one: Callable[[str], int]) -> int:
+    """Do something for one name after another, past those that fail; the worst exit status."""
+    return max((guarded(partial(one, name), options.changing) for name in names), default=0)
+
+
+def ask_each(
+    options: argparse.Namespace,
+    names: Sequence[str],
+    method: str,
+    params: Callable[[str], Message],
+    words: Callable[[Any], str],
+) -> int:
+    """Put a question to the daemon for each name, and print the answers, for programs a line each."""
+    told = document if len(names) == 1 else json_line
+
+    def one(name: str) -> int:
+        answer = ask_with(options, method, params(name))
+        print(told(answer) if options.json else words(answer), flush=True)
+        return 0
+
+    return for_each(options, names, one)
 
 
 def asking(

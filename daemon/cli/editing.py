@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,12 @@ from msgspec import UNSET
 
 from daemon.cli import adding_offers
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError, agreed, has_terminal
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, guarded, note
+from daemon.cli.command import UsageError, agreed, for_each, has_terminal
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
 from daemon.cli.servers import reloaded as in_words
-from daemon.cli.servers import switch_on
-from daemon.cli.taking_effect import finish, reloaded, tools_of
+from daemon.cli.servers import switch
+from daemon.cli.taking_effect import BACK, edited_file, finish, reloaded, tools_of, typed_as
 from daemon.cli.terminal import typed
 from daemon.config.config_files import FOLDER
 from daemon.config.config_model import Config, Server
@@ -39,12 +40,11 @@ from daemon.documents.edited import EditedText, Trail, spelt, value_at, with_tex
 from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
-from daemon.host.paths import config_file
 from daemon.kit.wording import camel, quoted, suggestion
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
 from daemon.setup.adding import WantedServer, changes, named, with_versions
-from daemon.setup.drafts import Draft, Present, changed, read_present
+from daemon.setup.drafts import EX_MEANWHILE, Draft, Present, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
 from daemon.states import COMING, WAITING
@@ -58,25 +58,42 @@ _STEP = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 def set_keys(options: argparse.Namespace) -> int:
     """Write keys, and wait for their effect."""
-    if options.keys == ["-"]:
-        return _change(options, _entry(options))
-    base, wished = () if options.server == WHOLE else (SERVERS, configured(options)[0]), list[Setting]()
-    known = keys(Server) if base else [*keys(Config), "$schema"]
+    path, present, place = _place(options)
+    was = value_at(read_document(present.config.text() or "", Format.JSON, source=str(path)).value(), place)
+    known = [*(keys(Server) if place else (*keys(Config), "$schema")), *(was if isinstance(was, dict) else ())]
+
+    def checked(trail: Trail) -> Trail:
+        first = str(trail[0])
+        if camel(first) in known or first in known:
+            return trail
+        is_variable = place and first.isupper()
+        near = f": did you mean 'env.{first}'?" if is_variable else suggestion(first, known)
+        raise ConfigError(str(path), [Fault(path=spelt(place), message=f"unknown key {quoted(first)}{near}")])
+
+    if place and options.keys == ["-"]:
+        wished = _entry(options, path, present, was)
+        for each in wished:
+            checked(each.trail if each.value is not UNSET else (known[0],))
+        return _change(options, wished)
+    wished, base = [], (SERVERS, options.server) if place else ()
     for word in options.keys:
         key, equals, text = word.partition("=")
-        if camel(str((trail := _trail(key))[0])) not in known:
-            is_variable = base and str(trail[0]).isupper()
-            near = f": did you mean 'env.{key}'?" if is_variable else suggestion(str(trail[0]), known)
-            raise CommandFailed(f"unknown key {quoted(key)}{near}; nothing was changed")
+        trail = checked(_trail(key))
         text = text if equals else given(f"the value of {key}", hidden=True)
         wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     return _change(options, wished)
 
 
-def _entry(options: argparse.Namespace) -> list[Setting]:
-    name, path, present = configured(options)
-    server = load_changed(path, {}, {**present.variables, **os.environ}).mcp_servers[name]
-    was = value_at(decode(present.config.text() or "", source=str(path))[0], present.places[name])
+def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:
+    """The file to change, with its present text, and the trail of the server, or of the whole."""
+    if (name := options.server) == WHOLE:
+        return (path := edited_file(options)), read_present(path), ()
+    path, present = configured(options, name)
+    return path, present, present.places[name]
+
+
+def _entry(options: argparse.Namespace, path: Path, present: Present, was: Any) -> list[Setting]:
+    server = load_changed(path, {}, {**present.variables, **os.environ}).mcp_servers[options.server]
     if not isinstance(new := decode(given("the entry"), source="standard input")[0], dict):
         raise UsageError("an entry is an object, {...}")
     return [*differences(with_kept(new, was, secrets_of(server)[0]), was)]
@@ -120,9 +137,7 @@ def _fits(trail: Trail, value: object) -> bool:
 
 def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     """Write or remove keys; secrets become references to variables of the server."""
-    name, path = options.server, (options.config or config_file(os.environ)).absolute()
-    present = read_present(path) if name == WHOLE else configured(options)[2]
-    place: Trail = () if name == WHOLE else present.places[name]
+    name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
     for each, value in zip(wished, before, strict=True):
@@ -153,12 +168,7 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
     for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    status = _settle(options, path, draft)
-    if (look(path).text(), draft.env) == (draft.config, present.env.text() or ""):
-        _tell_undo(options, wished, before, draft)
-    elif look(path).text() != draft.config and not (status or options.dry_run):
-        note(f"{path} was changed meanwhile: nothing undoes this change alone")
-    return status
+    return _settle(options, path, draft, partial(_tell_undo, options, wished, before, draft))
 
 
 def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> None:
@@ -166,62 +176,84 @@ def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[
     verbs = {"unset" if was is UNSET else "set" for was in before}
     values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
     words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
-    words = ["mcpd", *verbs, options.server, *(key + value for key, value in zip(words, values, strict=True))]
+    words = [*verbs, options.server, *(key + value for key, value in zip(words, values, strict=True))]
     redact = Redactor(draft.secrets)
     # A quoted secret has another spelling, so the values are looked at, not the line.
     is_open = with_texts(before, lambda text: redact(text, len(text))) == before
     # Without an item, the others have other places.
     moved = any(each.value is UNSET and isinstance(each.trail[-1], int) for each in wished)
-    if not moved and len(verbs) == 1 and is_open:
-        (note if options.json else print)(visible(f"undo: `{shlex.join(words)}`"))
+    is_all = draft.env == (draft.present.env.text() or "")
+    if not moved and len(verbs) == 1 and is_open and is_all:
+        (note if options.json else print)(visible(f"undo: {typed_as(options, *words)}"))
 
 
 def rename(options: argparse.Namespace) -> int:
     """Give a server another name, also wherever the configuration names it."""
-    old, path, present = configured(options)
+    old, (path, present) = options.server, configured(options, options.server)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
-    status = _settle(options, path, renamed(path, present.places[old], old, new, os.environ), new)
-    if not status:
-        note(f"login, switches, counts, files, clients' --server stay behind; undo: `mcpd rename {new} {old}`")
-    return status
+    stays, back = "login, switches, counts, files, clients' --server", typed_as(options, "rename", new, old)
+    tell_undo = partial(note, f"{stays} stay behind; undo: {back}")
+    return _settle(options, path, renamed(path, present.places[old], old, new, os.environ), tell_undo, new)
 
 
-def _settle(options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, becomes: str = "") -> int:
+def _settle(
+    options: argparse.Namespace,
+    path: Path,
+    draft: Draft | SettingsEdit,
+    tell_undo: Callable[[], None],
+    becomes: str = "",
+) -> int:
+    """Write a change, try it, and name its way back."""
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0
-    draft.write()
-    if options.no_reload:
-        return 0
-    if (name := options.server) == WHOLE:
-        return tell_reload(options, path)
-    was = dict[str, str]()
+    name, was = becomes or options.server, dict[str, str]()
+    tries = not (options.no_reload or options.server == WHOLE)
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
-        was = tools_of(options, name)
-        # What did not mend a server that is down has not broken it, either.
-        seen = ask_with(options, "status", {})["servers"][name]
-        is_down = seen["state"] in WAITING or (seen["state"] in COMING and seen["attempt"] > 0)
-        options.keep = options.keep or (is_down and not options.or_undo)
-    status = finish(options, becomes or name, path, draft.undo, "the change stays")
-    with suppress(DaemonUnreachable):
-        if options.again and not status:
-            now = tools_of(options, name)
-            edited = {each for each in now.keys() & was if now[each] != was[each]}
-            news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
-            told = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
-            print(*map(visible, told or ["  its tools are as before"]), sep="\n")
-            if has_terminal() and not agreed("Keep it?", yes=False):
-                draft.undo()
-                return tell_reload(options, path)
+        if tries:
+            was = tools_of(options, options.server)
+            # What did not mend a server that is down has not broken it, either.
+            seen = ask_with(options, "status", {})["servers"][options.server]
+            is_down = seen["state"] in WAITING or (seen["state"] in COMING and seen["attempt"] > 0)
+            options.keep = options.keep or (is_down and not options.or_undo)
+    draft.write()
+    status = 0
+    if tries:
+        status = finish(options, name, path, draft.undo, "the change stays")
+    elif not options.no_reload:
+        status = tell_reload(options, path)
+    if tries and options.again and not status and not _is_kept(options, name, was):
+        draft.undo()
+        note(BACK)
+        return tell_reload(options, path, name)
+    if draft.stands:
+        tell_undo()
+    elif not status:
+        note(f"{path} was changed meanwhile: nothing undoes this change alone")
+        status = EX_MEANWHILE
     return status
+
+
+def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> bool:
+    """Show what an upgrade changes of a server's tools, and ask whether it stays."""
+    try:
+        now, seen = tools_of(options, name), ask_with(options, "status", {})["servers"][name]
+    except DaemonUnreachable:
+        return True
+    edited = {each for each in now.keys() & was if now[each] != was[each]}
+    news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
+    told = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
+    same = "its tools are those of before" if seen["state"] != "dormant" else "nobody has seen its tools yet"
+    print(*map(visible, told or [f"  {same}"]), sep="\n")
+    return not has_terminal() or agreed("Keep it?", yes=options.yes)
 
 
 def edit(options: argparse.Namespace) -> int:
     """Let a person edit files, of which none is put in place with a fault."""
     if not has_terminal():
         raise CommandFailed("an editor needs a terminal: `mcpd set SERVER KEY=VALUE` needs none")
-    path = (options.config or config_file(os.environ)).absolute()
+    path = edited_file(options)
     for file in options.files or [path]:
         _edit(file.absolute(), path)
     return 0 if options.no_reload else tell_reload(options, path)
@@ -275,9 +307,9 @@ def _is_sound(file: Path, path: Path, text: str) -> bool:
     return True
 
 
-def tell_reload(options: argparse.Namespace, path: Path) -> int:
+def tell_reload(options: argparse.Namespace, path: Path, name: str = "") -> int:
     """Have the daemon reload, and print what changed."""
-    effect = reloaded(options, path)
+    effect = reloaded(options, path, name)
     if effect.problem:
         note(effect.problem, lines=True)
     else:
@@ -289,14 +321,17 @@ def pin(options: argparse.Namespace) -> int:
     """Write the newest versions of what servers' commands fetch, one server after another."""
     if bool(options.servers) == options.all:
         raise UsageError("name servers, or write --all")
-    path = (options.config or config_file(os.environ)).absolute()
-    names = options.servers or read_present(path).servers
-    return max((guarded(partial(_renew, options, name), "") for name in names), default=0)
+    names = options.servers or read_present(edited_file(options)).servers
+    return for_each(options, names, partial(_renew, options))
+
+
+def _of(options: argparse.Namespace, name: str) -> argparse.Namespace:
+    """The options for one of several servers."""
+    return argparse.Namespace(**{**vars(options), "server": name})
 
 
 def _renew(options: argparse.Namespace, name: str) -> int:
-    options.server = name
-    _, path, present = configured(options)
+    options, (path, present) = _of(options, name), configured(options, name)
     found = load_changed(path, {}, os.environ).mcp_servers[name].faults
     if faults := [each for each in found if not each.variable]:
         raise ConfigError(str(path), faults)
@@ -330,14 +365,18 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
 
 def enable(options: argparse.Namespace) -> int:
     """Switch on, in the configuration, too, if that has a server off."""
-    path, is_off = (options.config or config_file(os.environ)).absolute(), False
+    return for_each(options, options.names, partial(_enable, options))
+
+
+def _enable(options: argparse.Namespace, name: str) -> int:
+    path, is_off = edited_file(options), False
     with suppress(ConfigError, DocumentError):  # the daemon may have another, or read it alone
         present = read_present(path)
-        is_off = value_at(present.servers, (options.name, "enabled"), True) is False
+        is_off = value_at(present.servers, (name, "enabled"), True) is False
     if not is_off:
-        return switch_on(options)
-    options.server = options.name
-    note(f"{path} has {options.name} off")
+        return switch(options, [name], off=False)
+    note(f"{path} has {name} off")
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
-    foreign = value_at(text.value(), (*present.places[options.name], "disabled"), UNSET) is not UNSET
-    return _change(options, [Setting(trail=("disabled" if foreign else "enabled",), value=not foreign)])
+    foreign = value_at(text.value(), (*present.places[name], "disabled"), UNSET) is not UNSET
+    setting = Setting(trail=("disabled" if foreign else "enabled",), value=not foreign)
+    return _change(_of(options, name), [setting])

@@ -156,7 +156,7 @@ ADD = CommandLine(
 
 REMOVE = CommandLine(
     "remove",
-    arguments=(SERVER, NO_RELOAD, DIFF, CONFIG),
+    arguments=(argument("servers", metavar="SERVER", nargs="+"), NO_RELOAD, DIFF, CONFIG),
     json=False,
     seconds=RELOAD_SECONDS,
     needs=False,
@@ -185,7 +185,7 @@ EDIT = CommandLine(
 _SERVERS = (argument("servers", metavar="SERVER", nargs="*"), flag("--all"))
 PIN = _editing("pin", "pin", *_SERVERS)
 UPGRADE = _editing("upgrade", "pin", *_SERVERS, again=True)
-ENABLE = _editing("enable", "enable", argument("name", metavar="SERVER[/TOOL]"))
+ENABLE = _editing("enable", "enable", argument("names", metavar="SERVER[/TOOL]", nargs="+"))
 
 LOGIN = CommandLine(
     "login",

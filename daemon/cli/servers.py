@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import (
@@ -12,19 +11,21 @@ from daemon.cli.command import (
     CommandLine,
     UsageError,
     argument,
+    ask_each,
     asking,
     either,
     flag,
     has_terminal,
     lines,
 )
-from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
 from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import MEANWHILE, approve_rows, show_approval
-from daemon.safety.escape import document, json_line, visible
+from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from daemon.operators import change_reports
     from daemon.operators.reports import StateReport
@@ -42,7 +43,7 @@ LOGOUT_SECONDS = 75.0
 
 # --- enable, disable --------------------------------------------------------------------------------------
 
-SWITCHED = argument("name", metavar="SERVER[/TOOL]")
+SWITCHED = argument("names", metavar="SERVER[/TOOL]", nargs="+")
 
 
 def switched(answer: change_reports.SwitchReport) -> str:
@@ -58,12 +59,13 @@ def switched(answer: change_reports.SwitchReport) -> str:
     return visible(f"{said}; {answer['note']}" if answer["note"] else said)
 
 
-switch_on = asking("switch", lambda options: {"name": options.name, "off": False}, switched)
+def switch(options: argparse.Namespace, names: Sequence[str], *, off: bool) -> int:
+    """Have the daemon switch servers, or what they list, on or off."""
+    return ask_each(options, names, "switch", lambda name: {"name": name, "off": off}, switched)
+
 
 DISABLE = CommandLine(
-    "disable",
-    arguments=(SWITCHED,),
-    run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
+    "disable", arguments=(SWITCHED,), run=lambda options: switch(options, options.names, off=True)
 )
 
 # --- approve ----------------------------------------------------------------------------------------------
@@ -103,14 +105,7 @@ def _restart(options: argparse.Namespace) -> int:
     if options.all:
         servers = ask_with(options, "status", {})["servers"]
         names = [name for name, server in servers.items() if server["state"] != "disabled"]
-    told = json_line if len(names) > 1 else document
-
-    def one(name: str) -> int:
-        answer = ask_with(options, "restart", {"server": name})
-        print(told(answer) if options.json else restarted(answer), flush=True)
-        return 0
-
-    return max((guarded(partial(one, name)) for name in names), default=0)
+    return ask_each(options, names, "restart", lambda name: {"server": name}, restarted)
 
 
 def restarted(answer: change_reports.RestartReport) -> str:

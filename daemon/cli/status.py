@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, argument, drawn
+from daemon.cli.command import CommandLine, argument, drawn, for_each
 from daemon.cli.control import EX_UNREACHABLE, ask_with, guarded
 from daemon.cli.options import positive
 from daemon.safety.escape import document, json_line
@@ -63,10 +63,10 @@ def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
 
 def _show_each(options: argparse.Namespace, *, compact: bool = False) -> int:
     """Show servers one after another, also after one that fails."""
-    names = options.servers or [None]
-    if len(names) == 1:
-        return _show(options, names[0], compact=compact)
-    return max(guarded(partial(_show, options, name, compact=True)) for name in names)
+    names = options.servers
+    if len(names) < 2:  # noqa: PLR2004 - the servers, or one
+        return _show(options, *(names or [None]), compact=compact)
+    return for_each(options, names, partial(_show, options, compact=True))
 
 
 def _show(options: argparse.Namespace, name: str | None, *, compact: bool) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.command import agreed, drawn, has_terminal
-from daemon.cli.control import EX_FAULT, DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.cli.control import EX_FAULT, STATUS_SECONDS, DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     Servers = Mapping[str, ServerReport]
 else:
     lifecycle = later("daemon.supervision.lifecycle")
+
+BACK = "taken back: the files are as they were"
 
 POLL_SECONDS = 0.25
 """Seconds between two poll_servers at a starting server: cheap, and soon enough for a person."""
@@ -100,10 +106,27 @@ def without_sandbox(problem: CannotStart) -> str:
     return ". ".join(filter(None, (str(problem.reason.data["error"]), lifecycle.mending(problem))))
 
 
-def reloaded(options: argparse.Namespace, path: Path) -> Effect:
-    """Have the daemon reload its configuration."""
+def edited_file(options: argparse.Namespace) -> Path:
+    """The configuration to change: the named one, that of a daemon whose socket is named, or the usual one."""
+    named = options.config or os.environ.get("MCPD_CONFIG")
+    sockets = (options.control, options.socket, *map(os.environ.get, ("MCPD_CONTROL", "MCPD_SOCKET")))
+    if not named and any(sockets):
+        with suppress(DaemonUnreachable, RemoteFault):
+            daemon = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]
+            named = Path(daemon.get("directory") or "/", daemon["config"])
+    return Path(named or config_file(os.environ)).absolute()
+
+
+def typed_as(options: argparse.Namespace, *words: str) -> str:
+    """A command line about the same configuration, to be copied."""
+    named = () if options.config is None else ("--config", str(options.config))
+    return f"`{shlex.join(['mcpd', *words, *named])}`"
+
+
+def reloaded(options: argparse.Namespace, path: Path, name: str = "") -> Effect:
+    """Have the daemon reload its configuration, for a change of the server `name`."""
     try:
-        answer = ask_with(options, "reload", {})
+        answer = ask_with(options, "reload", {"server": name, "change": options.change})
     except DaemonUnreachable as error:
         return Effect(asked=False, problem=error.problem)
     except RemoteFault as fault:
@@ -116,7 +139,7 @@ def reloaded(options: argparse.Namespace, path: Path) -> Effect:
 
 def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
     """Have the daemon reload, and wait until a server is up or has failed."""
-    effect = reloaded(options, path)
+    effect = reloaded(options, path, name)
     if effect.problem:
         return effect
     seen, shown, looks = None, "", 0
@@ -133,6 +156,10 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             if seen["state"] != shown:
                 shown = seen["state"]
                 note(f"{name} is {shown}; its first start may install it")
+        if getattr(options, "again", False) and seen is not None and seen["state"] == "dormant":
+            # An upgrade is tried, which only a start does.
+            ask_with(options, "refresh", {"server": name})
+            seen = ask_with(options, "status", {})["servers"][name]
         return Effect(asked=True, problem="", seen=seen, tools=tuple(tools_of(options, name)))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)
@@ -205,15 +232,14 @@ def finish(
 
     Raises KeyboardInterrupt: the user did not wait.
     """
-    after = stays or f"it stays: `mcpd remove {name}` takes the server out"
-    back = "taken back: the files are as they were"
+    after = stays or f"it stays: {typed_as(options, 'remove', name)} takes the server out"
     try:
         effect = come_up(options, path, name)
     except KeyboardInterrupt:
         if not options.keep:
             undo()
-            reloaded(options, path)
-        note(after if options.keep else back)
+            reloaded(options, path, name)
+        note(after if options.keep else BACK)
         raise
     seen, told = effect.seen, visible(effect.problem, lines=True)
     undone = options.or_undo and effect.asked and not effect.is_well
@@ -233,7 +259,7 @@ def finish(
     elif not effect.asked:
         note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
     else:
-        after = f"{back}; try again when that is mended, or with --keep" if undone else after
+        after = f"{BACK}; try again when that is mended, or with --keep" if undone else after
         note(f"{told}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 

@@ -233,7 +233,8 @@ class Application:
         except McpdError as error:
             notice, outcome = Notice(str(error), is_error=True), "refused"
         did = action.path.rpartition("/")[2]
-        note_command(self._context.audit, f"console of {session.who}", did, request.path_params, outcome)
+        about = {"server": notice.server, **request.path_params}
+        note_command(self._context.audit, f"console of {session.who}", did, about, outcome)
         session.tell(notice)
         if action.keeps:
             session.typed = {} if notice.leads_to else {back: fields}

@@ -25,7 +25,7 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import Fault, McpdError
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import run_line
-from daemon.setup.drafts import Present, read_present
+from daemon.setup.drafts import EX_MEANWHILE, Present, read_present
 from daemon.setup.moved_secrets import SHOWN, references
 
 Written: TypeAlias = tuple[Any, dict[str, str]]
@@ -75,12 +75,13 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
     facts, name, after = viewer.context.facts, words[1], words[2] if words[0] == "rename" else words[1]
     before = await in_thread(_written, facts, name)
     ran = await run_line(viewer.context, words, given)
-    if ran.status:
-        return Notice(ran.text, is_error=True)
+    if ran.status not in {0, EX_MEANWHILE}:
+        return Notice(ran.text, is_error=True, server=name)
     # To go back would take away what somebody else has written while the line ran.
-    undo = None if " was changed meanwhile: " in ran.text else await way_back(facts, name, before, after)
+    undo = None if ran.status else await way_back(facts, name, before, after)
     page = with_query(server_page(after), tab="settings")
-    return Notice(ran.text, undo=undo, leads_to="/servers" if words[0] == "remove" else page)
+    leads_to = "/servers" if words[0] == "remove" else page
+    return Notice(ran.text, undo=undo, leads_to=leads_to, server=after)
 
 
 async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:

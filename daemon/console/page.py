@@ -105,6 +105,8 @@ class Notice(msgspec.Struct, frozen=True):
     """Takes the change back. It stays with the session, and on no page, as it may know secrets."""
     key: str = ""
     """Names the notice to the form that undoes it."""
+    server: str = ""
+    """The server that was changed, for the audit."""
     leads_to: str = ""
     """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
 

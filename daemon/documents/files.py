@@ -167,10 +167,15 @@ class Edit:
         """Whether the file changes."""
         return self.text != (self.found.text() or "")
 
+    @property
+    def stands(self) -> bool:
+        """Whether the file still has the new text. Raises DocumentError: it cannot be read."""
+        return look(self.found.path).content == self.text.encode()
+
     def undo(self) -> None:
         """Restore the former content. Raises DocumentError: the file has changed since or cannot be written."""
         now = look(self.found.path)
-        if now.content != self.text.encode():
+        if not self.stands:
             raise DocumentError(
                 f"{self.found.path} was changed by somebody else since: mcpd leaves the file unchanged"
             )

@@ -19,7 +19,6 @@ from daemon.operators.base import (
     OUTCOME_SECONDS,
     PASSED_THROUGH,
     Command,
-    NoParams,
     OneServer,
     OperatorContext,
     ServerOrAll,
@@ -150,7 +149,15 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
         told[name] = {**difference(before, after), "problem": problem}
 
 
-async def reload(context: OperatorContext, _params: NoParams) -> dict[str, object]:
+class ReloadParams(msgspec.Struct):
+    """The reason for a reload, for the audit."""
+
+    server: str = ""
+    change: str = ""
+    """The command that changed the server's entry."""
+
+
+async def reload(context: OperatorContext, _params: ReloadParams) -> dict[str, object]:
     """Apply the configuration; returns the plan, and the states of started servers; raises `ConfigError`."""
     plan = await context.reload()
     started = {
@@ -167,7 +174,7 @@ async def reload(context: OperatorContext, _params: NoParams) -> dict[str, objec
     return {"config": context.facts.config, **carried_out, "states": states}
 
 
-RELOAD = Command("reload", NoParams, reload)
+RELOAD = Command("reload", ReloadParams, reload)
 
 
 def _is_known(status: ServerStatus) -> bool:

@@ -31,6 +31,9 @@ else:
     probing = later("daemon.sandbox.probing")
 
 
+EX_MEANWHILE = 75
+"""The exit status of a change that stands while somebody else has changed a file of it, too."""
+
 KEYRING = "keyring:"
 """Begins a reference to a secret in the keyring, and its key among variables."""
 
@@ -83,6 +86,11 @@ class Draft:
                 _make_private(self.present.env)
             write_all(self._edits)
             undo.pop_all()
+
+    @property
+    def stands(self) -> bool:
+        """Whether both files are still as written. Raises DocumentError."""
+        return all(each.stands for each in self._edits)
 
     def undo(self) -> None:
         """Restore all. Raises DocumentError: a file has changed since or cannot be written."""

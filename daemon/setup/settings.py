@@ -74,6 +74,11 @@ class SettingsEdit:
         """Replace all files atomically, or none. Raises DocumentError."""
         write_all(self.changed)
 
+    @property
+    def stands(self) -> bool:
+        """Whether all files are still as written. Raises DocumentError."""
+        return all(each.stands for each in self.changed)
+
     def undo(self) -> None:
         """Restore the former files. Raises DocumentError: a file has changed since or cannot be written."""
         undo_all(self.changed)

@@ -54,9 +54,12 @@ def test_a_key_is_set_and_removed_and_taken_back_where_the_server_cannot_run_wit
     assert (status, daemon.config.read_text()) == (0, TEXT), said
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "keep"),
+    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)],
+)
 def test_who_does_not_wait_for_a_change_has_it_taken_back_unless_it_is_to_be_kept(
-    daemon: Daemon, *, keep: bool
+    daemon: Daemon, ending: signal.Signals, *, keep: bool
 ) -> None:
     words = ["set", "time", "command=sleep", 'args=["600"]', "--config", str(daemon.config)]
     with subprocess.Popen(
@@ -66,7 +69,7 @@ def test_who_does_not_wait_for_a_change_has_it_taken_back_unless_it_is_to_be_kep
         text=True,
     ) as waiting:
         eventually(lambda: daemon.ask("status")["servers"]["time"]["state"] == "starting")
-        waiting.send_signal(signal.SIGINT)
+        waiting.send_signal(ending)
         _, said = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, "taken back" in said, "the change stays" in said) == (130, not keep, keep), said
     assert (daemon.config.read_text() == TEXT) is not keep

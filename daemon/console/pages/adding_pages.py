@@ -74,7 +74,9 @@ async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     added = [name for name in {*viewer.context.catalog.servers} - servers if f"added {name} to" in printed.text]
     leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
     undo = await way_back(viewer.context.facts, added[0]) if added else None
-    return Notice(printed.text, is_error=bool(printed.status), leads_to=leads_to, undo=undo)
+    return Notice(
+        printed.text, is_error=bool(printed.status), server="".join(added), leads_to=leads_to, undo=undo
+    )
 
 
 async def _nothing(_viewer: Viewer) -> Holders:

@@ -15,11 +15,11 @@ from daemon.config.parse import CheckedConfig, load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Viewer, element_id, part
 from daemon.errors import ConfigError, Fault, InvalidArguments
 from daemon.kit.wording import counted, span
-from daemon.operators.base import DaemonFacts, NoParams, OperatorContext
+from daemon.operators.base import DaemonFacts, OperatorContext
 from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
 from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
-from daemon.operators.server_changes import reload
+from daemon.operators.server_changes import ReloadParams, reload
 from daemon.surfaces.table import SURFACES
 
 MAX_NOTES = 50
@@ -191,7 +191,7 @@ async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    report: Any = await reload(viewer.context, NoParams())
+    report: Any = await reload(viewer.context, ReloadParams())
     names = ("added", "removed", "enabled", "disabled", "restarted", "changed", "sections")
     done = [f"{name}: {', '.join(report[name])}" for name in names if report[name]]
     again = report["needsRestartOfDaemon"]

@@ -11,7 +11,10 @@ import pytest
 
 from daemon.cli import editing, implementation
 from daemon.config.jsonc import decode
+from daemon.setup.drafts import EX_MEANWHILE, Draft
+from daemon.setup.settings import SettingsEdit
 from tests.unit.cli.conftest import Controls
+from tests.unit.cli.daemons import status_of
 
 WRITTEN = """{
   // mine
@@ -84,13 +87,13 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
     ("words", "status", "said"),
     [
         ("set tim start=lazy", 1, "did you mean 'time'?"),
-        ("set time timeoutz.call=3", 1, "unknown key 'timeoutz.call': did you mean 'timeouts'?"),
-        ("set time timeout.call=5s", 1, "unknown key 'timeout.call': did you mean 'timeouts'?"),
+        ("set time timeoutz.call=3", 78, "unknown key 'timeoutz': did you mean 'timeouts'?"),
+        ("set time timeout.call=5s", 78, "unknown key 'timeout': did you mean 'timeouts'?"),
         ("set time timeouts.cal=5s", 78, "unknown key 'cal': did you mean 'call'?"),
-        ("set time API_TOKEN=x", 1, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
+        ("set time API_TOKEN=x", 78, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
         ("set tim a=1", 1, "there is no server 'tim'"),
-        ("set time autoApprove=[]", 1, "unknown key 'autoApprove': known are title, "),
-        ("set . theme=dark", 1, "unknown key 'theme': known are mcpServers, "),
+        ("set time autoApprove=[]", 78, "unknown key 'autoApprove': known are title, "),
+        ("set . theme=dark", 78, "unknown key 'theme': known are mcpServers, "),
         ("set time start=lazzy trust=al", 78, "2 faults"),
         ("set time limits.inFlight=many", 78, "expected a whole number"),
         ("set time args=[1,", 78, "the value of $.mcpServers.time.args: 1 fault\n  line 1, column 4"),
@@ -215,7 +218,7 @@ def test_the_command_that_undoes_a_change_is_named_and_does(
 ) -> None:
     assert told(config, *words.split()) == 0
     said = "".join(capsys.readouterr())
-    assert re.findall(r"undo: `(.*)`", said) == ([] if undo is None else [f"mcpd {undo}"])
+    assert re.findall(r"undo: `(.*)`", said) == ([] if undo is None else [f"mcpd {undo} --config {config}"])
     if undo is not None:
         assert told(config, *shlex.split(undo)) == 0
         assert decode(config.read_text(), source="")[0] == decode(WRITTEN, source="")[0]
@@ -237,19 +240,56 @@ def test_no_undo_is_named_that_has_a_secret(key: str, config: Path, capsys: pyte
         assert (KEY[7:] in said, "undo" in said) == (False, False), said
 
 
-def test_a_change_of_somebody_else_meanwhile_is_told(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", ["set time start=lazy", "rename time clock"])
+def test_a_change_of_somebody_else_meanwhile_has_a_status_of_its_own(
+    words: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settle = editing._settle
+    for kind in (Draft, SettingsEdit):
 
-    def slowly(*given: Any) -> int:
-        status = settle(*given)
-        config.write_text(config.read_text() + "// theirs\n")
-        return status
+        def write(draft: Any, write: Any = kind.write) -> None:
+            write(draft)
+            config.write_text(config.read_text() + "// theirs\n")
 
-    monkeypatch.setattr(editing, "_settle", slowly)
-    assert told(config, "set", "time", "start=lazy") == 0
-    assert "was changed meanwhile: nothing undoes this change alone" in "".join(capsys.readouterr())
+        monkeypatch.setattr(kind, "write", write)
+    assert told(config, *words.split()) == EX_MEANWHILE == 75
+    said = "".join(capsys.readouterr())
+    assert ("was changed meanwhile: nothing undoes this change alone" in said, "undo:" in said) == (True, False)
+
+
+@pytest.mark.parametrize("key", ["autoApprove", "timeoutz"])
+def test_a_whole_entry_has_no_unknown_key_that_stood_not_there_before(
+    key: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"url": "https://example.com/mcp", "trust": "all", key: []}
+    monkeypatch.setattr(editing, "given", lambda _what: json.dumps(entry))
+    assert told(config, "set", "web", "-") == 78
+    assert f"unknown key '{key}'" in capsys.readouterr().err
+    assert config.read_text() == WRITTEN
+    config.write_text(WRITTEN.replace('"trust": "all"', '"autoApprove": ["x"]'))
+    monkeypatch.setattr(editing, "given", lambda _what: json.dumps({**entry, "autoApprove": []}))
+    assert told(config, "set", "web", "-") == (0 if key == "autoApprove" else 78)
+
+
+def test_several_servers_are_removed_past_one_that_is_not_there(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(config, "remove", "tim", "web", "time") == 1
+    assert "there is no server 'tim'" in capsys.readouterr().err
+    left: Any = decode(config.read_text(), source="")[0]
+    assert left["mcpServers"] == {}
+
+
+def test_the_file_of_the_daemon_that_is_named_by_its_socket_is_changed(
+    config: Path, control: Controls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MCPD_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    status = status_of({})
+    status["daemon"] |= {"config": config.name, "directory": str(config.parent)}
+    control({"status": status})
+    assert implementation("set").main(["time", "start=lazy", "--no-reload"]) == 0
+    assert '"start": "lazy"' in config.read_text()
+    assert not (tmp_path / "own").exists()
 
 
 @pytest.mark.parametrize("text", ["{", '{"mcpServers": [1]}', WRITTEN])

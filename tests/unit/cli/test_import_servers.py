@@ -102,7 +102,7 @@ def test_a_daemon_that_runs_is_told(
     daemon = control({"reload": {}})
     monkeypatch.setenv("MCPD_CONTROL", str(daemon.path))
     assert IMPORT.main(["--write", "--yes"]) == 0
-    assert daemon.asked == [("reload", {})]
+    assert daemon.asked == [("reload", {"server": "", "change": "import"})]
     assert "the daemon starts them now" in capsys.readouterr().out
 
 

@@ -92,7 +92,7 @@ def test_the_name_changes_in_all_files_and_nothing_else_does(
     assert [each.message for each in load_with_notes(config, {}, SURFACES).notes] == notes
     assert told(config, "tock", "tick", "--no-reload") == 0
     assert texts(config) == {**before, "mcpd.lock": lock}
-    assert "stay behind; undo: `mcpd rename tick tock`" in capsys.readouterr().err
+    assert f"stay behind; undo: `mcpd rename tick tock --config {config}`" in capsys.readouterr().err
 
 
 def test_without_categories_profiles_name_servers_and_a_title_is_a_name_too(config: Path) -> None:

@@ -14,6 +14,7 @@ from daemon.console.changes import UNDO, entry_of, faults, way_back
 from daemon.console.page import Notice, Viewer
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import Printed
+from daemon.setup.drafts import EX_MEANWHILE
 from tests.fakes_upstream import Stage
 from tests.unit.console.browsing import Desk
 from tests.unit.console.pages.drawing import viewer_of
@@ -114,17 +115,17 @@ async def test_a_secret_that_was_changed_again_is_a_change_too(facts: DaemonFact
         await undo(viewer(facts))
 
 
-@pytest.mark.parametrize(("said", "can_go_back"), [("done", True), ("x was changed meanwhile: nothing", False)])
+@pytest.mark.parametrize(("status", "can_go_back"), [(0, True), (EX_MEANWHILE, False)])
 async def test_no_way_back_is_offered_over_what_somebody_else_wrote_meanwhile(
-    facts: DaemonFacts, monkeypatch: pytest.MonkeyPatch, said: str, can_go_back: bool
+    facts: DaemonFacts, monkeypatch: pytest.MonkeyPatch, status: int, can_go_back: bool
 ) -> None:
     async def run(*_given: object) -> Printed:
         await trio.lowlevel.checkpoint()
-        return Printed(0, said)
+        return Printed(status, "x was changed")
 
     monkeypatch.setattr(changes, "run_line", run)
     told = await changes.change(viewer(facts), ("set", "git", "-"), "{}")
-    assert (told.undo is not None) == can_go_back
+    assert (told.undo is not None, told.is_error, told.server) == (can_go_back, False, "git")
 
 
 async def test_nothing_of_a_way_back_is_shown_when_it_is_printed(facts: DaemonFacts) -> None:

@@ -56,3 +56,12 @@ async def test_a_command_that_its_operator_leaves_may_have_done_its_work(
     client.close()
     await wait_all_tasks_blocked()
     assert await records(audit) == [("command", None, "reload", "abandoned")]
+
+
+async def test_a_reload_is_recorded_under_the_server_whose_change_it_is_for(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    audit = audit_below(tmp_path)
+    client = await OperatorStage().connect(nursery, audit=audit)
+    await client.request("reload", {"server": "alpha", "change": "set"})
+    assert [each[:3] for each in await records(audit)] == [("command", "alpha", "reload")]

@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
 from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
-from daemon.operators.base import OUTCOME_SECONDS, NoParams, OneServer
-from daemon.operators.server_changes import named, reload, restart
+from daemon.operators.base import OUTCOME_SECONDS, OneServer
+from daemon.operators.server_changes import ReloadParams, named, reload, restart
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from tests.fakes_upstream import Client, error_of
 from tests.unit.operators.running import raw, running
@@ -95,7 +95,7 @@ async def test_a_server_that_is_taken_away_just_when_it_is_to_list_is_a_problem_
 
 async def test_the_report_of_a_reload_has_the_plan_and_how_the_started_servers_are() -> None:
     async with running() as here:
-        assert await reload(here.context, NoParams()) == {
+        assert await reload(here.context, ReloadParams()) == {
             "config": "/etc/mcpd.json",
             "added": [],
             "removed": [],
@@ -120,7 +120,7 @@ async def test_a_report_does_not_wait_for_ever_for_a_server_that_hangs(autojump_
         here.supervisor.add(ChildSpec(name="slow", run=hang, policy=Restart()))
         here.plan = Plan(added=("slow", "off"))
         began = trio.current_time()
-        report: Any = await reload(here.context, NoParams())
+        report: Any = await reload(here.context, ReloadParams())
         assert report["states"]["slow"]["state"] == "starting"
         assert trio.current_time() - began >= OUTCOME_SECONDS
 
