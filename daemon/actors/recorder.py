@@ -202,7 +202,7 @@ class Recorder:
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):
                 if self._health.degraded:
                     return False
-                await self._access.moved.wait()
+                await self._access.moved.park()
             return True
         return False
 
@@ -211,10 +211,10 @@ class Recorder:
         if not self.shared:
             return
         look = self._poll.request_refresh()
-        self._access.moved.notify()
+        self._access.moved.unpark_all()
         with trio.move_on_after(self._timing.patience):
             while self._poll.ended < look and not self._health.degraded:
-                await self._access.moved.wait()
+                await self._access.moved.park()
 
     async def recall(self, key: str) -> SessionRecord | None:
         """Read a session by its key, or None; raises `StoreFault` if nothing is known of it here either.
@@ -256,7 +256,7 @@ class Recorder:
         """Note that something is to be written, and report how much, however far off the next try is."""
         if self._health.degraded:
             self._health.count(self._notes.waiting)
-        self._access.moved.notify()
+        self._access.moved.unpark_all()
 
     async def _wait_due(self) -> None:
         while self._access.suspicion is None:
@@ -264,7 +264,7 @@ class Recorder:
             if due <= trio.current_time():
                 return
             with trio.move_on_at(due):
-                await self._access.moved.wait()
+                await self._access.moved.park()
 
     def _failed(self, error: Exception) -> None:
         """Contain an error, as a daemon without a store is better than none, and schedule the next try."""

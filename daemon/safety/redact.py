@@ -84,8 +84,6 @@ _FILE = re.compile(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
 LONGEST_NAME = 64
 """Characters of a value that may be another credential's name: bounds the repeated search."""
 
-_LAST = re.compile(r"[^\S\n]*(?:\n|\Z)")
-
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 

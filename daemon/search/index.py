@@ -12,15 +12,22 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from math import fsum, log, sqrt
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.catalog.snapshot import ServerEntry
+from daemon.kit.later import later
 from daemon.kit.wording import closest
 from daemon.model import ToolKey
 from daemon.search.language import NOTHING, Language, is_verb, language, plain
 from daemon.search.segment import BEYOND_CHANCE, Phrase, Query, Segment, is_chance, read
 from daemon.search.vectors import Vectors
+
+if TYPE_CHECKING:
+    from rapidfuzz.distance import OSA as osa  # noqa: N811 - a module
+else:
+    osa = later("rapidfuzz.distance.OSA", due=True)
 
 SHARED = 3
 """Characters at one end that a word and its misspelling share."""
@@ -65,26 +72,10 @@ class Speller:
         near = [
             (distance, other)
             for other in dict.fromkeys(candidates)
-            if abs(len(other) - len(word)) <= allowed and (distance := _edits(word, other, allowed)) <= allowed
+            if abs(len(other) - len(word)) <= allowed
+            and (distance := osa.distance(word, other, score_cutoff=allowed)) <= allowed
         ]
         return [other for _, other in sorted(near)[:MOST]]
-
-
-def _edits(one: str, other: str, most: int) -> int:
-    """Edits between two words, swaps included (optimal string alignment); some number over `most` if more."""
-    before: list[int] = []
-    previous = list(range(len(other) + 1))
-    for row, character in enumerate(one, 1):
-        current = [row]
-        for column, opposite in enumerate(other, 1):
-            cost = min(previous[column] + 1, current[-1] + 1, previous[column - 1] + (character != opposite))
-            if row > 1 and column > 1 and character == other[column - 2] and one[row - 2] == opposite:
-                cost = min(cost, before[column - 2] + 1)
-            current.append(cost)
-        if min(current) > most:
-            return most + 1
-        before, previous = previous, current
-    return previous[-1]
 
 
 SYNONYM = 0.4

@@ -1,67 +1,176 @@
-"""Optional search by meaning: the vectors of all tools, compared with a query's; `Vectors` is immutable."""
+"""Optional search by meaning: the vectors of all tools, compared with a query's; `Vectors` is immutable.
+
+A text's vector is the mean of its tokens' vectors: a query takes 0.05 ms (no network, no inference), so the
+event loop may encode it. The weights are those in the package `wordllama`, whose code never runs, or in a
+folder in model2vec's format.
+"""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import msgspec
 
 from daemon.catalog.snapshot import ServerEntry
 from daemon.errors import McpdError
+from daemon.kit.later import later
 from daemon.model import Tool, ToolKey
 from daemon.protocol import decoded
 from daemon.search.language import without_praise
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from safetensors.numpy import load
+    from tokenizers import Tokenizer
+else:  # 0.15 s and 20 MiB, of an extra
+    np, load = later("numpy"), later("safetensors.numpy", "load")
+    Tokenizer = later("tokenizers", "Tokenizer")
+
 Passage = Sequence[tuple[float, str]]
 """Weighted texts of one vector: the normalised sum of their unit vectors."""
 
-Vector = Any
-"""A unit vector in its encoder's form."""
-
-ENCODER = "daemon.search.semantic_static"
-"""The only module that imports the extra's packages; it has `open_model(path)`."""
+Vector: TypeAlias = "NDArray[np.float32]"
+"""A unit vector; rows of these are a matrix."""
 
 INSTALL = "pip install 'mcpd-supervisor[semantic]'"
 """Quoted in errors."""
+
+PACKAGE = "wordllama"
+"""Its wheel holds weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer; MIT."""
+
+PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
+PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+
+NAMES = ("embedding.weight", "embeddings")
+"""The vectors' tensor in wordllama and model2vec."""
+
+TOKENS = 512
+"""Tokens of a text: more than nearly all descriptions have, and 0.5 ms at most."""
+
+TINY = 1e-12
+"""Shorter vectors mean that no token is known."""
 
 
 class SemanticUnavailable(McpdError):
     """Packages or weights are missing or unreadable; the text says what to do."""
 
 
-class VectorTable(Protocol):
-    """An immutable table of vectors."""
+@attrs.define(eq=False)
+class Encoder:
+    """Averages token vectors with numpy."""
 
-    def row(self, row: int) -> Vector:
-        """The vector in a row, without a copy."""
+    _tokenizer: Tokenizer
+    _embeddings: NDArray[Any] = attrs.field(repr=False)
+    """One row per token or per group of tokens, in the file's type (16 MiB)."""
+    _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    _unknown: int | None = None
+    """The ignored token for unknown words."""
 
-    def closest(self, query: Vector, count: int, rows: Sequence[int] | None) -> Sequence[tuple[int, float]]:
-        """The `count` nearest rows (of `rows`, if given) with cosines, best first."""
+    def encode(self, passages: Sequence[Passage]) -> list[Vector]:
+        """A unit vector per passage; zero if no token is known."""
+        return [self._passage(passage) for passage in passages]
 
+    def _passage(self, passage: Passage) -> Vector:
+        total = np.zeros(self._embeddings.shape[1], dtype=np.float32)
+        for weight, text in passage:
+            total += np.float32(weight) * _unit(self._text(text))
+        return _unit(total)
 
-class Encoder(Protocol):
-    """Turns texts into vectors; blocks."""
+    def _text(self, text: str) -> Vector:
+        # One by one: the batch call starts a thread pool, and this process starts children.
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids[:TOKENS]
+        tokens = np.asarray([token for token in ids if self._means(token)], dtype=np.int64)
+        if not len(tokens):
+            return np.zeros(self._embeddings.shape[1], dtype=np.float32)
+        vectors = self._embeddings[tokens if self._rows is None else self._rows[tokens]].astype(np.float32)
+        if self._weights is not None:
+            vectors *= self._weights[tokens, np.newaxis].astype(np.float32)
+        mean: Vector = vectors.mean(axis=0)
+        return mean
 
-    def encode(self, passages: Sequence[Passage]) -> Sequence[Vector]:
-        """A vector per passage, in order."""
-
-    def table(self, vectors: Sequence[Vector]) -> VectorTable:
-        """A table of this encoder's vectors, to search."""
+    def _means(self, token: int) -> bool:
+        return token < len(self._embeddings if self._rows is None else self._rows) and token != self._unknown
 
 
 def open_encoder(model: str | None = None) -> Encoder:
     """Load the encoder of a model2vec folder, or the extra's; blocks. Raises `SemanticUnavailable`."""
+    weights, tokenizer = (
+        _packaged() if model is None else (f"{model}/model.safetensors", f"{model}/tokenizer.json")
+    )
     try:
-        module: Any = importlib.import_module(ENCODER)
+        return _encoder(weights, tokenizer)
     except ImportError as error:
         raise SemanticUnavailable(f"semantic search needs more packages ({error}): {INSTALL}") from error
-    encoder: Encoder = module.open_model(model)
-    return encoder
+    # The tokenizers library raises plain Exceptions about its file.
+    except Exception as error:
+        raise SemanticUnavailable(
+            f"no usable sentence encoder in {weights} and {tokenizer}: {error}"
+        ) from error
+
+
+def _packaged() -> tuple[str, str]:
+    """The paths of the package's weights and tokenizer, found without running its code."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise SemanticUnavailable(f"semantic search needs the weights of the package {PACKAGE}: {INSTALL}")
+    folder = spec.submodule_search_locations[0]
+    return f"{folder}/{PACKAGED_WEIGHTS}", f"{folder}/{PACKAGED_TOKENIZER}"
+
+
+def _encoder(weights: str, tokenizer: str) -> Encoder:
+    # Read, not mapped: truncating a mapped file would end the daemon with SIGBUS.
+    tensors = load(np.fromfile(weights, dtype="u1").tobytes())
+    found = next((name for name in NAMES if name in tensors), None)
+    if found is None:
+        raise ValueError(f"the file holds no tensor {' or '.join(NAMES)}")
+    for name, kinds in ((found, "fi"), ("weights", "fi"), ("mapping", "i")):
+        if name in tensors and tensors[name].dtype.kind not in kinds:
+            raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
+    reader = Tokenizer.from_file(tokenizer)
+    # A tokenizer's file may request its original model's padding and length.
+    reader.no_padding()
+    reader.no_truncation()
+    _do_not_remember(reader)
+    if tensors[found].ndim != len(("tokens", "dimensions")):
+        raise ValueError(f"{found} is no table")
+    unknown = getattr(reader.model, "unk_token", None)
+    return Encoder(
+        tokenizer=reader,
+        embeddings=tensors[found],
+        weights=tensors.get("weights"),
+        rows=tensors.get("mapping"),
+        unknown=None if unknown is None else reader.token_to_id(unknown),
+    )
+
+
+def _do_not_remember(reader: Tokenizer) -> None:
+    """Disable the tokenizer's cache of texts, 60 MiB at 9,000 tools: no text comes twice."""
+    resize = getattr(reader.model, "_resize_cache", None)
+    if resize is not None:
+        resize(0)
+
+
+def _unit(vector: Vector) -> Vector:
+    length = float(np.linalg.norm(vector))
+    return vector / np.float32(length) if length > TINY else np.zeros_like(vector)
+
+
+def nearest_rows(
+    matrix: Vector, query: Vector, count: int, rows: Sequence[int] | None
+) -> list[tuple[int, float]]:
+    """The `count` nearest rows of a matrix (of `rows`, if given) with cosines, best first."""
+    cosines = matrix @ query
+    among = np.arange(len(cosines)) if rows is None else np.asarray(rows, dtype=np.int64)
+    near = cosines[among]
+    order = np.argsort(-near, kind="stable")[:count]
+    return list(zip(among[order].tolist(), near[order].tolist(), strict=True))
 
 
 MAX_TOOLS = 20_000
@@ -90,7 +199,7 @@ class Vectors:
     _encoder: Encoder
     _rows: Mapping[Source, int] = attrs.field(factory=dict, repr=False)
     _keys: tuple[ToolKey, ...] = attrs.field(default=(), repr=False)
-    _table: VectorTable | None = attrs.field(default=None, repr=False)
+    _matrix: Vector | None = attrs.field(default=None, repr=False)
     _made_from: tuple[tuple[str, str, object], ...] = attrs.field(default=(), repr=False)
 
     def __len__(self) -> int:
@@ -115,7 +224,7 @@ class Vectors:
             encoder=self._encoder,
             rows={source: row for row, source in enumerate(sources.values())},
             keys=tuple(places),
-            table=self._encoder.table([vectors[source] for source in sources.values()]) if places else None,
+            matrix=np.stack([vectors[source] for source in sources.values()]) if places else None,
             made_from=_fingerprint(servers),
         )
 
@@ -129,15 +238,15 @@ class Vectors:
         passage = passage_of_query(phrasings)
         rows = None if within is None else [row for row, key in enumerate(self._keys) if key in within]
         total = len(self._keys) if rows is None else len(rows)
-        if self._table is None or not passage or not total:
+        if self._matrix is None or not passage or not total:
             return {}
         parts = [passage_of_query([clause]) for clause in clauses[:MAX_CLAUSES]]
         query, *rest = self._encoder.encode([passage, *parts])
         count = min(CLOSEST, max(1, total // 2))
-        near = dict(self._table.closest(query, count, rows))
+        near = dict(nearest_rows(self._matrix, query, count, rows))
         nearest: dict[int, float] = {}
         for part in rest:
-            for row, cosine in self._table.closest(part, count, rows):
+            for row, cosine in nearest_rows(self._matrix, part, count, rows):
                 nearest[row] = max(cosine, nearest.get(row, 0.0))
         for row, cosine in nearest.items():
             near[row] = near.get(row, 0.0) + CLAUSE * cosine
@@ -146,7 +255,8 @@ class Vectors:
 
     def _with_missing(self, wanted: Mapping[Source, tuple[Tool, str]]) -> dict[Source, Vector]:
         missing = [source for source in wanted if source not in self._rows]
-        vectors = {source: self._table.row(row) for source, row in self._rows.items() if self._table}
+        matrix = self._matrix
+        vectors = {} if matrix is None else {source: matrix[row] for source, row in self._rows.items()}
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]
             passages = [passage_of_tool(*wanted[source]) for source in batch]

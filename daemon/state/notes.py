@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
+import trio
 
 from daemon.catalog.loaded import SessionRecord, is_anonymous
 from daemon.history.event import Event, EventKind
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.history.journal import EventQuery, History
     from daemon.state.event_rows import Increments
     from daemon.state.sql import Transaction
-    from daemon.state.store_access import Broadcast, StoreAccess
+    from daemon.state.store_access import StoreAccess
 
     ByName = dict[str, list[tuple[int, int]]]
     """The start of each hour, in seconds since the epoch, and its count, oldest first, by the count's name."""
@@ -51,13 +52,13 @@ class EventNotes:
         self._written = 0
         self._since_expiry = 0
 
-    async def follow(self, later: Callable[[], bool], moved: Broadcast) -> None:
+    async def follow(self, later: Callable[[], bool], moved: trio.lowlevel.ParkingLot) -> None:
         """Schedule a write after new events, until cancelled; `moved` wakes the writer."""
         seen = None
         while True:
             seen = await self.history.newest.wait_changed(seen)
             if later():
-                moved.notify()
+                moved.unpark_all()
 
     @property
     def waiting(self) -> int:
@@ -106,7 +107,7 @@ class StoredEvents:
     async def follow(self, history: History) -> None:
         """Have readers poll after every write, until cancelled."""
         while True:
-            await self._access.moved.wait()
+            await self._access.moved.park()
             history.news.set(object())
 
     async def last_life(self, host: str, socket: str) -> event_rows.LastLife | None:

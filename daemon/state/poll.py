@@ -174,8 +174,6 @@ class StorePoll:
             lambda store: store.changes_since(since, keys, heartbeat=heartbeat, on_switched=soon)
         )
         listening.seen = changes.version
-        if changes.switched is not None:
-            self._recalling.switches(changes.switched)
         if changes.approvals:
             self._recalling.approvals(changes.approvals)
         if changes.names is not None:
@@ -188,7 +186,7 @@ class StorePoll:
         """Note that the result is in the catalog, and wake the waiting callers."""
         if self.ended != self._begun:
             self.ended = self._begun
-            self._access.moved.notify()
+            self._access.moved.unpark_all()
 
     def opened(self, version: int) -> None:
         """Note that everything up to a version was read when the store was opened."""
@@ -257,7 +255,7 @@ class Listening:
             return
         while True:
             while self._access.store is None:
-                await self._access.moved.wait()
+                await self._access.moved.park()
             why = "nothing is heard on the connection that listens"
             try:
                 await self._follow(await self._connected(self._listen))
@@ -312,7 +310,7 @@ class Listening:
 
     def _look(self) -> None:
         self.news = True
-        self._access.moved.notify()
+        self._access.moved.unpark_all()
 
     def _complain(self, why: str) -> None:
         if not self._complained:

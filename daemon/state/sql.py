@@ -220,8 +220,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """All given names; None if unchanged."""
     approvals: tuple[Approval, ...] = ()
     """New approvals, oldest first."""
-    switched: frozenset[tuple[str, str]] | None = None
-    """Everything that is switched off; None if unchanged, or the caller has it already."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read, each with the reason."""
 

@@ -233,7 +233,7 @@ class Store:
         keys: Collection[str] = (),
         *,
         heartbeat: bool = False,
-        on_switched: Callable[[Switches], None] | None = None,
+        on_switched: Callable[[Switches], None] = lambda _off: None,
     ) -> sql.Changes:
         """The changes that other daemons wrote since a version (0: all); raises `StoreFault`.
 
@@ -247,10 +247,8 @@ class Store:
                 return sql.Changes(version=now)
             # A database that was restored from a backup has a lower version: then everything may be new.
             since = version if version < now else 0
-            switched = reader.switched() if reader.changed("switches", "server", since, me) else None
-            if switched is not None and on_switched is not None:
-                on_switched(switched)
-                switched = None
+            if reader.changed("switches", "server", since, me):
+                on_switched(reader.switched())
             names = reader.changed("servers", "name", since, me)
             changed = reader.sessions_changed(since, me, map(sql.clean, keys))
             changes = sql.Changes(
@@ -259,7 +257,6 @@ class Store:
                 sessions=tuple(reader.sessions(changed).values()),
                 names=reader.names() if reader.changed("given_names", "name", since, me) else None,
                 approvals=reader.approvals(since, me),
-                switched=switched,
                 unreadable=tuple(reader.unreadable),
             )
         self._seen = now

@@ -149,22 +149,6 @@ THREAD = "mcpd-store"
 """The name of the worker thread, for tools that inspect the process."""
 
 
-class Broadcast:
-    """A recurring event that tasks can wait for."""
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-
-    def notify(self) -> None:
-        """Wake all waiting tasks: the event has happened."""
-        self._event.set()
-        self._event = trio.Event()
-
-    async def wait(self) -> None:
-        """Wait until the event happens next."""
-        await self._event.wait()
-
-
 class Job(Generic[T]):
     """A piece of work for a worker thread: waiting, running, or done."""
 
@@ -241,8 +225,8 @@ class StoreAccess:
         """A reader's fault that may make the store unusable; its owner is to examine it."""
         self.ends_at = math.inf
         """The daemon's end, on trio's clock: nobody waits for an operation beyond that."""
-        self.moved = Broadcast()
-        """Happens whenever the store is opened, closed, given up or written to."""
+        self.moved = trio.lowlevel.ParkingLot()
+        """Its tasks go on whenever the store is opened, closed, given up or written to."""
         self._patience = patience
         self._on_overdue = on_overdue
         self._worker = Worker(THREAD)
@@ -263,7 +247,7 @@ class StoreAccess:
         job, self._opening = self._opening, None
         opened = job.result()
         self.store, self._why_not = opened.store, None
-        self.moved.notify()
+        self.moved.unpark_all()
         return opened
 
     async def use(self, work: Callable[[Store], T]) -> T:
@@ -278,7 +262,7 @@ class StoreAccess:
         """Use the store within the patience; raises `StoreFault`."""
         with trio.move_on_after(self._patience):
             while self.store is None and self._why_not is None and not self._hanging:
-                await self.moved.wait()
+                await self.moved.park()
             if self.store is None or self._hanging:
                 raise self._why_not or self._slow()
             job = self._worker.send(partial(work, self.store))
@@ -288,7 +272,7 @@ class StoreAccess:
             except StoreFault as fault:
                 if fault.cause not in KEPT_OPEN and self.store is not None:
                     self.suspicion = fault
-                    self.moved.notify()
+                    self.moved.unpark_all()
                 raise
             except Exception as error:
                 logger.exception("internal error in mcpd while reading from the store")
@@ -300,7 +284,7 @@ class StoreAccess:
     def give_up(self, fault: StoreFault) -> None:
         """Set the reason why the store cannot be used until it is opened again."""
         self._why_not = fault
-        self.moved.notify()
+        self.moved.unpark_all()
 
     def close(self) -> Job[None] | None:
         """Close the store after the operations sent before; callers need not wait for the job."""
@@ -311,7 +295,7 @@ class StoreAccess:
         """Report that an operation takes longer than the patience."""
         self._hanging = True
         self._on_overdue(self._slow())
-        self.moved.notify()
+        self.moved.unpark_all()
 
     async def _wait(self, job: Job[T], *, shield: bool = False) -> None:
         patient_until = min(trio.current_time() + self._patience, self.ends_at)

@@ -289,7 +289,7 @@ class Sync:
             self._due.pop(TOUCH, None)
         servers.was_written(news, written.epochs)
         self._recalling.epochs(batch.servers, written.epochs)
-        self._access.moved.notify()
+        self._access.moved.unpark_all()
         if written.marked:
             marked = ", ".join(f"{count} {status}" for status, count in sorted(written.marked.items()))
             logger.info("loaded tools of sessions were marked again: {}", marked)

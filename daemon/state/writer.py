@@ -282,10 +282,6 @@ def _summary(summary: Summary | None) -> Values:
     }
 
 
-def _json(words: Iterable[str]) -> str:
-    return msgspec.json.encode(list(words)).decode()
-
-
 def _server(record: ServerRecord, epoch: int) -> Values:
     return {
         "name": record.server,

@@ -190,8 +190,6 @@ STOP_SECONDS = 20.0
 
 _NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
 
-MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
-
 
 class ServiceRefused(McpdError):
     """The service cannot be installed or removed; the text says why and what mcpd does without it."""

@@ -360,10 +360,9 @@ async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock
                     attrs.evolve(other.servers["a"], server="b", epoch=1, lists={}),
                 ),
                 sessions=(theirs,),
-                switched=frozenset({("b", "")}),
             )
         )
-        disk.off = {("b", "")}
+        disk.off, disk.tells_off = {("b", "")}, True
         mock_clock.jump(1.1)
         await until(lambda: stage.entry().epoch == 5)
         assert stage.adopted == [theirs]

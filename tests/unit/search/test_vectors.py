@@ -17,7 +17,6 @@ from tokenizers.pre_tokenizers import Whitespace
 from daemon.catalog.entry import KnownList
 from daemon.model import Kind
 from daemon.search.index import DENSE_WEIGHT, DEPTH, UNAIDED_COSINE, fuse
-from daemon.search.semantic_static import TOKENS
 from daemon.search.vectors import (
     BATCH,
     CLOSEST,
@@ -28,9 +27,11 @@ from daemon.search.vectors import (
     PHRASING_CHARACTERS,
     PHRASINGS,
     SERVER_CHARACTERS,
+    TOKENS,
     Encoder,
     SemanticUnavailable,
     Vectors,
+    nearest_rows,
     open_encoder,
     passage_of_query,
     passage_of_tool,
@@ -141,7 +142,7 @@ def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
     """Its packages cost 0.15 s and 20 MiB, which a daemon without the extra never pays."""
     code = (
         "import sys, daemon.tree.running, daemon.search.vectors;"
-        "extra = {'numpy', 'tokenizers', 'wordllama', 'daemon.search.semantic_static'};"
+        "extra = {'numpy', 'tokenizers', 'wordllama'};"
         "print(extra & set(sys.modules) or 'none')"
     )
     assert run(code) == "none"
@@ -277,12 +278,11 @@ def test_tokens_may_have_weights_and_share_rows(tmp_path: Path) -> None:
 def test_a_table_tells_what_is_closest(tmp_path: Path) -> None:
     encoder = open_encoder(save(tmp_path, embeddings=COMPASS))
     vectors = encoder.encode([[(1.0, text)] for text in ("south", "east", "north", "north east", "north")])
-    table = encoder.table(vectors)
+    matrix = np.stack(vectors)
     (query,) = encoder.encode([[(1.0, "north")]])
-    assert [row for row, _ in table.closest(query, 3, None)] == [2, 4, 3]
-    assert [row for row, _ in table.closest(query, 9, [1, 0, 3])] == [3, 1, 0]
-    assert [round(cosine, 3) for _, cosine in table.closest(query, 9, [0, 3])] == [0.707, -1.0]
-    assert table.row(1).tolist() == vectors[1].tolist()
+    assert [row for row, _ in nearest_rows(matrix, query, 3, None)] == [2, 4, 3]
+    assert [row for row, _ in nearest_rows(matrix, query, 9, [1, 0, 3])] == [3, 1, 0]
+    assert [round(cosine, 3) for _, cosine in nearest_rows(matrix, query, 9, [0, 3])] == [0.707, -1.0]
 
 
 def _damage(folder: Path, how: str) -> None:

@@ -51,6 +51,8 @@ class Disk:
         self.servers: dict[str, ServerRecord] = {}
         self.sessions: dict[str, SessionRecord] = {}
         self.off: set[tuple[str, str]] = set()
+        self.tells_off = False
+        """Whether another daemon has just changed what is off."""
         self.approvals: list[Approval] = []
         self.counted: Counter[str] = Counter()
         self.version = 0
@@ -196,10 +198,17 @@ class ScriptedStore(Store):
         return len(gone)
 
     def changes_since(
-        self, version: int, keys: Collection[str] = (), *, heartbeat: bool = False, on_switched: object = None
+        self,
+        version: int,
+        keys: Collection[str] = (),
+        *,
+        heartbeat: bool = False,
+        on_switched: Callable[[frozenset[tuple[str, str]]], None] = lambda _off: None,
     ) -> Changes:
         self._begin("heartbeat" if heartbeat else "changes_since")
         if version and self._disk.changes:
+            if self._disk.tells_off:
+                on_switched(frozenset(self._disk.off))
             return self._disk.changes.pop(0)
         return Changes(version=max(1, version))
 

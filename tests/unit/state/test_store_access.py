@@ -310,7 +310,7 @@ async def test_what_others_write_is_news_and_what_is_known_is_not(mock_clock: Mo
         assert not take_news(listening)
         moved = exchange.access.moved
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(moved.wait)
+            nursery.start_soon(moved.park)
             await calm()
             exchange.lines[0].tell(Notification(own=False, version=9))
         assert take_news(listening)
