@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -18,7 +17,7 @@ from daemon.clients.dispatch import Dispatch
 from daemon.clients.server_requests import NOTHING, ServerRequests
 from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable, ToolChanged
 from daemon.kit.wording import BYTES_PER_TOKEN
-from daemon.protocol import UNREADABLE
+from daemon.protocol import UNREADABLE, decoded
 from daemon.scripting.interpreter import Interpreter, ScriptError
 from daemon.surfaces.code import called, script_answer
 from daemon.surfaces.surface import Action, RunScript, View
@@ -42,6 +41,9 @@ MAX_INPUTS = 256 * 1024
 
 PRINTED = 4
 """A failed script's output takes at most this part of an answer."""
+
+
+_decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 class ScriptCall(ClientCall, eq=False, kw_only=True):
@@ -149,14 +151,12 @@ class _Script:
         self._dispatch.spared(self._call, self._taken - len(result))
         return result
 
-    async def _make_call(self, name: str, arguments: Mapping[str, object]) -> object:
+    async def _make_call(self, name: str, arguments: bytes) -> bytes:
         script = self._call
         if len(name) > MAX_NAME:
             raise ScriptError("UnknownTool", f"no tool has a name of {len(name):,} characters")
-        try:
-            given = msgspec.json.encode(arguments)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ScriptError("InvalidArguments", f"the arguments of {name} are no JSON: {error}") from None
+        if decoded(_decode_raw, arguments) is None:
+            raise ScriptError("InvalidArguments", f"the arguments of {name} are no JSON, as NaN is none")
         self._count += 1
         # No client has an id that is not JSON, and no tool a name that is two lines: what the client's surface
         # has decided about a name does not hold for a script.
@@ -165,7 +165,7 @@ class _Script:
             calls=self._dispatch.calls,
             request=request,
             name=f"{name}\n",
-            given=given,
+            given=arguments,
             started=trio.current_time(),
             label=name,
             meta=script.meta,
@@ -189,28 +189,18 @@ class _Script:
             raise ScriptError("UpstreamCallError", call.fault)
         if is_error(call.result, most := len(call.result)):
             raise ScriptError(IS_ERROR, text_in(call.result, most))
-        return json_in(call.result)
+        return bytes(json_in(call.result))
 
     def _report(self, call: ScriptCall) -> None:
-        script = self._call
         self._ended += 1
-        if script.token is not None:
-            told = {
-                "progressToken": script.token,
-                "progress": self._ended,
-                "message": f"{call.label} has answered",
-            }
-            script.calls.send_progress(script, {key: _raw(value) for key, value in told.items()})
+        told = {"progress": self._ended, "message": f"{call.label} has answered"}
+        self._call.progressed({key: Raw(msgspec.json.encode(value)) for key, value in told.items()})
 
 
 def _owner(client: Client) -> str:
     """The owner of a script: a token, which may have any number of sessions, or a local connection."""
     of_daemons_user = client.principal.uid is not None and not client.principal.owner
     return f"#{client.number}" if of_daemons_user else client.principal.owner
-
-
-def _raw(value: object) -> Raw:
-    return value if isinstance(value, Raw) else Raw(msgspec.json.encode(value))
 
 
 class Scripts:

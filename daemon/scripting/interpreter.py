@@ -11,12 +11,13 @@ import os
 import re
 import signal
 import tokenize
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,8 +31,8 @@ from daemon.processes import marks
 monty: Any = later("pydantic_monty")  # 10 MB, needed with the first script
 
 Inputs = Mapping[str, object]
-Call = Callable[[str, dict[str, object]], Awaitable[object]]
-"""Calls a tool by its name; raises `ScriptError`."""
+Call = Callable[[str, bytes], Awaitable[bytes]]
+"""Calls a tool by its name, with arguments that are a JSON object; returns JSON, raises `ScriptError`."""
 Asking = Callable[[], bool]
 """Whether a user is being asked, which takes nothing of a script's time."""
 
@@ -50,8 +51,17 @@ PRINTED = 64 * 1024
 """Characters kept of what a script prints."""
 
 MADE = ". Calls before it were made: go on from what they did in another script"
+ENDED = -1
+"""Stands for the number of a call: there are no more results."""
 LIMIT = f" (`scriptLimits` of the profile){MADE}"
 """The end of an error about a limit."""
+
+TURN_SECONDS = 0.025
+"""Seconds that a script waits for its turn: one that computes must not hold up others that make calls."""
+TURNS = SimpleQueue[None]()
+"""One for each script that may run, and not wait for its calls: one processor is for others' calls."""
+for _ in range(max(1, len(os.sched_getaffinity(0)) - 1)):
+    TURNS.put(None)
 
 _ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:[-+*/%&|^@]*=[^=]|\())")
 _PLACE = re.compile(r"\{[^{}]*\}")
@@ -114,8 +124,10 @@ class _RunningScript:
         self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
         self._secret, self._printed, self._left = f"_{os.urandom(8).hex()}", "", limits.calls
         self._alive: list[int] = []
-        self._parallel = trio.CapacityLimiter(limits.parallel)
-        self._send, self._receive = trio.open_memory_channel[tuple[int, object]](0)
+        self._has_turn = False
+        self._parallel = trio.Semaphore(limits.parallel)
+        self._results = SimpleQueue[tuple[int, bytes | ScriptError]]()
+        self._soon = trio.lowlevel.current_trio_token().run_sync_soon
 
     async def _guard(self) -> None:
         """Kill the worker when the time of the script or of its questions is over, or if cancelled."""
@@ -137,23 +149,24 @@ class _RunningScript:
             self._kill()
 
     def _kill(self) -> None:
+        self._results.put((ENDED, b""))
         with suppress(IndexError, ProcessLookupError):
             os.kill(self._alive.pop(), signal.SIGKILL)
 
-    async def _answer(self, number: int, name: str, arguments: dict[str, object]) -> None:
-        # Until the script takes its result: those of all its calls might not fit the memory.
-        async with self._parallel:
-            try:
-                result = await self._call(name, arguments)
-            except ScriptError as error:
-                result = error
-            await self._send.send((number, result))
+    async def _answer(self, number: int, name: str, arguments: bytes) -> None:
+        # Until the script has taken its result: those of all its calls might not fit the memory.
+        await self._parallel.acquire()
+        try:
+            self._results.put((number, await self._call(name, arguments)))
+        except ScriptError as error:
+            self._results.put((number, error))
 
     def run(self) -> ScriptOutcome:
         limits = {"max_memory": self._limits.memory, "max_suspensions": 1000 + 4 * self._limits.calls}
         limits["max_feed_duration_secs"] = int(self._limits.seconds) + 2  # for a daemon that is killed
         marks.started(mark := marks.new(), marks.ELSEWHERE)
         try:
+            self._take_turn()
             with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
                 self._alive.append(pid := session.worker_pid)
                 marks.started(mark, pid)
@@ -167,6 +180,7 @@ class _RunningScript:
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception; cancellation comes again
             return self.failed(*_words(error, f"{self._code}\n\n".split("\n")))
         finally:
+            self._end_turn()
             marks.forget(mark)
 
     def failed(self, error: str, limit: str = "") -> ScriptOutcome:
@@ -177,9 +191,7 @@ class _RunningScript:
         step, name = self._begun(session), self._secret
         while not isinstance(step, monty.MontyComplete):
             if isinstance(step, monty.FutureSnapshot):
-                number, result = trio.from_thread.run(self._receive.receive)
-                if number in step.pending_call_ids:
-                    step = step.resume({number: _answer(result)})
+                step = step.resume(self._answers(step.pending_call_ids))
             elif not isinstance(step, monty.FunctionSnapshot) or step.function_name not in (name, f"{name}v"):
                 step = step.resume_auto()  # refused
             elif step.function_name != name:
@@ -188,13 +200,38 @@ class _RunningScript:
                 return self.failed(f"it tried more than {self._limits.calls} calls{LIMIT}", "calls")
             else:
                 self._left -= 1
-                made = step.call_id, step.args[0], json.loads(step.args[1])
-                trio.from_thread.run_sync(self.nursery.start_soon, self._answer, *made)
+                made = step.call_id, step.args[0], step.args[1].encode()
+                # Without a wait for the loop, which would change hands twice for each call.
+                self._soon(self.nursery.start_soon, self._answer, *made)
                 step = step.resume({"future": ...})
         # Its output is never read: only what the prelude has measured crosses.
         return self.failed(
             "`return` ends a script as its last line alone: let the value be the last expression"
         )
+
+    def _answers(self, pending: Collection[int]) -> dict[int, dict[str, object]]:
+        """The results that there are of pending calls, at least one; others have their turn meanwhile."""
+        found = dict[int, dict[str, object]]()
+        self._end_turn()
+        while not found or not self._results.empty():
+            number, result = self._results.get()
+            if number == ENDED:
+                raise trio.EndOfChannel
+            self._soon(self._parallel.release)
+            if number in pending:
+                found[number] = _answer(result)
+        self._take_turn()
+        return found
+
+    def _take_turn(self) -> None:
+        with suppress(Empty):
+            TURNS.get(timeout=TURN_SECONDS)
+            self._has_turn = True
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            TURNS.put(None)
 
     def _begun(self, session: Any) -> Any:
         """Begin the script with its last expression handed over: a wrong guess at its line is no syntax."""
@@ -237,12 +274,11 @@ def _readable(code: str) -> str:
     return "".join(parts) + called(code[end:])
 
 
-def _answer(result: object) -> dict[str, object]:
+def _answer(result: bytes | ScriptError) -> dict[str, object]:
     if not isinstance(result, ScriptError):
-        written = msgspec.json.encode(result)
-        if len(written) <= RESULT_BYTES:
-            return {"return_value": written.decode()}
-        result = ScriptError("too_large", f"the result has {len(written):,} bytes, not up to {RESULT_BYTES:,}")
+        if len(result) <= RESULT_BYTES:
+            return {"return_value": result.decode()}
+        result = ScriptError("too_large", f"the result has {len(result):,} bytes, not up to {RESULT_BYTES:,}")
     return {"exc_type": "_csv.Error", "message": f"{result.code}: {result.text}"}
 
 

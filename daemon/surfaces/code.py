@@ -162,9 +162,6 @@ def _comment(text: str) -> str:
 
 SEARCH, DESCRIBE, RUN, RUN_READ_ONLY = "search_tools", "describe_tools", "run_code", "run_read_only_code"
 
-MAX_NAMES = 50
-"""Names in one call of `describe_tools`, as in one of `load_mcp_tool`: an unknown one is searched for."""
-
 META_TOOLS = (SEARCH, DESCRIBE, RUN, RUN_READ_ONLY)
 
 SEARCH_EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
@@ -207,14 +204,10 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 def _describe(view: View, arguments: bytes, *, patient: bool) -> Action:
     names = answers.decode_arguments(arguments, _StubArguments, DESCRIBE_EXAMPLE).names
-    if not 0 < len(names) <= MAX_NAMES:
-        raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names: {DESCRIBE_EXAMPLE}')
     waiting = describing.unlisted_of(view, names)
     if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = finding.resolve(view, dict.fromkeys(names), {*view.servers}, META_TOOLS)
-    if not wanted.tools:
-        raise next(iter(wanted.failures.values()))
+    wanted = finding.resolve(view, names, {*view.servers}, META_TOOLS, DESCRIBE_EXAMPLE)
     said = [f"# {name}: {answers.one_line(error.message)}" for name, error in wanted.failures.items()]
     room, shown = answers.room_of(view) - sum(map(len, said)), list[ToolKey]()
     for offered in wanted.tools.values():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from daemon.catalog.offer import Offered
-from daemon.errors import CallError, UnknownTool
+from daemon.errors import CallError, InvalidArguments, UnknownTool
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.surfaces import answers
@@ -118,6 +118,9 @@ def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
     return {(member.server, member.tool): None for member in members}
 
 
+MAX_NAMES = 50
+"""Names in one call: each unknown one costs a search."""
+
 MAX_FOUND = 3
 """Servers or tools for one need: a need that fits more is imprecise."""
 
@@ -133,10 +136,18 @@ class Wanted(msgspec.Struct):
     alternatives: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
-def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:
-    """Resolve names and needs to tools of `servers`; an unknown name counts as a need."""
+def resolve(
+    view: View, names: Sequence[str], servers: set[str], reserved: tuple[str, ...], example: str
+) -> Wanted:
+    """Resolve names and needs to tools of `servers`; an unknown name counts as a need.
+
+    Raises InvalidArguments: too few or too many names; CallError: each is refused.
+    """
+    each_once = dict.fromkeys(names)
+    if not 0 < len(each_once) <= MAX_NAMES:
+        raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names or needs: {example}')
     wanted = Wanted()
-    for name in names:
+    for name in each_once:
         try:
             refuse_meta_tool(view, name, reserved)
             offered = _by_name(view, name, servers)
@@ -145,6 +156,8 @@ def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple
             wanted.tools[public_name(view, offered.key, reserved)] = offered
         except CallError as error:
             wanted.failures[answers.cut(name, answers.MAX_QUOTED)] = error
+    if not wanted.tools:
+        raise next(iter(wanted.failures.values()))
     return wanted
 
 

@@ -42,9 +42,6 @@ META_TOOLS = (SERVER, TOOL)
 MAX_TOOL_LINES = 200
 """A line per tool of one server; the largest real server has a few hundred."""
 
-MAX_NAMES = 50
-"""Tools loaded with one call."""
-
 UNFITTED = "its schema did not fit into this answer: load it with the next call"
 """The reason for a requested tool that did not fit."""
 
@@ -182,16 +179,12 @@ def _tools_by_server(view: View) -> dict[str, list[Offered]]:
 def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
     asked = answers.decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE)
     names = [asked.names] if isinstance(asked.names, str) else asked.names
-    names = [name for name in dict.fromkeys(names) if name.strip()]
-    if not 0 < len(names) <= MAX_NAMES:
-        raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names or needs: {TOOL_EXAMPLE}')
+    names = [name for name in names if name.strip()]
     entries = _servers_meant(view, asked.server_name)
     waiting = unlisted(entries) if asked.server_name else starting(entries)
     if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = finding.resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
-    if not wanted.tools:
-        raise next(iter(wanted.failures.values()))
+    wanted = finding.resolve(view, names, {entry.name for entry in entries}, META_TOOLS, TOOL_EXAMPLE)
     return _loaded(view, wanted)
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -57,12 +58,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
     params = {**params, **here}
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
-        try:
-            result: Message = ask_with(options, method, asked, companion)
-        except DaemonSilent as silent:
-            raise explained(options, server, silent) from None
-        finally:
-            companion.clear()
+        result = companion.told(options, partial(ask_with, options, method, asked))
         if result.get("resultType") == "input_required":
             asked = {**params, **wishes, **companion.inputs(result)}
         elif not companion.visits(pages_of(result)):
@@ -83,13 +79,8 @@ def converse_as_client(options: argparse.Namespace, server: str, tool: str, argu
     meta = {} if companion.progress is None else {"_meta": {"progressToken": tool}}
     params = {"name": f"{server}/{tool}", "arguments": arguments, **meta}
     path = ask_with(options, "status", {})["daemon"]["socket"]
-    try:
-        how = {"timeout": options.timeout, "companion": companion, "before": before}
-        return ask("tools/call", params, path=path, **how)
-    except DaemonSilent as silent:
-        raise explained(options, server, silent) from None
-    finally:
-        companion.clear()
+    call = partial(ask, "tools/call", params, path=path, timeout=options.timeout, before=before)
+    return companion.told(options, call)
 
 
 def _place(workspace: str | None) -> Message:
@@ -162,6 +153,15 @@ class CallCompanion(NamedTuple):
         """The questions that the server may ask (MCP, `ClientCapabilities`)."""
         asked = {"elicitation": ELICITATION} if self.stdin is not None else {}
         return {**asked, **({"roots": {}} if self.roots else {})}
+
+    def told(self, options: argparse.Namespace, ask: Callable[..., Message]) -> Message:
+        """The answer to a question that is asked in this company; raises as `control.ask_with`."""
+        try:
+            return ask(companion=self)
+        except DaemonSilent as silent:
+            raise explained(options, self.server, silent) from None
+        finally:
+            self.clear()
 
     def clear(self) -> None:
         """Remove the progress bar."""

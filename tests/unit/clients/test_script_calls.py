@@ -121,6 +121,7 @@ async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, nu
         ("'run_code', {'code': '1'}", "UnknownTool"),
         ("'alpha/echo', {1, 2}", "TypeError"),
         ("'alpha/echo', [1]", "TypeError"),
+        ("'alpha/echo', {'x': float('nan')}", "InvalidArguments"),
         ("'beta/echo', {}", "ToolDisabled"),
     ],
 )
