@@ -1,8 +1,7 @@
-"""A link over an open WebSocket, from either side: wsproto frames, the poll of all links reads and writes.
+"""A link over a WebSocket, from either side: trio-websocket reads it, the writer of all links writes it.
 
-A ready link reads a chunk and hands its messages synchronously to its owner. It ends its turn after
-`TURN_SECONDS`, as one read holds many pongs, and continues after every other link. After a close frame or a
-fault of the peer nothing is handed over; no frame is torn.
+The library's task shakes hands, joins frames and answers pings; our frames, made by wsproto, share one bounded
+queue with the library's. After a close frame or a fault of the peer nothing is handed over; no frame is torn.
 """
 
 from __future__ import annotations
@@ -10,20 +9,31 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import trio
-from wsproto.connection import Connection, ConnectionState
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
-from wsproto.frame_protocol import CloseReason
+from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
+from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.envelope import Buffer, as_line
 from daemon.wire.link import CLOSED, FdWriter
 from daemon.wire.outbox import IN, OUT, TURN_SECONDS, Outbox, Receiver
+
+Headers = Iterable[tuple[str, str]]
+
+NORMAL, GOING_AWAY, UNSUPPORTED, ABNORMAL = 1000, 1001, 1003, 1006
+POLICY, TOO_BIG, OUR_FAULT = 1008, 1009, 1011
+"""Codes of RFC 6455, 7.4.1; `ABNORMAL` means that no close frame came."""
+
+CLOSE_FRAME = 0x88  # first byte of a close frame
 
 READ_BYTES = 16 * 1024  # bytes of one read
 
@@ -34,144 +44,329 @@ GOODBYE_SECONDS = 1.0  # time for the peer to take our close frame and hang up: 
 HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all links
 
 
-class _Messages:
-    """Joins the pieces of a peer's messages."""
-
-    def __init__(self, most: int, *, takes_bytes: bool) -> None:
-        self._most = most
-        self._takes_bytes = takes_bytes
-        self._pieces: list[Any] = []
-        self._size = 0
-
-    def take(self, event: TextMessage | BytesMessage) -> bytes | CloseConnection | None:
-        """Take a piece; return the message that it ends, if any, or what closes the link of a faulty peer."""
-        self._pieces.append(event.data)
-        self._size += len(event.data)
-        if isinstance(event, BytesMessage) and not self._takes_bytes:
-            return CloseConnection(CloseReason.UNSUPPORTED_DATA, "messages must be text")
-        if len(self._pieces) > MAX_PIECES:
-            text = f"a message may have at most {MAX_PIECES} pieces"
-            return CloseConnection(CloseReason.MESSAGE_TOO_BIG, text)
-        message = b""
-        if event.message_finished:
-            joined = self._pieces[0][:0].join(self._pieces)
-            message = joined.encode() if isinstance(joined, str) else joined
-            self._pieces, self._size = [], 0
-        if max(self._size, len(message)) > self._most:
-            text = f"a message may have at most {self._most} bytes"
-            return CloseConnection(CloseReason.MESSAGE_TOO_BIG, text)
-        return message if event.message_finished else None
-
-
-class WebSocketLink:
-    """A link over a non-blocking descriptor, which it owns. Each frame is one text message."""
+class WebSocketStream(trio.abc.Stream):
+    """Presents a connected socket, after the bytes of `opening`, to trio-websocket; guests wait for others."""
 
     def __init__(
         self,
         fd: int,
-        frames: Connection,
         *,
         outbox: Outbox,
-        max_message: int,
         max_queue: int,
         pause_at: int | None = None,
-        place: str = "the peer",
-        hello: bytes = b"",
+        is_guest: bool = False,
+        opening: bytes = b"",
     ) -> None:
-        """Take over a descriptor after the opening handshake; `hello` precedes the peer's lines.
-
-        `frames` may hold bytes that came with the handshake. Bounds are bytes.
-        """
+        self.outbox = outbox
         self.writer = FdWriter(self, fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        self.writer.on_stuck = self._cut_off
-        self.turns = 0
-        self.is_held = False
+        self.reads = 0
         self.was_heard = False  # whether the peer has sent anything since this was last cleared
-        self.closing: CloseConnection | None = None  # the close code and reason decided here or by the peer
-        self._frames = frames
-        self._outbox = outbox
-        self._poll = outbox.poll if frames.client else outbox.poll.guests  # anybody may be a client
-        self._messages = _Messages(max_message, takes_bytes=frames.client)
+        self.said_goodbye = False  # whether the library has sent a close frame
+        self.lost = ""  # the reason why nothing more comes from the peer; empty while something may
+        self.over = trio.Event()  # set when nothing more comes, or the library has closed the stream
+        self._is_guest = is_guest
+        self._poll = outbox.poll.guests if is_guest else outbox.poll
+        self._read = opening
+        self._is_watched = False
+        self._waits = False  # whether the library waits for bytes
+        self._arrived = trio.Event()
+        self._turn_ends = math.inf
+        self._moved = trio.Event()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Some of the peer's bytes, in its turn; empty at the end."""
+        if not self._read:
+            self.outbox.flush()
+            await self._until_read()
+        data, self._read = self._read, b""
+        if not data:
+            self.over.set()
+        return data
+
+    async def end_turn(self) -> None:
+        """Give others a turn if this one has lasted long enough."""
+        if perf_counter() >= self._turn_ends:
+            self.outbox.flush()
+            if self._is_guest:
+                next_turn = trio.Event()
+                self.outbox.poll.guests.soon(next_turn.set)
+                await next_turn.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+            self._turn_ends = perf_counter() + TURN_SECONDS
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Queue a frame of the library and wait while too much waits for the peer."""
+        if self.writer.reason is None:
+            self.said_goodbye = self.said_goodbye or data[0] == CLOSE_FRAME
+            self.writer.queue((bytes(data),))
+            self.writer.flush()
+            await self.wait_send_all_might_not_block()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait while too much waits for the peer."""
+        await self.until_taken(min(self.writer.pause_at, self.writer.max_queue))
+
+    async def aclose(self) -> None:
+        """Note that the library has closed the stream; `close` closes the socket."""
+        self.over.set()
+
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+        self.writer.fail("the connection was closed here")
+        self.writer.close()
+
+    async def until_taken(self, most: float) -> None:
+        """Return when at most `most` bytes wait for the peer, or the connection has ended."""
+        while self.writer.queued > most and self.writer.reason is None:
+            await self.until_moved()
+
+    async def until_moved(self) -> None:
+        """Return when the peer has caught up, `look_again` was called, or the connection has ended."""
+        self._moved = trio.Event()
+        await self._moved.wait()
+
+    def rewatch(self) -> None:
+        """Have the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
+        writer = self.writer
+        if writer.reason is not None:
+            self._is_watched, self._waits, self._read = False, False, b""
+            self._arrived.set()
+            self._moved.set()
+        if writer.fd != CLOSED:
+            reads = IN if self._is_watched else 0
+            writes = OUT if writer.is_blocked else 0
+            self._poll.watch(writer.fd, reads | writes, self._on_ready)
+
+    def look_again(self) -> None:
+        """Continue: the peer, or the links that were behind, have caught up (`wire.link.WriterOwner`)."""
+        self._moved.set()
+        self.rewatch()
+
+    async def _until_read(self) -> None:
+        if self.writer.reason is None:
+            self._waits, self._arrived = True, trio.Event()
+            if not self._is_watched:
+                self._is_watched = True
+                try:
+                    self.rewatch()
+                except OSError as error:
+                    self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
+            await self._arrived.wait()
+            self._turn_ends = perf_counter() + TURN_SECONDS
+
+    def _on_ready(self, ready: int) -> None:
+        try:
+            if not self._waits:
+                self._is_watched = False  # until the library waits again
+                self.rewatch()
+            elif ready & ~OUT and self._read_once():
+                self._waits = False
+                self._arrived.set()
+            if self.writer.is_blocked and ready & ~IN:
+                self.writer.note(not self.writer.write())
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this link alone
+            self.writer.end(error)
+
+    def _read_once(self) -> bool:
+        """Read once; return whether anything came, the end included."""
+        try:
+            self._read = os.read(self.writer.fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.lost = f"reading failed: {error.strerror}"
+            return True
+        self.was_heard = True
+        self.reads += 1
+        if not self._read:
+            self.lost = "the peer closed the connection"
+        return True
+
+
+class PacedConnection(WebSocketConnection):
+    """A trio-websocket connection that ends its turns: one read holds many pongs, at 50 to 100 us each."""
+
+    def __init__(
+        self,
+        stream: WebSocketStream,
+        max_message: int,
+        *,
+        host: str = "",
+        target: str = "",
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(
+            stream,
+            WSConnection(ConnectionType.CLIENT if host else ConnectionType.SERVER),
+            host=host,
+            path=target,
+            client_subprotocols=[protocol.SUBPROTOCOL],
+            client_extra_headers=[(name.encode(), value.encode()) for name, value in headers],
+            max_message_size=max_message,
+            receive_buffer_size=READ_BYTES,
+        )
+        self.stream = stream
+        self.max_message = max_message
+        self.is_open = False  # whether the opening handshake is done
+        self._take: Callable[[str | bytes], Awaitable[None]] | None = None
+        self._has_taker = trio.Event()
+
+    def hand_to(self, take: Callable[[str | bytes], Awaitable[None]]) -> None:
+        """Have each message taken by the library's task: its channel costs two switches of tasks for each."""
+        self._take = take
+        self._has_taker.set()
+
+    async def shake_hands(self, nursery: trio.Nursery) -> None:
+        """Answer the request at the beginning of the stream, or make one; an answer may never come."""
+        nursery.start_soon(self._reader_task)
+        if self.is_client:
+            await self._open_handshake.wait()
+        else:
+            await (await self._get_request()).accept(subprotocol=protocol.SUBPROTOCOL)
+        self.is_open = True
+
+    async def _handle_message_event(self, event: BytesMessage | TextMessage) -> None:
+        await self.stream.end_turn()
+        if len(self._message_parts) >= MAX_PIECES:
+            await self._close_web_socket(TOO_BIG, f"a message may have at most {MAX_PIECES} pieces")
+            raise ConnectionClosed(self.closed)
+        is_too_big = self._message_size + len(event.data) > self.max_message
+        if is_too_big or not event.message_finished:
+            await super()._handle_message_event(event)
+            return
+        parts: list[Any] = [*self._message_parts, event.data]
+        self._message_parts, self._message_size = [], 0
+        if self._take is None:
+            await self._has_taker.wait()
+            assert self._take is not None
+        await self._take(parts[0][:0].join(parts))
+
+    async def _handle_ping_event(self, event: Ping) -> None:
+        await self.stream.end_turn()
+        await super()._handle_ping_event(event)
+
+    async def _handle_pong_event(self, event: Pong) -> None:
+        await self.stream.end_turn()
+        await super()._handle_pong_event(event)
+
+
+class WebSocketLink:
+    """A link over an open WebSocket. Each frame is one text message."""
+
+    def __init__(self, connection: PacedConnection, *, place: str = "the peer", hello: bytes = b"") -> None:
+        """Take over a connection, which must shake hands first; `hello` precedes the peer's lines."""
+        self.is_held = False
+        self.closing: CloseReason | None = None  # the close code and reason decided here or by the peer
+        self._connection = connection
+        self._stream = stream = connection.stream
+        self._writer = stream.writer
+        self._writer.on_stuck = self._cut_off
+        self._outbox = stream.outbox
         self._place = place
         self._hello = hello
-        self._receiver: Receiver | None = None
-        self._reads = self._behind = False
+        self._frames = Connection(ConnectionType.CLIENT if connection.is_client else ConnectionType.SERVER)
 
     @property
     def queued(self) -> int:
         """Bytes that wait for the peer."""
-        return self.writer.queued
+        return self._writer.queued
+
+    @property
+    def turns(self) -> int:
+        """Times that the peer was read (`wire.outbox.Link`)."""
+        return self._stream.reads
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
         """Bytes that wait for the peer (`wire.outbox.Link.waiting`)."""
-        return self.writer.queued
+        return self._writer.queued
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one message. A message of any size fits an empty queue."""
-        self._queue(TextMessage(data=b"".join(frame).decode(errors="replace")))
+        text = b"".join(frame).decode(errors="replace")
+        self._queue(TextMessage(data=text))
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self._queue(Ping())
-        self.writer.flush()
-
-    async def run(self, receiver: Receiver) -> None:
-        """Read and write until the peer hangs up, breaks or is cut off, or either side closes the WebSocket."""
-        self._receiver = receiver
-        try:
-            self.rewatch()
-            if self._hello:
-                _attempt(self.writer, lambda: receiver.on_lines([self._hello]))
-            _attempt(self.writer, self._take_frames)
-            self._outbox.flush()
-            await self.writer.until_ended()
-        except OSError as error:
-            raise ConnectionLost(f"waiting for it failed: {error.strerror}") from None
-        finally:
-            self._receiver = None
-            self.rewatch()
-        assert self.writer.reason is not None
-        raise self.writer.reason
+        self._writer.flush()
 
     def resume(self) -> None:
         """Read again: the links that were behind have caught up."""
         self.is_held = False
-        self.look_again()
+        self._stream.look_again()
 
-    def look_again(self) -> None:
-        """Go on after every other link's turn (`wire.link.WriterOwner`)."""
-        if not self._behind:
-            self._behind = True
-            self._poll.soon(self._catch_up)
-            self._outbox.poll.ring()
-        self.rewatch()
+    async def run(self, receiver: Receiver) -> None:
+        """Read and write until the peer hangs up, breaks or is cut off, or either side closes the WebSocket."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive, receiver)
+            await self._writer.until_ended()
+        assert self._writer.reason is not None
+        raise self._writer.reason
 
-    def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
-        self._reads = self._may_go_on() and not self._behind
-        reads, writes = IN if self._reads else 0, OUT if self.writer.is_blocked else 0
-        if self.writer.fd != CLOSED:
-            self._poll.watch(self.writer.fd, reads | writes, self._on_ready)
+    async def _receive(self, receiver: Receiver) -> None:
+        try:
+            if self._hello:
+                receiver.on_lines([self._hello])
+                self._outbox.flush()
+            self._connection.hand_to(partial(self._take, receiver))
+            await self._connection.get_message()
+        except ConnectionClosed as closed:
+            self._writer.end(self._farewell(closed.reason))
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
+            self._writer.end(error)
 
-    def give_up(self, closing: CloseConnection, error: ConnectionLost | None = None) -> None:
-        """End the link from here, or for an error of the peer's."""
+    async def _take(self, receiver: Receiver, message: str | bytes) -> None:
+        if self._writer.reason is not None:
+            return
+        try:
+            await self._hand_over(receiver, message)
+        except ConnectionClosed as closed:
+            self._writer.end(self._farewell(closed.reason))
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
+            self._writer.end(error)
+
+    async def _hand_over(self, receiver: Receiver, message: str | bytes) -> None:
+        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind."""
+        if isinstance(message, str):
+            line = as_line(message.encode())
+        elif self._connection.is_client:
+            line = as_line(message)
+        else:
+            raise ConnectionClosed(CloseReason(UNSUPPORTED, "messages must be text"))
+        if len(line) > self._connection.max_message:
+            text = f"a message may have at most {self._connection.max_message} bytes"
+            raise ConnectionClosed(CloseReason(TOO_BIG, text))
+        self._outbox.slow.clear()
+        receiver.on_lines([line])
+        if self._outbox.slow or self._writer.queued > self._writer.pause_at:
+            self._outbox.flush()
+        if self._outbox.slow and not self._writer.holds_others:
+            self.is_held = self._outbox.hold(self.resume)
+        while self.is_held and self._writer.reason is None:
+            await self._stream.until_moved()
+        await self._stream.until_taken(self._writer.pause_at)
+
+    def give_up(self, closing: CloseReason) -> None:
+        """End the link from here."""
         self.closing = closing
-        self.writer.end(error or ConnectionLost(f"closed here: {_said(closing)}"))
+        self._writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
 
-    async def leave(self, closing: CloseConnection) -> None:
+    async def leave(self, closing: CloseReason) -> None:
         """Send a close frame, `closing` unless another was decided, and wait a moment for the peer to hang up.
 
-        Shielded: a stop still says goodbye. The caller closes the link afterwards.
+        Shielded: a stop still says goodbye. The caller closes the stream afterwards.
         """
-        writer = self.writer
-        why = self.closing or _why(writer.reason)
+        writer = self._writer
+        why = self._why()
         self._outbox.forget(self.resume)
         if writer.failure is not None or (isinstance(writer.reason, ConnectionLost) and why is None):
             return
         hurried = trio.current_effective_deadline() == -math.inf
         with trio.move_on_after(HURRIED_SECONDS if hurried else GOODBYE_SECONDS, shield=True):
             writer.end(ConnectionLost("the connection was closed here"))
-            self._queue(why or closing)
+            if not self._stream.said_goodbye:
+                self._queue(CloseConnection((why or closing).code, (why or closing).reason))
             writer.flush()
             while writer.queued and writer.failure is None:
                 await trio.lowlevel.wait_writable(writer.fd)
@@ -179,111 +374,41 @@ class WebSocketLink:
             if writer.failure is None:
                 await _until_hung_up(writer.fd)
 
-    def close(self) -> None:
-        """Close the descriptor. Idempotent."""
-        self.writer.fail("the connection was closed here")
-        self.writer.close()
-
-    def _on_ready(self, ready: int) -> None:
-        if self._reads and ready & ~OUT:
-            _attempt(self.writer, self._read)
-        if self.writer.is_blocked and ready & ~IN:
-            _attempt(self.writer, lambda: self.writer.note(not self.writer.write()))
-
-    def _may_go_on(self) -> bool:
-        runs = self._receiver is not None and self.writer.reason is None
-        return runs and not (self.writer.is_paused or self.is_held)
-
-    def _catch_up(self) -> None:
-        self._behind = False
-        self.writer.is_paused = self.writer.is_paused or self.writer.queued > self.writer.pause_at
-        if self._may_go_on():
-            _attempt(self.writer, self._take_frames)
-        self.rewatch()
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self.writer.fd, READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise ConnectionLost(f"reading failed: {error.strerror}") from None
-        if not data:
-            raise ConnectionLost("the peer closed the connection")
-        self.was_heard = True
-        self.turns += 1
-        self._frames.receive_data(data)
-        self._take_frames()
-
-    def _take_frames(self) -> None:
-        """Take what has been read, until the turn is over, or the peer or a link that takes lines is behind."""
-        until = perf_counter() + TURN_SECONDS
-        for event in self._frames.events():
-            taken = self._messages.take(event) if isinstance(event, (TextMessage, BytesMessage)) else event
-            if isinstance(taken, bytes):
-                self._hand_over(taken)
-            elif isinstance(taken, Ping):
-                self._queue(taken.response())
-            elif isinstance(taken, CloseConnection):
-                self.give_up(taken, _lost(taken, self._place, self._frames.state))
-            if not self._may_go_on():
-                break
-            if perf_counter() >= until or self.writer.queued > self.writer.pause_at:
-                self.look_again()
-                break
-
-    def _hand_over(self, message: bytes) -> None:
-        assert self._receiver is not None
-        self._outbox.slow.clear()
-        self._receiver.on_lines([as_line(message)])
-        if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self.resume):
-            self.is_held = True
-            self.rewatch()
+    def _why(self) -> CloseReason | None:
+        reason = self._writer.reason
+        if self.closing is None and isinstance(reason, ProtocolFault):
+            return CloseReason(POLICY, str(reason))
+        if self.closing is None and reason is not None and not isinstance(reason, ConnectionLost):
+            return CloseReason(OUR_FAULT, "a fault of the program's own")
+        return self.closing
 
     def _queue(self, event: Event) -> None:
-        state = self._frames.state
-        is_answer = state is ConnectionState.REMOTE_CLOSING and isinstance(event, CloseConnection)
-        if state is ConnectionState.OPEN or is_answer:
-            self.writer.queue((self._frames.send(event),))
+        if not self._stream.said_goodbye:
+            self._writer.queue((self._frames.send(event),))
+
+    def _farewell(self, reason: CloseReason | None) -> ConnectionLost:
+        if reason is None or reason.code == ABNORMAL:
+            return ConnectionLost(self._stream.lost or "the connection broke")
+        self.closing = reason
+        if reason.code == TOO_BIG:
+            said = f"{reason.reason} (close code {TOO_BIG})"
+            text = f"a message of {self._place} or to it was over the limit: {said}"
+            return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
+        if not self._stream.said_goodbye:
+            return ConnectionLost(f"{self._place} broke the WebSocket protocol: {reason.reason}")
+        text = f"{self._place} closed the WebSocket with {_said(reason)}"
+        cause = Cause.WEBSOCKET_REFUSED if reason.code == POLICY else Cause.CONNECTION_LOST
+        return ConnectionLost(text, cause, place=self._place)
 
     def _cut_off(self, reason: str) -> None:
         """End the link to a peer that does not read; it still gets the rest of the frame that was begun."""
-        self.writer.keep_first()
-        self.closing = CloseConnection(CloseReason.POLICY_VIOLATION, "you do not read what you are sent")
-        self.writer.end(ConnectionLost(reason, Cause.NOT_READING))
+        self._writer.keep_first()
+        self.closing = CloseReason(POLICY, "you do not read what you are sent")
+        self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
 
 
-def _attempt(writer: FdWriter, act: Callable[[], None]) -> None:
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
-        writer.end(error)
-
-
-def _lost(closing: CloseConnection, place: str, state: ConnectionState) -> ConnectionLost:
-    """The loss of a link to the peer's close frame, or to a fault of the peer that one is to tell."""
-    if closing.code == CloseReason.MESSAGE_TOO_BIG:
-        said = f"{closing.reason} (close code {CloseReason.MESSAGE_TOO_BIG.value})"
-        text = f"a message of {place} or to it was over the limit: {said}"
-        return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
-    if state is ConnectionState.OPEN:
-        return ConnectionLost(f"{place} broke the WebSocket protocol: {closing.reason}")
-    text = f"{place} closed the WebSocket with {_said(closing)}"
-    is_refusal = closing.code == CloseReason.POLICY_VIOLATION
-    return ConnectionLost(text, Cause.WEBSOCKET_REFUSED if is_refusal else Cause.CONNECTION_LOST, place=place)
-
-
-def _why(reason: Exception | None) -> CloseConnection | None:
-    if isinstance(reason, ProtocolFault):
-        return CloseConnection(CloseReason.POLICY_VIOLATION, str(reason))
-    if reason is not None and not isinstance(reason, ConnectionLost):
-        return CloseConnection(CloseReason.INTERNAL_ERROR, "a fault of the program's own")
-    return None
-
-
-def _said(closing: CloseConnection) -> str:
-    name = f" ({closing.code.name})" if isinstance(closing.code, CloseReason) else ""
-    return f"code {closing.code:d}{name}" + (f": {closing.reason}" if closing.reason else "")
+def _said(reason: CloseReason) -> str:
+    return f"code {reason.code} ({reason.name})" + (f": {reason.reason}" if reason.reason else "")
 
 
 async def _until_hung_up(fd: int) -> None:

@@ -51,6 +51,7 @@ OF_HTTP = (
     "h11",
     "httptools",
     "wsproto",
+    "trio_websocket",
     "daemon.clients.doors.http",
     "daemon.clients.doors.websocket",
 )
@@ -93,4 +94,4 @@ def test_without_http_not_one_module_of_it_is_loaded() -> None:
     assert {"httptools", "daemon.clients.doors.http.door"} <= more
     assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
     # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
-    assert not {"ssl", "wsproto"} & more
+    assert not {"ssl", "wsproto", "trio_websocket"} & more

@@ -5,21 +5,18 @@ MCP's own pings test whether it is alive. A message over the limit ends the conn
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+import h11
 import trio
-from wsproto import WSConnection
-from wsproto.connection import Connection, ConnectionType
-from wsproto.events import CloseConnection, Request
-from wsproto.frame_protocol import CloseReason
-from wsproto.utilities import RemoteProtocolError
+from trio_websocket import CloseReason
 
-from daemon import protocol
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.errors import ConnectionLost, leaf
@@ -28,7 +25,7 @@ from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.network import connect, host_and_port, place_of, refused
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.copying import plain_end
-from daemon.wire.websocket_link import WebSocketLink
+from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
 MAX_HEAD = 64 * 1024
 """Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""
@@ -78,6 +75,25 @@ class _Refused(Exception):
         self.challenges = b", ".join(_CHALLENGE.findall(head)).decode("latin-1")
 
 
+class _ServerStream(WebSocketStream):
+    """Reads the answer to the opening handshake before the library, which waits for the body of a refusal."""
+
+    head = b""
+    """The answer, with the bytes that followed it."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self.head:
+            return await super().receive_some(max_bytes)
+        while b"\n\r\n" not in self.head and len(self.head) < MAX_HEAD:
+            if not (data := await super().receive_some(max_bytes)):
+                break
+            self.head += data
+        if not self.head.startswith(b"HTTP/1.1 101 "):
+            self.over.set()
+            return b""
+        return self.head
+
+
 @asynccontextmanager
 async def _opened(context: OpenContext, host: str, port: int, login: str) -> AsyncIterator[WebSocketLink]:
     """Connect and shake hands, say goodbye on the way out; _Refused at another status."""
@@ -89,27 +105,28 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
             with trio.fail_at(deadline):
                 network = await connect(host, port, tls)
             if isinstance(network, trio.SSLStream):
-                plain = await stack.enter_async_context(plain_end(network))
-                network = trio.SocketStream(trio.socket.from_stdlib_socket(plain))
-            stack.callback(network.socket.close)
+                fd = (await stack.enter_async_context(plain_end(network))).detach()
+            else:
+                fd = network.socket.detach()
+                os.set_blocking(fd, False)
+            stream = _ServerStream(fd, outbox=context.outbox, max_queue=UPSTREAM_QUEUE_BYTES)
+            stack.callback(stream.close)
+            nursery = await stack.enter_async_context(trio.open_nursery())
             with trio.fail_at(deadline):
-                frames = await _shake_hands(network, server, place, login)
-            link = WebSocketLink(
-                network.socket.detach(),
-                frames,
-                outbox=context.outbox,
-                max_message=server.limits.message_bytes,
-                max_queue=UPSTREAM_QUEUE_BYTES,
-                place=place,
-            )
-            stack.callback(link.close)
+                connection = await _shake_hands(nursery, stream, server, place, login)
+            link = WebSocketLink(connection, place=place)
             try:
                 yield link
             finally:
-                await link.leave(CloseConnection(CloseReason.NORMAL_CLOSURE))
+                await link.leave(CloseReason(NORMAL, None))
+                nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        plain_error = leaf(group)
-        raise _too_slow(server, place) if isinstance(plain_error, trio.TooSlowError) else plain_error from None
+        plain = leaf(group)
+        if isinstance(plain, trio.TooSlowError):
+            raise _too_slow(server, place) from None
+        if isinstance(plain, h11.LocalProtocolError):  # the library answers, as if it were the server
+            raise _no_server(place, str(plain.__context__ or plain)) from None
+        raise plain from None
     except trio.TooSlowError:
         raise _too_slow(server, place) from None
 
@@ -124,30 +141,32 @@ def _no_server(place: str, error: str) -> ConnectionLost:
     return ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=error)
 
 
-async def _shake_hands(stream: trio.SocketStream, server: Server, place: str, login: str) -> Connection:
+async def _shake_hands(
+    nursery: trio.Nursery, stream: _ServerStream, server: Server, place: str, login: str
+) -> PacedConnection:
     parts = urlsplit(server.url or "")
     headers = {**server.headers, **({"authorization": login} if login else {})}
-    asked = Request(
+    connection = PacedConnection(
+        stream,
+        server.limits.message_bytes,
         host=parts.netloc.rpartition("@")[2],
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-        extra_headers=[(name.encode(), value.encode()) for name, value in headers.items()],
-        subprotocols=[protocol.SUBPROTOCOL],
+        headers=headers.items(),
     )
-    opening, head = WSConnection(ConnectionType.CLIENT), b""
-    with suppress(trio.BrokenResourceError):
-        await stream.send_all(opening.send(asked))
-        while b"\n\r\n" not in head and len(head) < MAX_HEAD and (data := await stream.receive_some()):
-            head += data
-    if head.startswith(b"HTTP/1.1 101 "):
-        try:
-            opening.receive_data(head)
-        except RemoteProtocolError as error:
-            raise _no_server(place, str(error)) from None
-        if opening.connection is not None:
-            return opening.connection
-    elif status := _STATUS.match(head):
-        raise _Refused(int(status[1]), head)
-    elif not head:
+    async with trio.open_nursery() as opening:
+        opening.start_soon(_open, connection, nursery)
+        await stream.over.wait()
+        opening.cancel_scope.cancel()
+    if connection.is_open:
+        return connection
+    if status := _STATUS.match(stream.head):
+        raise _Refused(int(status[1]), stream.head)
+    if stream.lost and not stream.head:
         text = f"{place} closed the connection instead of opening a WebSocket"
-        raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error="the peer closed the connection")
+        raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=stream.lost)
     raise _no_server(place, "no answer to the opening handshake")
+
+
+async def _open(connection: PacedConnection, nursery: trio.Nursery) -> None:
+    await connection.shake_hands(nursery)
+    connection.stream.over.set()

@@ -3,7 +3,6 @@
 import attrs
 import trio
 from wsproto import WSConnection
-from wsproto.connection import Connection
 from wsproto.events import Event
 
 
@@ -12,7 +11,7 @@ class FarEnd:
     """What the far end says, and is told."""
 
     far: trio.SocketStream
-    library: WSConnection | Connection
+    library: WSConnection
     _events: list[Event] = attrs.field(factory=list, init=False)
 
     async def say(self, *events: Event) -> None:

@@ -8,23 +8,33 @@ import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wsproto.connection import Connection, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
-from wsproto.frame_protocol import CloseReason
+from trio_websocket import CloseReason
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    Request,
+    TextMessage,
+)
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import websocket_link
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import OUT, Outbox
-from daemon.wire.websocket_link import GOODBYE_SECONDS, WebSocketLink
+from daemon.wire.websocket_link import GOODBYE_SECONDS, PacedConnection, WebSocketLink, WebSocketStream
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
 
 SECONDS = 30
-GOING = CloseConnection(1001, "we stop")
+GOING = CloseReason(1001, "we stop")
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -32,12 +42,13 @@ class Pair(FarEnd):
     """A link under test, and the far end of it."""
 
     link: WebSocketLink
+    stream: WebSocketStream
     outbox: Outbox
     receiver: RecordingReceiver
     ended: BaseException | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
 
-    async def run(self, closing: CloseConnection = GOING) -> None:
+    async def run(self, closing: CloseReason = GOING) -> None:
         """As an owner does: run it, say goodbye, close it."""
         try:
             await self.link.run(self.receiver)
@@ -45,7 +56,7 @@ class Pair(FarEnd):
             self.ended = error
         finally:
             await self.link.leave(closing)
-            self.link.close()
+            self.stream.close()
             self.over.set()
 
     def send(self, *frames: bytes) -> None:
@@ -82,30 +93,45 @@ async def pair(
     early: bytes = b"",
     runs: bool = True,
 ) -> AsyncIterator[Pair]:
-    """A link after the opening handshake, with which `early` came."""
+    """The far end has shaken hands; as a server it has sent `early` with its answer."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     ours.setblocking(False)
     outbox = Outbox()
-    near = Connection(ConnectionType.CLIENT if is_client else ConnectionType.SERVER, trailing_data=early)
-    link = WebSocketLink(
-        ours.detach(), near, outbox=outbox, max_message=max_message, max_queue=max_queue, pause_at=pause_at
+    stream = WebSocketStream(
+        ours.detach(), outbox=outbox, max_queue=max_queue, pause_at=pause_at, is_guest=not is_client
     )
-    library = Connection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
+    library = WSConnection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
     far = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
-    both = Pair(far, library, link=link, outbox=outbox, receiver=RecordingReceiver(then))
+    near = PacedConnection(stream, max_message, host="h" if is_client else "", target="/")
+    receiver = RecordingReceiver(then)
+    both = Pair(far, library, link=WebSocketLink(near), stream=stream, outbox=outbox, receiver=receiver)
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     try:
         with trio.fail_after(10 * SECONDS if virtual else SECONDS):
             async with trio.open_nursery() as nursery:
+                if is_client:
+                    nursery.start_soon(accept, far, library, early)
+                    await near.shake_hands(nursery)
+                else:
+                    await far.send_all(library.send(Request(host="h", target="/", subprotocols=["mcp"])))
+                    await near.shake_hands(nursery)
+                    library.receive_data(await far.receive_some())
+                    assert [type(event) for event in library.events()] == [AcceptConnection]
                 if runs:
                     nursery.start_soon(both.run)
                     await wait_all_tasks_blocked()
                 yield both
                 nursery.cancel_scope.cancel()
     finally:
-        link.close()
+        stream.close()
         await trio.aclose_forcefully(far)
+
+
+async def accept(far: trio.SocketStream, library: WSConnection, early: bytes) -> None:
+    library.receive_data(await far.receive_some())
+    assert [type(event) for event in library.events()] == [Request]
+    await far.send_all(library.send(AcceptConnection(subprotocol="mcp")) + early)
 
 
 @pytest.mark.parametrize("is_client", [False, True])
@@ -114,7 +140,7 @@ async def test_messages_go_both_ways(is_client: bool) -> None:
         await both.say(TextMessage(data='{"a":\n"ü"}'), TextMessage(data="[2]"))
         await wait_until(lambda: len(both.receiver.lines) == 2)
         assert both.receiver.lines == ['{"a": "ü"}'.encode(), b"[2]"]
-        assert both.link.was_heard
+        assert both.stream.was_heard
         both.link.send((b'{"b":', memoryview(b"1"), b"}"))
         both.send(b"[3]")
         assert [await both.hear_text(), await both.hear_text()] == ['{"b":1}', "[3]"]
@@ -148,7 +174,7 @@ async def test_messages_before_a_close_frame_are_handed_over_and_it_is_answered(
         await both.far.aclose()
         await both.over.wait()
         assert len(both.receiver.lines) == len(said)
-        assert str(both.ended) == "the peer closed the WebSocket with code 4001: done"
+        assert str(both.ended) == "the peer closed the WebSocket with code 4001 (PRIVATE_RESERVED): done"
 
 
 async def test_a_ping_is_answered_and_ours_is_too() -> None:
@@ -157,9 +183,9 @@ async def test_a_ping_is_answered_and_ours_is_too() -> None:
         assert [await both.hear(), await both.hear()] == [Pong(payload=b"a"), Pong(payload=b"b")]
         both.link.ping()
         assert await both.hear() == Ping(payload=b"")
-        both.link.was_heard = False
+        both.stream.was_heard = False
         await both.say(Pong(payload=b""))
-        await wait_until(lambda: both.link.was_heard)
+        await wait_until(lambda: both.stream.was_heard)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +321,9 @@ async def test_a_peer_that_takes_no_pongs_is_not_read_from() -> None:
                 nursery.start_soon(both.far.send_all, ping * 100_000)
                 await wait_until(lambda: both.link.queued > 40_000)
                 await wait_all_tasks_blocked()
-                reads = both.link.turns
+                reads = both.stream.reads
                 await wait_all_tasks_blocked()
-                assert both.link.turns == reads
+                assert both.stream.reads == reads
                 nursery.cancel_scope.cancel()
         assert not patience.cancelled_caught
         assert both.link.queued < 41_000
@@ -344,7 +370,7 @@ async def test_a_peer_that_never_reads_again_is_waited_for_a_moment(autojump_clo
 
 async def test_a_link_that_is_given_up_says_why() -> None:
     async with pair() as both:
-        both.link.give_up(CloseConnection(CloseReason.POLICY_VIOLATION, "silent"))
+        both.link.give_up(CloseReason(1008, "silent"))
         assert await both.hear() == CloseConnection(code=1008, reason="silent")
         await both.far.aclose()
         await both.over.wait()
