@@ -22,6 +22,7 @@ from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
 from daemon.setup.drafts import KEYRING, Draft, read_present
+from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
     import argparse
@@ -174,6 +175,8 @@ def _origin(origin: Origin) -> dict[str, str]:
 def import_servers(options: argparse.Namespace) -> int:
     """Find the servers of clients, and add them with `--write`."""
     programs = clients_of(options.clients)
+    if options.migrate_env:
+        return _migrate(options)
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     findings, present = find(machine, programs), read_present(path)
     planned = plan(findings, present, os.environ, keyring=options.keyring)
@@ -181,8 +184,7 @@ def import_servers(options: argparse.Namespace) -> int:
     if not options.json:
         print(table(planned, findings, Screen.of(sys.stdout, os.environ), str(machine.home)))
     if draft is not None and options.dry_run:
-        told = draft.diff() or "nothing would change\n"
-        print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if options.json else sys.stdout)
+        _print_diff(draft, as_json=options.json)
     elif draft is not None and planned.added:
         if not options.yes and not agreed(f"\nAdd {these(planned)} to {present.config.path}?", yes=False):
             raise CommandFailed("nothing was changed")
@@ -194,6 +196,30 @@ def import_servers(options: argparse.Namespace) -> int:
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return EX_FAULT if findings.unread or not planned.servers else 0
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    """Give each server variables of its own, after the diff was shown and confirmed."""
+    path = config_file(os.environ).absolute()
+    made = with_own_variables(read_present(path), os.environ)
+    _print_diff(made.draft, as_json=False)
+    for name in made.unused:
+        note(
+            f"no server refers to {name}, and the daemon no longer gets it from this file: remove it, or"
+            " set it for the daemon itself (`systemctl --user edit mcpd`)"
+        )
+    if options.dry_run or not made.draft.diff():
+        return 0
+    if not agreed("\nWrite this?", yes=options.yes):
+        return EX_FAULT
+    made.draft.write()
+    say(_taken_up(options, path))
+    return 0
+
+
+def _print_diff(draft: Draft, *, as_json: bool) -> None:
+    told = draft.diff() or "nothing would change\n"
+    print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
 
 
 def these(planned: ImportPlan) -> str:

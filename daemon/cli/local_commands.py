@@ -77,6 +77,7 @@ IMPORT = CommandLine(
         flag("--write"),
         _UNSANDBOXED,
         flag("--keyring"),
+        flag("--migrate-env"),
         DIFF,
         flag("--yes"),
     ),

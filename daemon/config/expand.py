@@ -55,6 +55,14 @@ def with_variable(text: str, name: str, value: str) -> str:
     return text + ("\n" if text and not text.endswith("\n") else "") + line
 
 
+def without_variable(text: str, name: str) -> str:
+    """Remove a variable from the text of a variable file; comments stay. Raises ValueError."""
+    text = _unix(text)
+    for start, end in reversed([found.span() for found in _assignments(text) if found["name"] == name]):
+        text = text[:start] + text[end:]
+    return text
+
+
 def _unix(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.config_model import Trust
-from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable
+from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
 from daemon.config.parse import MAX_CONFIG, load, load_changed, parse
 from daemon.config.redaction import secrets
 from daemon.config.sandbox_keys import SandboxMode
@@ -156,6 +156,7 @@ def changed(
     variables: Mapping[str, str],
     environ: Mapping[str, str],
     missing: Collection[str] = (),
+    removed: Collection[str] = (),
     surfaces: Collection[str] = (),
 ) -> Draft:
     """Apply a change to both files, if mcpd can run with the result; servers may wait for `missing` variables.
@@ -175,6 +176,8 @@ def changed(
     kept = {name.removeprefix(KEYRING): variables[name] for name in variables if name.startswith(KEYRING)}
     for name, value in variables.items():
         env = env if name.startswith(KEYRING) else with_variable(env, name, value)
+    for name in removed:
+        env = without_variable(env, name)
     config = document.text()
     # What the text alone lacks, such as profiles in files of their own, it lacked before.
     known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here, surfaces)}

@@ -10,9 +10,10 @@ import attrs
 
 from daemon.config.expand import variable_of, with_variable
 from daemon.config.redaction import in_arguments, names_credential
-from daemon.documents.edited import value_at, with_texts
+from daemon.documents.edited import EditedText, Trail, value_at, with_texts
 from daemon.documents.files import DocumentError
-from daemon.setup.drafts import KEYRING
+from daemon.documents.formats import Format, read_document
+from daemon.setup.drafts import KEYRING, Draft, Present, changed
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
 _ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
@@ -62,7 +63,7 @@ class Variables:
     known: dict[str, str] = attrs.field(repr=False)
     """Values from the file `env`, then the environment; includes `kept`."""
     kept: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Values to store, those of `keyring:NAME` in the keyring (`drafts.changed`)."""
+    """Values to store, those of `keyring:NAME` in the keyring (`changed`)."""
     keyring: bool = False
 
     def keep(self, server: str, name: str, value: str, *, late: bool = True) -> str:
@@ -207,7 +208,7 @@ def refer(entry: Any, name: str, reference: str) -> Any:
 
 def references(entry: object) -> list[str]:
     """Variables that an entry needs, without those that have defaults."""
-    texts = (_LITERAL.sub("", text) for text in _texts(entry))
+    texts = (_LITERAL.sub("", text) for _, text in _texts(entry, ()))
     bodies = (found[2:-1].removeprefix("env:") for text in texts for found in _REFERENCES.findall(text))
     return list(dict.fromkeys(each for each in bodies if _VARIABLE.fullmatch(each) and each not in _PLACES))
 
@@ -244,8 +245,68 @@ def _name_of(args: Sequence[object], place: int) -> str:
     return variable_of(before) if before.startswith("-") else "SECRET"
 
 
-def _texts(value: Any) -> Iterator[str]:
+_REFERENCE = re.compile(
+    r"\$\$\{|\$\{(?:env:)?(?P<braced>[A-Za-z_]\w*)(?::-[^}]*)?\}|(?<!\$)\{env:(?P<open>\w+)\}"
+    r"|\A\$(?P<whole>[A-Z]\w+)\Z",
+    re.ASCII,
+)
+
+
+@attrs.frozen(kw_only=True)
+class OwnVariables:
+    """A plan to give each server its own variables."""
+
+    draft: Draft
+    unused: tuple[str, ...]
+    """Variables in the file that only programs obey and no entry needs."""
+
+
+def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
+    """Give each server its own SERVER__NAME variables in both files; raises ConfigError and DocumentError."""
+    variables = Variables(known={**present.variables, **environ})
+    moved: set[str] = set()
+    used: set[str] = set()
+
+    def change(document: EditedText) -> None:
+        with document.together():
+            for server, place in present.places.items():
+                for trail, text in list(_texts(value_at(document.value(), place), place)):
+                    if (other := _owned(text, server, present, variables, moved)) != text:
+                        document.put(trail, other)
+        used.update(name for trail, text in _texts(document.value(), ()) for name in _named(trail, text))
+
+    change(read_document(present.config.text() or "{}", Format.JSON, source=str(present.config.path)))
+    draft = changed(present, change, variables.kept, environ, removed=moved - used)
+    rest = present.variables.keys() - moved - used
+    return OwnVariables(draft=draft, unused=tuple(filter(is_read_by_programs, sorted(rest))))
+
+
+def _owned(text: str, server: str, present: Present, variables: Variables, moved: set[str]) -> str:
+    """Refer to the server's own variables; adds the old names to `moved`."""
+
+    def other(found: re.Match[str]) -> str:
+        name = found[found.lastgroup] if found.lastgroup else ""
+        value = present.variables.get(name)
+        if value is None or name.startswith(f"{variable_of(server)}__"):
+            return found[0]
+        moved.add(name)
+        if is_read_by_programs(name):
+            return str(in_our_words(value, "", None))
+        return variables.keep(server, name, value)
+
+    return _REFERENCE.sub(other, text)
+
+
+def _named(trail: Trail, text: str) -> Iterator[str]:
+    """Variables that a text refers to, or names where the key wants a name (`apiKeyEnv`)."""
+    yield from (found[found.lastgroup] for found in _REFERENCE.finditer(text) if found.lastgroup)
+    if "args" not in trail:
+        yield text
+
+
+def _texts(value: Any, trail: Trail) -> Iterator[tuple[Trail, str]]:
     if isinstance(value, str):
-        yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(each)
+        yield trail, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, each in items:
+        yield from _texts(each, (*trail, step))

@@ -86,6 +86,11 @@ def test_a_created_configuration_asks_for_sandboxes_where_they_work(
     assert '"sandbox"' not in made.config
 
 
+def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the file is empty"):
+        moved_secrets.with_own_variables(read_present(config(tmp_path)), {})
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640])
 def test_what_is_written_there_stays_as_it_is(mode: int, tmp_path: Path) -> None:
     path = put(config(tmp_path), WRITTEN)
@@ -238,6 +243,39 @@ def test_what_a_client_would_ask_for_is_a_variable() -> None:
         "env": {"K": "${PERPLEXITY_KEY}"}
     }
     assert variable_of("9-lives") == "_9_LIVES"
+
+
+# --- variables that servers share, divided among them --------------------------------------------------------
+
+
+def case(name: str) -> str:
+    return (Path(__file__).parent / "cases" / f"own_variables_{name}").read_text()
+
+
+def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: Path) -> None:
+    path, env = tmp_path / "mcpd.json", tmp_path / "env"
+    path.write_text(case("before.json"))
+    env.write_text(case("kept.env"))
+    env.chmod(0o600)
+    before = load(path, {})
+    made = moved_secrets.with_own_variables(read_present(path), {})
+    assert "tok-1" not in made.draft.diff()
+    made.draft.write()
+    assert path.read_text() == case("after.json")
+    lines = env.read_text().splitlines()
+    assert lines[:5] == ["# tokens", "", "# mine", "BOTH=bot-1", "HTTPS_PROXY=http://p"]
+    assert set(lines[5:]) == {
+        "C__KEY=key-1",
+        "A__API_TOKEN=tok-1",
+        "B__API_TOKEN=tok-1",
+        "B__OTHER=oth-1",
+        "C__BOTH=bot-1",
+    }
+    assert made.unused == ("HTTPS_PROXY",)
+    after = load(path, {})
+    for name, server in before.mcp_servers.items():
+        assert (after.mcp_servers[name].args, after.mcp_servers[name].env) == (server.args, server.env)
+    assert moved_secrets.with_own_variables(read_present(path), {}).draft.diff() == ""
 
 
 # --- what `mcpd add` is told of a server: commands, urls and packages, and which version they are p ----------
