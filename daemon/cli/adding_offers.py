@@ -8,8 +8,8 @@ import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import attrs
 
 from daemon.cli.command import UsageError, agreed, has_terminal
 from daemon.cli.control import CommandFailed, note
-from daemon.cli.taking_effect import without_sandbox
+from daemon.cli.taking_effect import typed_as, without_sandbox
 from daemon.cli.terminal import typed
 from daemon.config.command_lines import packages_in, runs_container
 from daemon.config.config_model import EntryOrigin, Server
@@ -32,7 +32,7 @@ from daemon.sandbox import probing
 from daemon.setup.adding import is_newer, pairs, web_address
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
-from daemon.sources.offers import INPUT, Input, ServerOffer, filled, missing
+from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, filled, missing
 
 _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
 """They load an HTTP client, which most commands do without."""
@@ -94,12 +94,14 @@ def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches
     return attrs.evolve(offer, notes=(*registries.notes, *offer.notes))
 
 
-def renewed(present: Present, name: str, undo: ExitStack) -> dict[str, Any]:
+def renewed(
+    options: argparse.Namespace, present: Present, undo: ExitStack, variables: Variables
+) -> dict[str, Any]:
     """The keys of an entry that change with its registry's newest version; empty if none is newer.
 
-    Answers are kept, `undo` is that of `found`. Raises SourceTrouble; CommandFailed: other answers are needed.
+    Answers are kept, new inputs asked for; `undo` is that of `found`. Raises SourceTrouble and CommandFailed.
     """
-    entry, path = present.servers[name], present.config.path
+    entry, path, name = present.servers[options.server], present.config.path, options.server
     origin = EntryOrigin(**entry["origin"])
     if origin.registry is None:
         note(f"{name} is of a bundle: `mcpd add {name} FILE.mcpb --replace` puts a newer one in its place")
@@ -111,28 +113,65 @@ def renewed(present: Present, name: str, undo: ExitStack) -> dict[str, Any]:
         return {}
     offer: ServerOffer = _registries.offer_of(document, where, os.environ)
     undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
-    usual, fixed = filled(offer, {}), filled(attrs.evolve(offer, inputs=()), {})
+    fixed = filled(attrs.evolve(offer, inputs=()), {})
     newest = {each.pinned: each.written for each in packages_in(_words(fixed))}
     becomes = {each.written: newest.get(each.pinned) for each in packages_in(_words(entry))}
-    text = json.dumps({key: entry[key] for key in offer.entry if key in entry}, ensure_ascii=False)
     becomes |= {f"{origin.name} {origin.version}": f"{origin.name} {version}"}
     becomes |= {str(origin.bundle): offer.origin.bundle, str(origin.hash): offer.origin.hash}
-    for was, now in becomes.items():
-        if now and was not in {now, "None"}:
-            note(f"{name}: {was} becomes {now}")
-            text = text.replace(was, now)
-    made, lacks = json.loads(text), {*_words(fixed)} - {*_words(json.loads(text)), ""}
+    changes = {was: now for was, now in becomes.items() if now and was not in {now, "None"}}
+    for was, now in changes.items():
+        note(f"{name}: {was} becomes {now}")
+    made = _replaced({key: entry[key] for key in offer.entry if key in entry}, changes)
+    fresh = attrs.evolve(offer, entry=_fresh(offer, made, _replaced(_former(registries, origin), changes)))
+    added = filled(fresh, _answered_anew(options, fresh, variables))
+    made["args"] = [*made.get("args", ()), *added.get("args", ())]
     for key in ("env", "headers"):
-        made[key] = {**usual.get(key, {}), **made.get(key, {})}
-        left = [text for each, text in offer.entry.get(key, {}).items() if each not in made[key]]
-        lacks |= {each.name for each in missing(offer, {}) if f"${{input:{each.name}}}" in str(left)}
-    if lacks:
+        made[key] = {**added.get(key, {}), **made.get(key, {})}
+    if lacks := {*_words(fixed)} - {*_words(made), ""}:
         again = f"`mcpd add {name} registry:{origin.name} --replace` asks for all"
         raise CommandFailed(f"{origin.name} {version} also needs {', '.join(sorted(lacks))}: {again}")
     if address := web_address(json.dumps({each: document.get(each) for each in ("repository", "websiteUrl")})):
         note(f"changes: {address}")
     made["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
     return {key: value for key, value in made.items() if value and value != entry.get(key)}
+
+
+def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
+    """A value of JSON with other texts within its texts."""
+    said = json.dumps(value, ensure_ascii=False)
+    for was, now in texts.items():
+        said = said.replace(was, now)
+    return json.loads(said)
+
+
+def _former(registries: Any, origin: EntryOrigin) -> Any:
+    """The arguments that the version of an entry had; None where the registry no longer tells."""
+    with suppress(SourceTrouble):
+        where, document = registries.server(origin.name, origin.version)
+        return _registries.offer_of(document, where, os.environ, offline=True).entry.get("args", ())
+    return None
+
+
+def _fresh(offer: ServerOffer, made: Mapping[str, Any], former: Any) -> dict[str, Any]:
+    """The part of an offer that an entry of its `former` arguments lacks."""
+    args, held = offer.entry.get("args", []), None if former is None else len(former)
+    fresh: dict[str, Any] = {"args": args[held:] if held is not None and args[:held] == former else []}
+    for key in ("env", "headers"):
+        given = made.get(key, {})
+        fresh[key] = {each: text for each, text in offer.entry.get(key, {}).items() if each not in given}
+    return fresh
+
+
+def _answered_anew(options: argparse.Namespace, fresh: ServerOffer, variables: Variables) -> dict[str, str]:
+    """Answers to what a newer version needs, too."""
+    wanted = INPUT.findall(str(fresh.entry))
+    asked = attrs.evolve(fresh, inputs=tuple(each for each in missing(fresh, {}) if each.name in wanted))
+    for each in asked.inputs:
+        note(f"{options.server} now needs {each.name}{each.description and f': {_short(each.description)}'}")
+    try:
+        return _answered(options, asked, variables, ["upgrade", options.server])
+    except UsageError as error:
+        raise CommandFailed(f"{error}. Nothing was changed") from None
 
 
 def _words(entry: Mapping[str, Any]) -> list[str]:
@@ -158,10 +197,8 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
     """
     offer = _guarded(offer)
     print(*map(visible, described(offer)), sep="\n", file=sys.stderr, flush=True)
-    answers = _answered(options, offer)
-    for each in offer.inputs:
-        if each.secret and "${" not in (value := answers.get(each.name, "")):
-            answers[each.name] = value and variables.keep(offer.name, each.name.upper(), value)
+    words = ["add", *options.words, "--yes", *(["--version", v] if (v := options.version) else [])]
+    answers = _answered(options, offer, variables, words)
     if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes)):
         raise CommandFailed("nothing was agreed to, and nothing was changed")
     return filled(offer, answers) | ({"description": options.description} if options.description else {})
@@ -215,7 +252,10 @@ def described(offer: ServerOffer) -> Iterator[str]:
     yield from (f"  note: {_short(each)}" for each in offer.notes)
 
 
-def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]:
+def _answered(
+    options: argparse.Namespace, offer: ServerOffer, variables: Variables, words: Sequence[str]
+) -> dict[str, str]:
+    """Answers to an offer's inputs, secrets as references; without a terminal, `words` begin what to write."""
     answers = {name: value for values in given(options).values() for name, value in values.items()}
     asked = [each for each in offer.inputs if _unfit(each, answers.get(each.name, ""))]
     if has_terminal():
@@ -224,10 +264,13 @@ def _answered(options: argparse.Namespace, offer: ServerOffer) -> dict[str, str]
         asked += [] if options.yes else more[:MOST_MORE]
         answers |= {each.name: _answer(each) for each in asked}
     elif asked:
-        words = ["mcpd", "add", *options.words, "--yes", *(["--version", v] if (v := options.version) else [])]
-        words += [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
+        given_too = [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
         why = ", ".join(f"{each.name} {_unfit(each, answers.get(each.name, ''))}" for each in asked)
-        raise UsageError(visible(f"{why}; without a terminal, write `{shlex.join(words)}`"))
+        typed_too = typed_as(options, *words, *given_too)
+        raise UsageError(visible(f"{why}; without a terminal, write {typed_too}"))
+    for each in offer.inputs:
+        if each.secret and "${" not in (value := answers.get(each.name, "")):
+            answers[each.name] = value and variables.keep(offer.name, each.name.upper(), value)
     return answers
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -135,8 +136,10 @@ def _fits(trail: Trail, value: object) -> bool:
     return not any(is_within(place, fault.path) for fault in faults)
 
 
-def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
-    """Write or remove keys; secrets become references to variables of the server."""
+def _change(
+    options: argparse.Namespace, wished: list[Setting], stored: Mapping[str, str] = MappingProxyType({})
+) -> int:
+    """Write or remove keys; secrets become references to variables of the server, as `stored` are already."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -154,8 +157,9 @@ def _change(options: argparse.Namespace, wished: list[Setting]) -> int:
     used = [each for each in references(before) if each in present.variables and each not in os.environ]
     # A secret that is replaced goes where the former one is kept, unless something else refers to that.
     own = {each for each in used if f"${{{each}" not in text.text()}
-    known = {**present.variables, **os.environ}
-    variables = Variables(known={each: value for each, value in known.items() if each not in own})
+    known = {**present.variables, **os.environ, **stored}
+    free = {each: value for each, value in known.items() if each not in own}
+    variables = Variables(known=free, kept={**stored})
     if place:
         server = load_changed(path, {path: text.text()}, known).mcp_servers[name]
         entry: Any = value_at(text.value(), place)
@@ -357,10 +361,13 @@ def _renew(options: argparse.Namespace, name: str) -> int:
 
 def _renew_offered(options: argparse.Namespace, path: Path, present: Present) -> int:
     with ExitStack() as undo:
-        newer = adding_offers.renewed(present, (name := options.server), undo)
+        variables = Variables(known={**present.variables, **os.environ})
+        newer = adding_offers.renewed(options, present, undo, variables)
         wished = [Setting(trail=(key,), value=value) for key, value in newer.items()]
-        status = _change(options, wished) if newer else 0 if options.all else EX_FAULT
-        return status or adding_offers.cleared(present, name, look(path).text() or "", runs=options.no_reload)
+        status = _change(options, wished, variables.kept) if newer else 0 if options.all else EX_FAULT
+        return status or adding_offers.cleared(
+            present, options.server, look(path).text() or "", runs=options.no_reload
+        )
 
 
 def enable(options: argparse.Namespace) -> int:

@@ -37,6 +37,11 @@ UP_SECONDS = 120.0
 CONFIG = path_option("--config", "F")
 DIFF = flag("--dry-run")
 NO_RELOAD = flag("--no-reload")
+ANSWERS = (
+    argument("--env", metavar="K=V", action="append", default=[]),
+    argument("--header", metavar="'K: V'", action="append", default=[]),
+    flag("--yes"),
+)
 KEEP = either(flag("--keep"), flag("--or-undo"))
 _UNSANDBOXED = argument("--unsandboxed", metavar="SERVER", action="append", default=[])
 _STATE = path_option("--state-dir", "D")
@@ -129,15 +134,13 @@ ADD = CommandLine(
     usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:P | pypi:P | registry:SERVER | BUNDLE | -",
     arguments=(
         argument("words", metavar="NAME", nargs="*"),
-        argument("--env", metavar="K=V", action="append", default=[]),
+        *ANSWERS,
         argument("--env-file", metavar="FILE"),
-        argument("--header", metavar="'K: V'", action="append", default=[]),
         argument("--type", metavar="T"),
         argument("--share", metavar="S"),
         argument("--trust", choices=("all", "changes", "none")),
         argument("--sandbox", choices=("home", "strict", "off")),
         argument("--version", metavar="V"),
-        flag("--yes"),
         flag("--keyring"),
         flag("--offline"),
         argument("--description", metavar="D"),
@@ -185,7 +188,7 @@ EDIT = CommandLine(
 )
 _SERVERS = (argument("servers", metavar="SERVER", nargs="*"), flag("--all"))
 PIN = _editing("pin", "pin", *_SERVERS)
-UPGRADE = _editing("upgrade", "pin", *_SERVERS, again=True)
+UPGRADE = _editing("upgrade", "pin", *_SERVERS, *ANSWERS, again=True)
 ENABLE = _editing("enable", "enable", argument("names", metavar="SERVER[/TOOL]", nargs="+"))
 
 LOGIN = CommandLine(

@@ -12,6 +12,7 @@ import pytest
 from daemon.cli.local_commands import ADD, UPGRADE
 from daemon.sources import bundles
 from tests.registries import LocalRegistry, registry
+from tests.unit.cli.users import Terminal
 from tests.unit.sources.packing import manifest, packed
 
 NAME = "io.example/thing"
@@ -114,17 +115,48 @@ def test_the_newest_version_is_written_with_its_hash_and_what_was_answered_stays
     assert here.entry == {**entry, "args": args, "origin": origin}
 
 
-def test_a_version_that_needs_more_changes_nothing_and_names_the_command(here: Home) -> None:
+MODE = {"type": "named", "name": "--mode", "isRequired": True, "description": "How fast."}
+
+
+def test_a_version_that_needs_more_asks_for_it_and_what_was_answered_stays(
+    here: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here.add("--env=place=/here")
     before = here.config.read_text()
-    for newer, lacks in (
-        (document("1.1.0", PLACE, variables=("KEY", "MORE")), "MORE"),
-        (document("1.2.0", PLACE, {"type": "named", "name": "--mode", "value": "x"}), "--mode, x"),
-    ):
-        here.published.documents.append(newer)
-        status, said = here.upgrade()
-        assert (status, here.config.read_text()) == (1, before), said
-        assert f"also needs {lacks}: `mcpd add thing registry:{NAME} --replace` asks for all" in said
+    here.published.documents.append(document("1.1.0", PLACE, MODE, variables=("KEY", "MORE_TOKEN")))
+    status, said = here.upgrade()
+    assert (status, here.config.read_text()) == (1, before), said
+    assert "mcpd: thing now needs mode: How fast.\n" in said
+    told = f"`mcpd upgrade thing --env=MORE_TOKEN=... --env=mode=... --config {here.config}`"
+    assert f"without a terminal, write {told}" in said
+    assert here.upgrade("thing", "--env=MORE_TOKEN=t-83hd82", "--env=mode=fast")[0] == 0
+    assert here.entry["args"] == ["-y", "@a/thing@1.1.0", "--place", "/here", "--mode", "fast"]
+    assert here.entry["env"] == {"KEY": "${THING__KEY}", "MORE_TOKEN": "${THING__MORE_TOKEN}"}
+    assert "THING__MORE_TOKEN=t-83hd82\n" in here.config.with_name("env").read_text()
+    here.published.documents.append(document("1.2.0", PLACE, MODE, variables=("KEY", "MORE_TOKEN", "LAST")))
+    monkeypatch.setattr("sys.stdin", Terminal("typed\n"))
+    status, said = here.upgrade()
+    assert (status, here.entry["env"]["LAST"]) == (0, "typed"), said
+    assert here.entry["args"] == ["-y", "@a/thing@1.2.0", "--place", "/here", "--mode", "fast"]
+
+
+def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:
+    here.add("--env=place=/here")
+    newer = document("1.1.0", PLACE, variables=("KEY", "WORD"))
+    newer["packages"][0]["environmentVariables"][1]["isSecret"] = True
+    here.published.documents.append(newer)
+    status, said = here.upgrade("thing", "--env=WORD=magic-83hd82")
+    assert (status, "magic" in said, here.entry["env"]["WORD"]) == (0, False, "${THING__WORD}"), said
+    assert "THING__WORD=magic-83hd82\n" in here.config.with_name("env").read_text()
+
+
+def test_a_version_with_other_fixed_arguments_changes_nothing_and_names_the_command(here: Home) -> None:
+    here.add("--env=place=/here")
+    before = here.config.read_text()
+    here.published.documents.append(document("1.2.0", {"type": "named", "name": "--mode", "value": "x"}, PLACE))
+    status, said = here.upgrade()
+    assert (status, here.config.read_text()) == (1, before), said
+    assert f"also needs --mode, x: `mcpd add thing registry:{NAME} --replace` asks for all" in said
 
 
 def test_it_never_goes_down_and_does_not_follow_npm(here: Home) -> None:
