@@ -3,17 +3,34 @@
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.harness import Daemon, program, running
+from tests.e2e.harness import Daemon, running
+from tests.scripted_server import command
 from tests.waiting import PATIENCE, eventually
+
+TOOLS = [
+    {"name": name, "description": "In ZONE.", "inputSchema": {"type": "object"}}
+    for name in ("get_current_time", "convert_time")
+]
+CLOCK = (
+    "import os, sys; zone = sys.argv[1]; zone.startswith('No') and sys.exit('not a zone: ' + zone);"
+    f" words = {command(tools=TOOLS)}; os.execv(words[0], [each.replace('ZONE', zone) for each in words])"
+)
+"""A server that does not start with every argument."""
+
+
+def entry(zone: str) -> str:
+    return json.dumps({"command": sys.executable, "args": ["-SEc", CLOCK, zone]})
+
 
 TEXT = f"""{{
   // mine
   "mcpServers": {{
-    "time": {{"command": "{program("mcp-server-time")}", "args": ["--local-timezone", "UTC"]}}, // kept
+    "time": {entry("UTC")}, // kept
   }},
 }}
 """
@@ -36,21 +53,21 @@ def told(daemon: Daemon, *words: str) -> tuple[int, str]:
 
 
 def test_a_key_is_set_and_removed_and_taken_back_where_the_server_cannot_run_with_it(daemon: Daemon) -> None:
-    status, said = told(daemon, "set", "time", "args[1]=Europe/Berlin", f"env.API_TOKEN={KEY}")
+    status, said = told(daemon, "set", "time", "args[2]=Europe/Berlin", f"env.API_TOKEN={KEY}")
     assert (status, "time is ready: 2 tools" in said, KEY in said) == (0, True, False), said
     assert "Europe/Berlin" in daemon.run("tools", "time/get_current_time")
     kept, env = daemon.config.read_text(), daemon.config.with_name("env").read_text()
-    status, said = told(daemon, "set", "time", "args[1]=No/Where", f"env.API_TOKEN=other-{KEY}")
+    status, said = told(daemon, "set", "time", "args[2]=No/Where", f"env.API_TOKEN=other-{KEY}")
     assert (status, "taken back" in said, "No/Where" in said) == (1, True, True), said
     assert (daemon.config.read_text(), daemon.config.with_name("env").read_text()) == (kept, env)
     assert daemon.ask("status")["servers"]["time"]["state"] == "ready"
-    status, said = told(daemon, "set", "time", "args[1]=No/Where", "--keep")
+    status, said = told(daemon, "set", "time", "args[2]=No/Where", "--keep")
     assert (status, "the change stays" in said) == (1, True), said
     # It is down, so another fault is none of this change's.
     status, said = told(daemon, "unset", "time", "env.API_TOKEN")
     assert (status, "the change stays" in said) == (1, True), said
     assert "API_TOKEN" not in daemon.config.read_text()
-    status, said = told(daemon, "set", "time", "args[1]=UTC")
+    status, said = told(daemon, "set", "time", "args[2]=UTC")
     assert (status, daemon.config.read_text()) == (0, TEXT), said
 
 
@@ -100,7 +117,7 @@ def test_the_lines_of_a_server_stay_when_its_entry_changes_and_explain_only_thei
 def test_a_server_that_goes_back_to_an_earlier_entry_is_listed_again(daemon: Daemon) -> None:
     assert told(daemon, "set", "time", "share=workspace")[0] == 0
     for zone in ("Europe/Berlin", "UTC", "Europe/Berlin"):
-        status, said = told(daemon, "set", "time", f"args[1]={zone}")
+        status, said = told(daemon, "set", "time", f"args[2]={zone}")
         assert (status, "2 tools" in said) == (0, True), said
 
 
@@ -108,10 +125,9 @@ def test_a_whole_entry_is_tried_and_taken_back_where_the_server_cannot_run_with_
     words = daemon.command("set", "time", "-", "--config", str(daemon.config))
 
     def given(zone: str) -> tuple[int, str]:
-        entry = json.dumps({"command": program("mcp-server-time"), "args": ["--local-timezone", zone]})
         done = subprocess.run(
             words,
-            input=entry,
+            input=entry(zone),
             env=daemon.environ,
             capture_output=True,
             text=True,
