@@ -16,6 +16,7 @@ from daemon.sources import bundles
 from daemon.sources.offers import filled
 from tests.e2e.bundling import node_bundle, pack, python_bundle
 from tests.e2e.harness import running
+from tests.pairwise import at_night
 
 WHERE = {"type": "directory", "title": "Where", "description": "Files", "multiple": True, "required": True}
 ZONE = {"type": "string", "title": "Zone", "description": "Of the clock", "default": "Europe/Berlin"}
@@ -58,7 +59,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("mode", ["home", "strict", "off"])
+@pytest.mark.parametrize("mode", at_night(["home", "strict", "off"], "strict"))
 def test_real_servers_of_bundles_run(mode: str, packed: Mapping[str, Path], environ: Mapping[str, str]) -> None:
     home, entries = environ["HOME"], {}
     for name, path in packed.items():

@@ -174,9 +174,10 @@ def test_they_are_what_the_parsers_say(tmp_path: Path) -> None:
 CHECKS = {"mandoc": ["-T", "lint", "-W", "error"], "man": ["--local-file", "--warnings", "--encoding=UTF-8"]}
 
 
+@pytest.mark.parametrize("pages", [PAGES[::9], pytest.param(PAGES, marks=pytest.mark.nightly)], ids=len)
 @pytest.mark.parametrize("program", [name for name in CHECKS if shutil.which(name)])
-def test_they_are_well_formed(program: str) -> None:
+def test_they_are_well_formed(program: str, pages: list[Path]) -> None:
     done = subprocess.run(
-        [program, *CHECKS[program], *PAGES], capture_output=True, text=True, timeout=60, check=False
+        [program, *CHECKS[program], *pages], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
