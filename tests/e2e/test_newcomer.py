@@ -41,7 +41,7 @@ OPEN = ("--sandbox", "off")
 """A sandbox has a /tmp of its own: the packages of these tests may lie there, with the whole checkout."""
 
 HASH = "sha512-k8sh38sk2kq9="
-NPM = {"everything": [], "memory": [], "sequential-thinking": [], "filesystem": ["/usr/share"]}
+NPM = {"everything": [], "memory": [], "filesystem": ["/usr/share"]}
 DOCUMENTS = [
     *(
         package(
@@ -54,7 +54,6 @@ DOCUMENTS = [
         for name, values in NPM.items()
     ),
     package("time", "pypi", "mcp-server-time", "2.0.1"),
-    package("git", "pypi", "mcp-server-git", "2.0.1"),
     *(
         package(
             name,
@@ -124,10 +123,9 @@ class Newcomer(Daemon):
             self.program(f"bin/{name}", f"#!/bin/sh\necho {HASH}\n")
         # A sandbox shows an interpreter in another home only where it is the command.
         (self.home / "bin" / "uvx").symlink_to(Path(sys.executable).resolve())
-        for name in ("time", "git"):
-            run = f"import runpy, sys\nsys.path[:] = {sys.path}\n"
-            run += f"runpy.run_module('mcp_server_{name}', run_name='__main__')\n"
-            self.program(f"mcp-server-{name}==2.0.1", run)
+        run = f"import runpy, sys\nsys.path[:] = {sys.path}\n"
+        run += "runpy.run_module('mcp_server_time', run_name='__main__')\n"
+        self.program("mcp-server-time==2.0.1", run)
 
     def program(self, name: str, body: str) -> None:
         """A program at home."""
@@ -172,7 +170,7 @@ def test_a_newcomer_adds_servers_from_a_registry_and_bundles_and_no_secret_lies_
     vault.write_text(RUN)
     vault.chmod(0o600)
     approve = {"Approve?": ""}
-    for name in (*NPM, "time", "git"):
+    for name in (*NPM, "time"):
         words = ("add", f"registry:io.example/{name}", *OPEN, "--yes")
         said = newcomer.types(*words, answers=approve)
         assert f"approved {name}/" in said

@@ -46,7 +46,7 @@ class Pinning:
 
     def client(self, name: str, body: str) -> None:
         path = self.bin / name
-        path.write_text(f"#!{sys.executable}\nimport os, sys\n{body}\n")
+        path.write_text(f"#!{sys.executable} -SE\nimport os, sys\n{body}\n")
         path.chmod(0o755)
 
     def run(self, *words: str, command: str = "pin") -> tuple[int, str]:

@@ -43,7 +43,7 @@ SOON: Json = {"base": 0.05, "cap": 0.05, "floor": 0, "intensity": 100_000}
 LATER: Json = {"base": 600, "cap": 600, "floor": 300, "freeAfter": 600}
 """The first failure is followed by a wait that outlasts the case."""
 
-CANARY_PAUSE = 0.1
+CANARY_PAUSE = 0.2
 """Seconds between calls to the neighbour: all the while, without taking the machine for itself."""
 
 
