@@ -176,65 +176,40 @@ class Loaded(msgspec.Struct, frozen=True):
 _S = LoadedStatus
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """The present facts that decide a tool's validity."""
+def judge_stored(
+    catalog: Catalog, server: str, tool: str, loaded_hash: str, was_renamed_to: str | None = None
+) -> Verdict:
+    """The verdict on a tool that was loaded in this form, without regard to profiles.
 
-    server_configured: bool
-    server_enabled: bool = True
-    listed: bool = True
-    """Until a list is known, its tools count as valid."""
-    schema_hash: str | None = None
-    """None if the server has no such tool."""
-    enabled: bool = True
-    held: bool = False
-    """Whether it waits for approval."""
-    renamed_to: str | None = None
-    """The only tool with its contents now."""
-
-
-def judge(loaded_hash: str, server: str, tool: str, now: Standing) -> Verdict:
-    """The verdict on a tool loaded with `loaded_hash`."""
-    gone = now.schema_hash is None
-    is_so = (
-        (not now.server_configured, _S.INVALID_DELETED, "server {server} is no longer in mcpd's configuration"),
-        (not now.server_enabled, _S.INVALID_SERVER_DISABLED, "server {server} is switched off"),
-        (not now.listed, _S.VALID, ""),
-        (now.held, _S.INVALID_HELD, "{tool} of server {server} waits for an operator's approval"),
-        (gone and now.renamed_to, _S.INVALID_RENAMED, "server {server} calls it {renamed_to} now"),
-        (gone, _S.INVALID_DELETED, "server {server} no longer has it"),
-        (not now.enabled, _S.INVALID_DISABLED, "{tool} is switched off"),
-        (
-            now.schema_hash != loaded_hash,
-            _S.INVALID_CHANGED,
-            "server {server} has changed it since it was loaded",
-        ),
-    )
-    status, reason = next(((status, reason) for holds, status, reason in is_so if holds), (_S.VALID, ""))
-    if status is _S.VALID:
-        return VALID
-    return Verdict(
-        status=status,
-        reason=reason.format(server=server, tool=tool, renamed_to=now.renamed_to),
-        renamed_to=now.renamed_to if status is _S.INVALID_RENAMED else None,
-    )
-
-
-def standing(catalog: Catalog, key: ToolKey) -> Standing:
-    """The facts about a tool in a catalog, without regard to profiles."""
-    server, name = key
+    The first that applies counts. `was_renamed_to`: its later name, should the catalog not know one.
+    """
     entry = catalog.servers.get(server)
+    new: str | None = None
     if entry is None:
-        return Standing(server_configured=False)
-    tool = None if entry.tools is None else entry.tools.get(name)
-    return Standing(
-        server_configured=True,
-        server_enabled=not entry.disabled,
-        listed=entry.tools is not None,
-        schema_hash=None if tool is None else tool.schema_hash,
-        held=entry.held(Kind.TOOL, name) is not None,
-        enabled=key not in catalog.off or _is_wanted(catalog, key),
-        renamed_to=entry.tool_list.renamed.get(name),
-    )
+        status, reason = _S.INVALID_DELETED, f"server {server} is no longer in mcpd's configuration"
+    elif entry.disabled:
+        status, reason = _S.INVALID_SERVER_DISABLED, f"server {server} is switched off"
+    elif entry.tools is None:
+        # Until a list is known, its tools count.
+        return VALID
+    elif entry.held(Kind.TOOL, tool) is not None:
+        status, reason = _S.INVALID_HELD, f"{tool} of server {server} waits for an operator's approval"
+    elif tool not in entry.tools:
+        new = entry.tool_list.renamed.get(tool) or (was_renamed_to if was_renamed_to in entry.tools else None)
+        status = _S.INVALID_RENAMED if new else _S.INVALID_DELETED
+        reason = f"server {server} calls it {new} now" if new else f"server {server} no longer has it"
+    elif (server, tool) in catalog.off and not _is_wanted(catalog, (server, tool)):
+        status, reason = _S.INVALID_DISABLED, f"{tool} is switched off"
+    elif entry.tools[tool].schema_hash != loaded_hash:
+        status, reason = _S.INVALID_CHANGED, f"server {server} has changed it since it was loaded"
+    else:
+        return VALID
+    return Verdict(status=status, reason=reason, renamed_to=new)
+
+
+def judge_in(catalog: Catalog, loaded: LoadedTool) -> Verdict:
+    """The verdict on a loaded tool; a rename once known stays known."""
+    return judge_stored(catalog, *loaded.key, loaded.schema_hash, loaded.verdict.renamed_to)
 
 
 def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
@@ -245,22 +220,3 @@ def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
     return key not in catalog.switched_tools and any(
         not written.isdisjoint(profile.included_optional_tools) for profile in profiles
     )
-
-
-def judge_stored(catalog: Catalog, server: str, tool: str, loaded_hash: str) -> Verdict:
-    """`judge` for every session that loaded the tool in that form."""
-    return judge(loaded_hash, server, tool, standing(catalog, (server, tool)))
-
-
-def judge_in(catalog: Catalog, loaded: LoadedTool) -> Verdict:
-    """`judge` for a loaded tool; a rename once known stays known."""
-    now = standing(catalog, loaded.key)
-    known = loaded.verdict.renamed_to
-    if known is not None and now.renamed_to is None and _has(catalog, loaded.key[0], known):
-        now = msgspec.structs.replace(now, renamed_to=known)
-    return judge(loaded.schema_hash, *loaded.key, now)
-
-
-def _has(catalog: Catalog, server: str, tool: str) -> bool:
-    entry = catalog.servers.get(server)
-    return entry is not None and tool in (entry.tools or {})

@@ -16,7 +16,7 @@ from operator import add, mul
 import msgspec
 
 from daemon.catalog.snapshot import ServerEntry
-from daemon.model import Summary, Tool, ToolKey
+from daemon.model import Tool, ToolKey
 from daemon.search.language import (
     ANY_ACTION,
     DEPRECATED,
@@ -182,25 +182,6 @@ SERVER = 0.2
 Digest = tuple[str, ...]
 
 
-class _MadeOf(msgspec.Struct, frozen=True):
-    tools: Mapping[str, Tool] | None
-    description: str
-    summary: Summary | None
-    sentences: Mapping[str, Summary]
-
-    @classmethod
-    def of(cls, entry: ServerEntry) -> _MadeOf:
-        return cls(entry.tools, entry.description, entry.summary, entry.sentences)
-
-    def is_of(self, entry: ServerEntry) -> bool:
-        # Compared by identity: tools and sentences are replaced as a whole.
-        return (
-            self.tools is entry.tools
-            and self.sentences is entry.sentences
-            and (self.description, self.summary) == (entry.description, entry.summary)
-        )
-
-
 class Postings:
     """An immutable inverted index: each term's tool numbers and weights."""
 
@@ -253,7 +234,7 @@ class Segment:
         self.postings: Postings = _merged(_NONE if old is None else old.postings, kept, fresh, _weights)
         self.name_words: Postings = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
         """Terms of tools' names, each with its share of the name."""
-        self._made_of = _MadeOf.of(entry)
+        self._entry = entry
         self._bare = _by_name(self.names)
         self._actions = bytes(map(action_of, self.names))
         self._standing = _standing(entry.for_models.values())
@@ -262,13 +243,19 @@ class Segment:
 
     def is_of(self, entry: ServerEntry) -> bool:
         """Whether the segment was made of exactly this entry; cheap."""
-        return self._made_of.is_of(entry)
+        ours = self._entry
+        # Compared by identity: tools and sentences are replaced as a whole.
+        return (
+            ours.tools is entry.tools
+            and ours.sentences is entry.sentences
+            and (ours.description, ours.summary) == (entry.description, entry.summary)
+        )
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __contains__(self, tool: str) -> bool:
-        return tool in (self._made_of.tools or ())
+        return tool in (self._entry.tools or ())
 
     def key(self, number: int) -> ToolKey:
         """The key of a tool by its number."""

@@ -30,11 +30,9 @@ def first_hour(since: float) -> int:
 
 def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
     """Add increments to the stored counts, and delete those that are too old at this time."""
-    each = [{"hour": hour, "name": clean(name), "more": count} for (hour, name), count in more.items()]
-    if each:
-        put = "INSERT INTO hours (hour, name, value) VALUES (:hour, :name, :more)"
-        added = "ON CONFLICT (hour, name) DO UPDATE SET value = hours.value + excluded.value"
-        transaction.change_each(f"{put} {added}", each)
+    rows = [{"hour": hour, "name": clean(name), "value": count} for (hour, name), count in more.items()]
+    if rows:
+        transaction.put("hours", ("hour", "name"), rows, adding="value")
         transaction.change("DELETE FROM hours WHERE hour < :oldest", {"oldest": int(at) // SECONDS - KEPT})
 
 
@@ -183,11 +181,8 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
 
 def put_head(head: ChainHead, at: float, transaction: Transaction) -> None:
     """Replace the head of a chain of the audit."""
-    transaction.change(
-        "INSERT INTO audit_heads (chain, seq, digest, at) VALUES (:chain, :seq, :digest, :at)"
-        " ON CONFLICT (chain) DO UPDATE SET seq = excluded.seq, digest = excluded.digest, at = excluded.at",
-        {"chain": head.chain, "seq": head.seq, "digest": head.digest, "at": at},
-    )
+    row = {"chain": head.chain, "seq": head.seq, "digest": head.digest, "at": at}
+    transaction.put("audit_heads", ("chain",), [row])
 
 
 def stored_heads(transaction: Transaction) -> list[ChainHead]:
@@ -198,10 +193,8 @@ def stored_heads(transaction: Transaction) -> list[ChainHead]:
 
 def put_shapes(shapes: Mapping[str, Shape], transaction: Transaction) -> None:
     """Replace the observed shapes of tools, by schema hash."""
-    put = "INSERT INTO observed_shapes (schema_hash, shape) VALUES (:hash, :shape)"
-    replaced = "ON CONFLICT (schema_hash) DO UPDATE SET shape = excluded.shape"
-    rows = [{"hash": schema_hash, "shape": shape.raw} for schema_hash, shape in shapes.items()]
-    transaction.change_each(f"{put} {replaced}", rows)
+    rows = [{"schema_hash": schema_hash, "shape": shape.raw} for schema_hash, shape in shapes.items()]
+    transaction.put("observed_shapes", ("schema_hash",), rows)
 
 
 def stored_shapes(transaction: Transaction) -> dict[str, Any]:

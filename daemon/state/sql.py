@@ -279,6 +279,18 @@ class Transaction:
         """Run a statement once for each of these values."""
         self._cursor.executemany(self.dialect.spelled(statement), values)
 
+    def put(self, table: str, keys: Sequence[str], rows: Sequence[Values], *, adding: str = "") -> None:
+        """Insert rows in place of those with their keys, or `adding` a column's numbers to theirs."""
+        if rows:
+            columns = list(rows[0])
+            changed = [name for name in columns if name not in keys]
+            changes = ", ".join(f"{name} = excluded.{name}" for name in changed)
+            if adding:
+                changes = f"{adding} = {table}.{adding} + excluded.{adding}"
+            marks = ", ".join(f":{name}" for name in columns)
+            put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - our own names
+            self.change_each(f"{put} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}", rows)
+
     def scalar(self, statement: str, values: Values = _NONE) -> Any:
         """The first cell of a query's first row; None without a row."""
         for row in self.rows(statement, values):

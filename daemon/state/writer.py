@@ -49,13 +49,7 @@ class StampedRows:
 
     def put(self, table: str, keys: Sequence[str], new: Sequence[Values]) -> None:
         """Insert rows, replacing those with the same values in the key columns."""
-        if stamped := [{**values, **self._stamp} for values in new]:
-            columns = list(stamped[0])
-            marks = ", ".join(f":{name}" for name in columns)
-            changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
-            put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-            replaced = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
-            self._transaction.change_each(f"{put} {replaced}", stamped)
+        self._transaction.put(table, keys, [{**values, **self._stamp} for values in new])
 
     def change(self, table: str, old: Values, new: Values) -> int:
         """Give rows with the old values the new ones; returns the number of changed rows."""
@@ -118,11 +112,8 @@ class Writer:
 
     def counted(self, more: Mapping[str, int]) -> None:
         """Add increments to counts."""
-        each = [{"name": clean(name), "more": count, "at": self._at} for name, count in more.items()]
-        if each:
-            put = "INSERT INTO counts (name, value, since) VALUES (:name, :more, :at)"
-            added = "ON CONFLICT (name) DO UPDATE SET value = counts.value + excluded.value"
-            self._transaction.change_each(f"{put} {added}", each)
+        rows = [{"name": clean(name), "value": count, "since": self._at} for name, count in more.items()]
+        self._transaction.put("counts", ("name",), rows, adding="value")
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Store given names, and delete gone ones; one that two daemons gave stays the first tool's."""

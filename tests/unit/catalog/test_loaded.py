@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
+import attrs
 import pytest
 
+from daemon.catalog.entry import KnownList
 from daemon.catalog.loaded import (
     MAX_LOADED,
     VALID,
@@ -13,15 +15,14 @@ from daemon.catalog.loaded import (
     LoadedStatus,
     LoadedTool,
     Source,
-    Standing,
     Verdict,
-    judge,
     judge_in,
 )
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import MAX_SHOWN, Shown
+from daemon.catalog.snapshot import Catalog
 from daemon.facts import Fact
-from daemon.model import Tool
+from daemon.model import Kind, Tool
 from daemon.states import ServerState
 from tests.unit.catalog.samples import (
     after,
@@ -99,55 +100,6 @@ def test_two_full_ones_are_as_bounded_as_one() -> None:
     assert one.joined(other) == other
 
 
-SAME, OTHER = "a" * 64, "b" * 64
-COMBINATIONS = [
-    Standing(
-        server_configured=configured_,
-        server_enabled=on,
-        listed=known,
-        schema_hash=digest,
-        enabled=enabled,
-        renamed_to=new,
-    )
-    for configured_, on, known, digest, enabled, new in product(
-        (True, False), (True, False), (True, False), (SAME, OTHER, None), (True, False), ("new", None)
-    )
-]
-
-
-def expected(now: Standing) -> Iterator[str]:
-    """The rules of the seed, each on its own; the first that says something is right.
-
-    Written without a look at `judge`: a server that is not there outweighs all that is known of its tools, one
-    that is off outweighs what it once listed, one that has not said what it has is given the benefit of doubt.
-    """
-    if now.server_configured is False:
-        yield "invalid_deleted"
-    if now.server_enabled is False:
-        yield "invalid_server_disabled"
-    if now.listed is False:
-        yield "valid"
-    match now.schema_hash, now.renamed_to, now.enabled:
-        case None, str(), _:
-            yield "invalid_renamed"
-        case None, None, _:
-            yield "invalid_deleted"
-        case _, _, False:
-            yield "invalid_disabled"
-        case digest, _, _ if digest == OTHER:
-            yield "invalid_changed"
-    yield "valid"
-
-
-@pytest.mark.parametrize("now", COMBINATIONS, ids=str)
-def test_every_combination_gets_the_status_of_the_first_rule_that_applies(now: Standing) -> None:
-    verdict = judge(SAME, "git", "log", now)
-    assert verdict.status == next(expected(now))
-    assert verdict.valid is (verdict.status == "valid")
-    assert bool(verdict.reason) is not verdict.valid
-    assert verdict.renamed_to == ("new" if verdict.status is LoadedStatus.INVALID_RENAMED else None)
-
-
 # --- what catalogs say ---------------------------------------------------------------------------------------
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
@@ -162,6 +114,71 @@ ANOTHER_GIT = {"mcpServers": {**servers("git", "fs"), "git": {"command": "anothe
 
 
 LOADED: LoadedTool = Loaded().adding([(LOG, 1)], Source.MANUAL, at=5.0).tools["git", "log"]
+
+
+@attrs.frozen
+class Now:
+    """What holds of the tool now."""
+
+    configured: bool
+    on: bool
+    listed: bool
+    changed: bool | None
+    """None: the server has no such tool."""
+    enabled: bool
+    new: str | None
+
+    def catalog(self) -> Catalog:
+        """A catalog in which that is so."""
+        now = attrs.evolve(LOG, schema_hash="b" * 64) if self.changed else LOG
+        known = KnownList(
+            definitions={} if self.changed is None else {"log": now},
+            renamed={} if self.new is None else {"log": self.new},
+        )
+        entry = attrs.evolve(
+            UP.servers["git"], enabled=self.on, lists={Kind.TOOL: known} if self.listed else {}
+        )
+        off = frozenset[tuple[str, str]]() if self.enabled else frozenset({("git", "log")})
+        return attrs.evolve(UP, servers={"git": entry} if self.configured else {}, off=off)
+
+    def expected(self) -> Iterator[str]:
+        """The rules of the seed, each on its own; the first that says something is right.
+
+        Written without a look at `judge_in`: a server that is not there outweighs all that is known of its
+        tools, one that is off outweighs what it once listed, one that has not said what it has is given the
+        benefit of doubt.
+        """
+        if not self.configured:
+            yield "invalid_deleted"
+        if not self.on:
+            yield "invalid_server_disabled"
+        if not self.listed:
+            yield "valid"
+        match self.changed, self.new, self.enabled:
+            case None, str(), _:
+                yield "invalid_renamed"
+            case None, None, _:
+                yield "invalid_deleted"
+            case _, _, False:
+                yield "invalid_disabled"
+            case True, _, _:
+                yield "invalid_changed"
+        yield "valid"
+
+
+YES_NO = (True, False)
+COMBINATIONS = [
+    Now(*each) for each in product(YES_NO, YES_NO, YES_NO, (False, True, None), YES_NO, ("new", None))
+]
+
+
+@pytest.mark.parametrize("now", COMBINATIONS, ids=str)
+def test_every_combination_gets_the_status_of_the_first_rule_that_applies(now: Now) -> None:
+    verdict = judge_in(now.catalog(), LOADED)
+    assert verdict.status == next(now.expected())
+    assert verdict.valid is (verdict.status == "valid")
+    assert bool(verdict.reason) is not verdict.valid
+    assert verdict.renamed_to == ("new" if verdict.status is LoadedStatus.INVALID_RENAMED else None)
 
 
 @pytest.mark.parametrize(
