@@ -143,8 +143,6 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The call that runs the script which makes it; None for a client's own call."""
     makes: CallsInFlight | None = None
     """The calls of the script that it runs; None before it runs one."""
-    stays: bool = False
-    """Whether a script that is a tool makes it."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
     """Its number for operators, and its start in seconds since the epoch; None until listed."""

@@ -283,11 +283,13 @@ class Dispatch:
         self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: CallError
     ) -> bool:
         """Wait for a server that may come up, or run the script that the tool is; returns as `_send`."""
-        if isinstance(error, ScriptToRun) and not call.stays:
+        maker = call.made_by
+        # A script that is a tool calls no other one.
+        if isinstance(error, ScriptToRun) and (maker is None or maker.upstream is None):
             # An upstream that takes calls was made with the configuration in force.
             code, _ = self._context.catalog.value.config.mcp_servers[forward.server].scripts[forward.name]
             inputs = b'{"_mcpd_arguments":%b}' % bytes(call.params[-1])
-            self._context.run_script(self, call, RunScript(code=code, inputs=inputs, stays=True))
+            self._context.run_script(self, call, RunScript(code=code, inputs=inputs))
             return True
         if call.woken or not route.can_wake:
             raise error

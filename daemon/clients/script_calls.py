@@ -170,7 +170,6 @@ class _Script:
             label=name,
             meta=script.meta,
             script=script.script,
-            stays=self._asked.stays,
             made_by=script,
             read_only=self._asked.read_only,
             done=trio.Event(),
@@ -225,7 +224,7 @@ class Scripts:
             raise InvalidArguments(text, limit=MAX_INPUTS)
         call.script = hashlib.sha256(asked.code.encode()).hexdigest()
         call.waiting = trio.CancelScope()
-        interpreter = self.staying if asked.stays else self.interpreter
+        interpreter = self.interpreter if call.upstream is None else self.staying
         self._nursery.start_soon(_run, interpreter, dispatch, call, asked, call.waiting)
 
 

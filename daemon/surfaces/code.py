@@ -299,9 +299,6 @@ RUN_CODE = MetaTool(
     hints=RUNS_ANYTHING,
     does=_run,
 )
-RUN_READS = read_only(RUN_READ_ONLY, RUN_CODE, "scripts that only call tools")
-
-
 DESCRIBE_TOOLS = MetaTool(
     name=DESCRIBE,
     describe="Get tools' arguments and results as Python stubs.",
@@ -309,7 +306,7 @@ DESCRIBE_TOOLS = MetaTool(
     required=("names",),
     does=_describe,
 )
-ADDED = DESCRIBE_TOOLS, RUN_CODE, RUN_READS
+ADDED = DESCRIBE_TOOLS, RUN_CODE, read_only(RUN_READ_ONLY, RUN_CODE, "scripts that only call tools")
 """For profiles with `runCode` on another surface: no other one tells the types of results."""
 
 

@@ -249,8 +249,6 @@ class RunScript(msgspec.Struct, frozen=True, kw_only=True):
     """Values by variable name, raw JSON."""
     read_only: bool = False
     """Whether the script may only call tools that only read."""
-    stays: bool = False
-    """Whether it is a tool (`config.config_files`), which calls no other script."""
 
     def __repr__(self) -> str:
         """Without the script: it may hold a secret."""

@@ -452,8 +452,9 @@ def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_f
 
 
 CALL = {
-    "id": 7, "tool": "git_log", "method": "tools/call", "instance": "", "server": "git", "session": 3,
-    "key": None, "client": "claude 2", "since": NOW - 42, "ageSeconds": 42.0, "waitsFor": "answer",
+    "id": 7, "tool": "git_log", "script": "", "method": "tools/call", "instance": "", "server": "git",
+    "session": 3, "key": None, "client": "claude 2", "since": NOW - 42,
+    "ageSeconds": 42.0, "waitsFor": "answer",
 }  # fmt: skip
 FAILURE = {"at": NOW - 180, "tool": "git_log", "code": "UpstreamTimeout", "text": "showed no life for 60 s"}
 EVENT = {
