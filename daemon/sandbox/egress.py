@@ -262,38 +262,29 @@ class Egress:
         return _NotConnected(HTTPStatus.FORBIDDEN, f"mcpd's sandbox of {self._server} {text}")
 
 
-async def listener_from(
-    channel: socket.socket, on_watched: Callable[[int], object] | None = None
-) -> trio.SocketListener:
-    """Take the listening socket of a stub whose file is complete, and close the daemon's end of its `channel`.
+def received(channel: socket.socket) -> tuple[int, list[int]]:
+    """Let a stub begin whose file is complete; its pid and descriptors. Blocks for `STUB_SECONDS` at most.
 
-    `on_watched` gets the listener of the stub's filter (`watching.watched_calls`). Raises CannotStart: the stub
-    failed, ended, or took longer than `STUB_SECONDS`.
+    Raises CannotStart: the stub failed, ended, or took longer.
     """
-    said = f"it was not ready in {STUB_SECONDS:.0f} s".encode()
-    with trio.socket.from_stdlib_socket(channel) as own, trio.move_on_after(STUB_SECONDS):
-        with suppress(OSError):  # the stub may have failed already, and says why
-            await own.send(b"\0")
-        said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
-        if passed:
-            descriptors = array("i", passed[0][2])
-            listening = socket.socket(fileno=descriptors[0])
-            if on_watched is not None:
-                on_watched(descriptors[1])
-            return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-        if said == b"\0":
-            raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
-    error = said.decode(errors="replace") or "it ended without a word"
-    raise unmade(error)
+    said, passed = f"it was not ready in {STUB_SECONDS:.0f} s".encode(), array("i")
+    channel.settimeout(STUB_SECONDS)
+    with suppress(OSError):  # the stub may have failed already, and says why
+        channel.send(b"\0")
+    with suppress(TimeoutError):
+        said, held, *_ = channel.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
+        passed.frombytes(b"".join(each[2] for each in held))
+    channel.settimeout(None)
+    if passed:
+        return int(said[1:]), passed.tolist()
+    if said.startswith(b"\0"):
+        raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
+    raise unmade(said.decode(errors="replace") or "it ended without a word")
 
 
-def stub_command(channel: int, file: int, watched: bytes = b"") -> list[str]:
-    """The words before a program that is to have the proxy alone as its network.
-
-    `channel`: the stub's end of a unix stream pair; `file`: the stub (`bubblewrap.compiled_stub`) and its
-    steps; `watched`: a filter to watch the program by.
-    """
-    return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), watched.hex() or "--"]
+def stub_command(channel: int, file: int, *become: str) -> list[str]:
+    """The command line of the stub: `channel` is its end of a unix stream pair, `file` has the stub."""
+    return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), *become]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -21,6 +22,7 @@ from daemon.config.hosts import ANY, HostRules
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
+from daemon.processes import marks
 from daemon.processes.children import SHORTAGES, not_found
 from daemon.sandbox import bubblewrap, egress, policy
 from daemon.sandbox.policy import DaemonPlaces
@@ -32,7 +34,8 @@ else:  # Most daemons never watch a server.
 
 T = TypeVar("T")
 
-PROGRAM = "bwrap"
+PROGRAMS = ("bwrap", "nsenter")
+"""Bubblewrap, and the program of util-linux that enters what the stub has made."""
 
 DATA = "MCPD_DATA_DIR"
 """The variable that names the server's own directory inside."""
@@ -67,11 +70,13 @@ class Lesson:
         self.policies.append(made)
         os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
         inside = {**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(ANY,)))}
-        channel, passed = _for_stub(files := held.enter_context(ExitStack()), given)
-        stub = egress.stub_command(*passed, watching.watched_calls(platform.machine()))
-        words = [*stub, policy.command_of(server, around, path), *server.args]
-        prepared = SandboxedStart(words=words, env=inside, passed=passed, given=given, files=files)
-        return attrs.evolve(prepared, channel=channel, lesson=self)
+        ours, theirs = socket.socketpair()
+        held.enter_context(ours)
+        given.callback(theirs.close)
+        passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), given)
+        watched = watching.watched_calls(platform.machine()).hex()
+        words = [*egress.stub_command(*passed, watched, policy.command_of(server, around, path)), *server.args]
+        return SandboxedStart(words=words, env=inside, passed=passed, given=given, lesson=self, channel=ours)
 
     def learned(self, registries: Iterable[str]) -> learning.Learned | None:
         """The entry for what was seen so far; None if nothing has started yet. Blocks."""
@@ -97,26 +102,25 @@ class SandboxedStart:
     """Descriptors for the child."""
     given: ExitStack
     """Closes our copies of `passed`, once the child has started."""
-    files: ExitStack
-    """Closes what is completed while the child is loaded, and the channel."""
-    channel: socket.socket | None = None
-    """The stub waits here until it may begin, and hands its listening socket over."""
-    finish: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-    """Completes the sandbox, while the stub is loaded, which takes as long."""
+    listening: socket.socket | None = None
+    """The socket on which programs reach the proxy; None without a network, and for a lesson."""
     status: int | None = None
     """Bubblewrap reports here that the program runs, and its exit."""
     lesson: Lesson | None = None
+    channel: socket.socket | None = None
+    """The stub of a lesson sends its sockets here, before it becomes the program."""
 
     async def listener(self) -> trio.SocketListener | None:
-        """Let the stub begin; returns the socket on which the sandbox's programs reach the proxy.
+        """The socket for the proxy of the started sandbox; None if it has no network.
 
-        Raises `CannotStart` if there is no such sandbox, or the stub failed: the child then ends by itself.
+        Raises `CannotStart` if a lesson's stub failed: the child then ends by itself.
         """
-        if self.channel is None:
-            return None
-        with self.files:
-            await self.finish()
-            return await egress.listener_from(self.channel, self.lesson.begin if self.lesson else None)
+        listening = self.listening
+        if self.lesson is not None and self.channel is not None:
+            _, (made, watched) = await trio.to_thread.run_sync(egress.received, self.channel)
+            self.lesson.begin(watched)
+            listening = socket.socket(fileno=made)
+        return None if listening is None else trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
     def failure(self, status: int, said: str) -> CannotStart | None:
         """The error if bubblewrap ended before the program ran; `said` is its last line on stderr. Ask once."""
@@ -159,61 +163,104 @@ def _prepare(
 ) -> SandboxedStart:
     rules, path = server.confined, env.get("PATH", os.defpath)
     assert rules is not None
-    program, code = requirements()
+    (bwrap, nsenter), code = requirements()
     command = policy.command_of(server, around, path)
+    has_network = rules.mode is SandboxMode.HOME or bool(rules.host_rules.allowed)
+    stub = Stub(given) if has_network else None  # which leaves for its namespaces meanwhile
+    made = policy.resolve(server, rules, around, path)
+    for directory in made.own.values():
+        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+    # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
+    loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
+    inside = {name: value for name, value in env.items() if name not in loading} | {DATA: made.data}
     status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     held.callback(os.close, status)
     given.callback(os.close, reports)
-    files = held.enter_context(ExitStack())
-    filtering, listed = in_memory("filter", code, given), in_memory("arguments", b"", files)
-    # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
-    loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
-    inside = {name: value for name, value in env.items() if name not in loading}
-    inside[DATA] = around.directories_of(server)[1]
-    words = [program, "--args", str(listed), "--", command, *server.args]
-    passed = [filtering, listed, reports]
-    channel, stub = None, 0
-    if rules.mode is SandboxMode.HOME or rules.host_rules.allowed:
-        channel, of_stub = _for_stub(files, given)
-        words = [*egress.stub_command(*of_stub), *words]
-        passed, stub = [*passed, *of_stub], of_stub[1]
+    filtering = in_memory("filter", code, given)
+    passed, enter, listening, steps = [filtering, reports], list[str](), None, bubblewrap.mounts(made)
+    options = bubblewrap.arguments(steps if stub is None else None)
+    if stub is not None:
+        entering, listening = stub.namespaces(steps)
+        enter = [nsenter, *entering]
+        held.enter_context(listening)
+        passed.append(stub.channel.fileno())
+        options += ["--block-fd", str(stub.channel.fileno())]
         inside |= egress.proxy_environment(rules.host_rules)
-
-    def finish() -> None:
-        made = policy.resolve(server, rules, around, path)
-        for directory in made.own.values():
-            os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
-        steps = bubblewrap.mounts(made)
-        options = bubblewrap.arguments(None if stub else steps)
-        options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
-        options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
-        if stub:
-            os.pwrite(stub, bubblewrap.stub_steps(steps), len(bubblewrap.compiled_stub()))
-        os.pwrite(listed, ended(options), 0)
-
-    start = SandboxedStart(words=words, env=inside, passed=passed, given=given, files=files, status=status)
-    if channel is None:
-        finish()
-        given.callback(files.close)
-        return start
-    return attrs.evolve(start, channel=channel, finish=partial(_in_thread, server, finish))
+    options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
+    options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
+    passed.append(listed := in_memory("arguments", ended(options), given))
+    words = [*enter, bwrap, "--args", str(listed), "--", command, *server.args]
+    return SandboxedStart(
+        words=words, env=inside, passed=passed, given=given, listening=listening, status=status
+    )
 
 
-def _for_stub(files: ExitStack, given: ExitStack) -> tuple[socket.socket, tuple[int, int]]:
+_turn = Lock()
+_forker: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+"""The process that forks this daemon's stubs, with its channel; it ends with the channel."""
+
+
+class Stub:
+    """A forked stub, which makes the namespaces of one start; blocks."""
+
+    def __init__(self, held: ExitStack) -> None:
+        """Fork it; raises `OSError`. It ends at the latest when `held` is closed."""
+        self.channel, theirs = socket.socketpair()
+        held.enter_context(self.channel)
+        self._file = in_memory("steps", b"", held)
+        with theirs, _turn:
+            if not _forker or _forker[0][0].poll() is not None:
+                _end_forker()
+                _forker.append(_begun())
+            socket.send_fds(_forker[0][1], [b"\0"], [self._file, theirs.fileno()])
+
+    def namespaces(self, steps: Sequence[bubblewrap.Mount]) -> tuple[list[str], socket.socket]:
+        """The words behind `nsenter` that enter the namespaces, and the proxy's socket; raises CannotStart.
+
+        The stub ends once the channel is closed, by bubblewrap (`--block-fd`) and by the daemon.
+        """
+        os.pwrite(self._file, bubblewrap.stub_steps(steps), 0)
+        pid, (listening,) = egress.received(self.channel)
+        words = ["--target", str(pid), "--user", "--mount", "--net", "--preserve-credentials"]
+        return words, socket.socket(fileno=listening)
+
+
+def _begun() -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
-    files.enter_context(ours)
-    given.callback(theirs.close)
-    return ours, (theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), files))
+    marks.started(mark := marks.new(), marks.ELSEWHERE)
+    try:
+        with theirs, ExitStack() as held:
+            passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), held)
+            words, silent = egress.stub_command(*passed), subprocess.DEVNULL
+            process = subprocess.Popen(
+                words, pass_fds=passed, env={}, cwd="/", stdin=silent, stdout=silent, stderr=silent
+            )
+        marks.helpers.add(process.pid)
+    finally:
+        marks.forget(mark)
+    return process, ours
 
 
-def requirements(path: str | None = None) -> tuple[str, bytes]:
-    """The program bwrap, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
-    program, code = shutil.which(PROGRAM, path=path), bubblewrap.filter_for(platform.machine())
-    if program is None:
-        raise policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
+@atexit.register
+def _end_forker() -> None:
+    while _forker:
+        process, channel = _forker.pop()
+        channel.close()
+        process.kill()
+        process.wait()
+        marks.helpers.discard(process.pid)
+
+
+def requirements(path: str | None = None) -> tuple[list[str], bytes]:
+    """The programs of sandboxes, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
+    programs = [shutil.which(each, path=path) or "" for each in PROGRAMS]
+    if "" in programs:
+        name = PROGRAMS[programs.index("")]
+        raise policy.unavailable(f"the program {name} is not installed", problem=name)
+    code = bubblewrap.filter_for(platform.machine())
     if code is None:
         raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
-    return program, code
+    return programs, code
 
 
 def ended(texts: Iterable[str]) -> bytes:

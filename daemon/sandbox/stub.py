@@ -1,10 +1,11 @@
-"""Makes a network namespace whose only way out is mcpd's proxy, hands the socket out, and becomes the program.
+"""Makes a file system, and a network whose only way out is mcpd's proxy, and hands the proxy's socket out.
 
-`python -I -S /proc/self/fd/FILE FD FILE -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets
-the listening socket, or the text of a failure; FILE has this module, and, once the daemon has sent a byte, the
-steps that change the file system (`bubblewrap.stub_steps`). In place of `--` may stand a filter in hexadecimal
-(`watching.watched_calls`), whose listener the daemon gets as well. It stands alone, and imports modules in C
-alone: `os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
+`python -I -S /proc/self/fd/FILE FD FILE`: FILE has this module, FD is a unix socket to the daemon, which sends
+two descriptors for each start: a file for steps that change the file system (`bubblewrap.stub_steps`), complete
+once a byte comes through the other, to which the listening socket goes, or the text of a failure. With a filter
+in hexadecimal (`watching.watched_calls`) or `--`, and a program, the stub becomes that in the network, and FD
+gets the filter's listener as well. It stands alone, and imports modules in C alone: `os`, `ctypes`, `socket`
+and `signal` take longer to import than Python to start.
 """
 
 import _ctypes
@@ -89,31 +90,57 @@ _LIBRARY = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
 
 
 def main(arguments: list[str]) -> int:
-    """Hand the listening socket over, then become the program; returns only if one of these fails."""
-    descriptor, file, watched, program, *_ = arguments
+    """Fork for each start, or become a program; returns at the daemon's end, or after a failure."""
+    descriptor, file, *command = arguments
+    posix.close(int(file))
     channel = _socket.socket(fileno=int(descriptor))
+    return _become(channel, *command) if command else _serve(channel)
+
+
+def _serve(channel: _socket.socket) -> int:
+    """Fork for each start: a new interpreter takes 10 ms."""
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+    while (asked := channel.recvmsg(1, 64))[0]:
+        for _, _, passed in asked[1]:
+            file, own = (int.from_bytes(each, sys.byteorder) for each in (passed[:4], passed[4:]))
+            if posix.fork() == 0:
+                channel.close()
+                return _hold(_socket.socket(fileno=own), file)
+            posix.close(file)
+            posix.close(own)
+    return 0
+
+
+def _hold(channel: _socket.socket, file: int) -> int:
+    """Make the namespaces of a start, and keep them until bubblewrap has entered them."""
     try:
-        environment = _environment()
-        _separate()
-        listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-        _bring_up(listening.fileno())
-        listening.bind(("127.0.0.1", PORT))
-        listening.listen(_BACKLOG)
+        listening = _network()
         if not channel.recv(1):
             return 1  # the daemon has given this start up
-        with open(int(file), "rb") as opened:  # noqa: PTH123
-            content = opened.read()
-        if steps := content[int.from_bytes(content[12:16], "little") :]:
-            _mount(*steps.split(b"\0"))
-        passed = listening.fileno().to_bytes(4, sys.byteorder)
-        if watched != "--":
-            passed += _watched(bytes.fromhex(watched)).to_bytes(4, sys.byteorder)
-        channel.sendmsg([b"\0"], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
+        with open(file, "rb") as opened:
+            _mount(*opened.read().split(b"\0"))
+        _hand_over(channel, listening.fileno())
     except OSError as error:
         channel.send(str(error).encode(errors="replace"))
         return 1
-    channel.close()
-    return _become(program, arguments[3:], environment)
+    channel.send(b"\0")  # lets bubblewrap go on (`--block-fd`), which then hangs up
+    channel.recv(1)
+    return 0
+
+
+def _hand_over(channel: _socket.socket, *descriptors: int) -> None:
+    passed = b"".join(each.to_bytes(4, sys.byteorder) for each in descriptors)
+    channel.sendmsg([b"\0%d" % posix.getpid()], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
+
+
+def _network() -> _socket.socket:
+    """Leave for namespaces with a network of their own; returns the proxy's socket there."""
+    _separate()
+    listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    _bring_up(listening.fileno())
+    listening.bind(("127.0.0.1", PORT))
+    listening.listen(_BACKLOG)
+    return listening
 
 
 def _environment() -> dict[bytes, bytes]:
@@ -257,12 +284,20 @@ def _bring_up(descriptor: int) -> None:
     _system("ioctl", descriptor, _SET_FLAGS, request.ljust(40, b"\0"))
 
 
-def _become(program: str, command: list[str], environment: dict[bytes, bytes]) -> int:
-    """Execute the program with the signals that Python ignores as they were."""
+def _become(channel: _socket.socket, watched: str, program: str, *arguments: str) -> int:
+    """Execute a program with the proxy as its network, and the signals that Python ignores as they were."""
+    try:
+        environment, listening = _environment(), _network()
+        filters = () if watched == "--" else (_watched(bytes.fromhex(watched)),)
+        _hand_over(channel, listening.fileno(), *filters)
+    except OSError as error:
+        channel.send(str(error).encode(errors="replace"))
+        return 1
+    channel.close()
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     try:
-        posix.execve(program, command, environment)
+        posix.execve(program, (program, *arguments), environment)
     except OSError as error:
         sys.stderr.write(f"{program}: {error.strerror}\n")
         return 127 if isinstance(error, FileNotFoundError) else 126

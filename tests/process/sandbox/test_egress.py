@@ -18,7 +18,7 @@ from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import egress
-from daemon.sandbox.egress import Egress, SeenHost, listener_from, proxy_environment
+from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received
 from tests.waiting import PATIENCE, until
 
 API = "api.internal"
@@ -577,40 +577,33 @@ async def test_a_cancelled_proxy_closes_all(names: Names) -> None:
 # --- its surroundings
 
 
-async def test_the_listener_comes_out_of_the_pair() -> None:
+def test_the_listener_comes_out_of_the_pair() -> None:
     daemons, stubs = socket.socketpair()
-    with stubs, socket.create_server((HERE, 0)) as made:
-        socket.send_fds(stubs, [b"\0"], [made.fileno()])
-        async with await listener_from(daemons) as listener:
-            assert listener.socket.getsockname() == made.getsockname()
-            assert not listener.socket.get_inheritable()
-    assert daemons.fileno() == -1
+    with daemons, stubs, socket.create_server((HERE, 0)) as made:
+        socket.send_fds(stubs, [b"\x0042"], [made.fileno()])
+        pid, (passed,) = received(daemons)
+        with socket.socket(fileno=passed) as listening:
+            assert (pid, listening.getsockname()) == (42, made.getsockname())
+            assert not listening.get_inheritable()
+        assert daemons.getblocking()
 
 
 @pytest.mark.parametrize(("told", "error"), [(b"unshare: no", "unshare: no"), (b"", "it ended without a word")])
-async def test_a_stub_that_fails_prevents_the_start(told: bytes, error: str) -> None:
+def test_a_stub_that_fails_prevents_the_start(told: bytes, error: str) -> None:
     daemons, stubs = socket.socketpair()
     stubs.send(told)
     stubs.close()
-    with pytest.raises(CannotStart, match=error) as raised:
-        await listener_from(daemons)
+    with daemons, pytest.raises(CannotStart, match=error) as raised:
+        received(daemons)
     assert raised.value.reason.cause is Cause.SANDBOX_UNAVAILABLE
     assert raised.value.reason.data["error"] == error
 
 
-async def test_a_stub_that_says_nothing_prevents_the_start(mock_clock: MockClock) -> None:
-    failures: list[CannotStart] = []
-
-    async def start() -> None:
-        with pytest.raises(CannotStart, match="not ready in 10 s") as raised:
-            await listener_from(daemons)
-        failures.append(raised.value)
-
+def test_a_stub_that_says_nothing_prevents_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress, "STUB_SECONDS", 0.01)
     daemons, stubs = socket.socketpair()
-    with stubs:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(start)
-            await leap(mock_clock, egress.STUB_SECONDS, lambda: failures)
+    with daemons, stubs, pytest.raises(CannotStart, match="not ready in 0 s"):
+        received(daemons)
 
 
 def test_the_environment_names_the_proxy_and_leaves_the_servers_own_loopback_alone() -> None:

@@ -6,13 +6,14 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
+import trio.lowlevel
 
 from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
@@ -203,13 +204,8 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
         (home / tool).parent.mkdir(parents=True)
         (home / tool).write_text("")
     link.symlink_to(home / target)
-    server, children = server_of("true", wish=SandboxMode.HOME), Children()
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await forked(home, start, children)
-            with pytest.raises(CannotStart, match=r"Not a directory|symbolic links"):
-                await start.listener()
-            await run.child.process.wait()
+    error = await failure(server_of("true", wish=SandboxMode.HOME), home)
+    assert "Not a directory" in str(error) or "symbolic links" in str(error)
     assert not (home / "planted").exists()
 
 
@@ -225,13 +221,29 @@ async def test_a_program_finds_the_same_devices_and_may_open_terminals(home: Pat
             assert await run.child.process.wait() == 0
 
 
-async def test_a_start_that_is_given_up_before_its_sandbox_is_complete_runs_nothing(home: Path) -> None:
-    server, children = server_of("sh", "-c", "echo ran", wish=SandboxMode.HOME), Children()
+def words(path: str) -> list[str]:
+    return Path(path).read_text().split()
+
+
+async def test_a_start_that_is_given_up_leaves_no_stub(home: Path) -> None:
+    await look(home, SandboxMode.HOME)
+    (process, _), *_ = launch._forker
+    below = f"/proc/{process.pid}/task/{process.pid}/children"
     with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await forked(home, start, children)
-        assert await run.child.process.wait() == 1
-        assert (await run.output(), os.read(run.child.stderr, 100)) == (b"", b"")
+        async with sandboxed(server_of("true", wish=SandboxMode.HOME), home) as start:
+            assert words(below) == [start.words[2]]
+            start.given.close()
+            while words(below):
+                await trio.lowlevel.checkpoint()
+
+
+async def test_a_forker_that_was_killed_is_replaced(home: Path) -> None:
+    await look(home, SandboxMode.HOME)
+    (process, _), *_ = launch._forker
+    process.kill()
+    process.wait()
+    assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
+    assert launch._forker[0][0] is not process
 
 
 async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_is_gone_does_not(
@@ -239,16 +251,14 @@ async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_i
 ) -> None:
     server, children = server_of("echo", "ran", wish=SandboxMode.HOME), Children()
     mounts = bubblewrap.mounts
-    for step, said in ((("show", "gone", str(home)), b"ran\n"), (("read", "/dev/null", "/usr/gone"), b"")):
-        monkeypatch.setattr(bubblewrap, "mounts", lambda made, step=step: [*mounts(made)[:-1], step])
-        with trio.fail_after(PATIENCE):
-            async with sandboxed(server, home) as start:
-                run = await forked(home, start, children)
-                with nullcontext() if said else pytest.raises(CannotStart, match="system: '/usr/gone'"):
-                    listener = await start.listener()
-                    assert listener is not None
-                    await listener.aclose()
-                assert (await run.output(), await run.child.process.wait()) == (said, 0 if said else 1)
+    step = ("show", "gone", str(home))
+    monkeypatch.setattr(bubblewrap, "mounts", lambda made: [*mounts(made)[:-1], step])
+    with trio.fail_after(PATIENCE):
+        async with sandboxed(server, home) as start:
+            run = await begun(server, home, start, children)
+            assert (await run.output(), await run.child.process.wait()) == (b"ran\n", 0)
+    step = ("read", "/dev/null", "/usr/gone")
+    assert "system: '/usr/gone'" in str(await failure(server, home))
 
 
 async def test_sigterm_reaches_the_program_inside(home: Path) -> None:
@@ -317,9 +327,9 @@ async def test_a_missing_command_is_named_as_without_a_sandbox(home: Path) -> No
 
 
 async def test_without_bubblewrap_nothing_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "PROGRAM", "no-such-bwrap")
+    monkeypatch.setattr(launch, "PROGRAMS", ("no-such-bwrap", "nsenter"))
     error = await failure(server_of("sh", wish=SandboxMode.HOME), home)
-    assert (error.reason.cause, error.reason.data["problem"]) == ("sandbox-unavailable", "bwrap")
+    assert (error.reason.cause, error.reason.data["problem"]) == ("sandbox-unavailable", "no-such-bwrap")
 
 
 async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that_fails(home: Path) -> None:

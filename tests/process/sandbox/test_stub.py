@@ -21,7 +21,7 @@ from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import stub
 from daemon.sandbox.bubblewrap import compiled_stub
-from daemon.sandbox.egress import Egress, listener_from, proxy_environment, stub_command
+from daemon.sandbox.egress import Egress, proxy_environment, received, stub_command
 from daemon.sandbox.launch import in_memory
 from tests.security.unprivileged import DROP, USER, interpreter
 from tests.waiting import WAIT
@@ -93,7 +93,7 @@ async def run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
         with stubs, ExitStack() as held:
             file = in_memory("stub", compiled_stub(), held)
-            command = stub_command(stubs.fileno(), file)
+            command = stub_command(stubs.fileno(), file, "--")
             begin = [interpreter() if drop else sys.executable, *command[1:]]
             process = await trio.lowlevel.open_process(
                 [*drop, *before, *begin, shutil.which(words[0]) or words[0], *words[1:]],
@@ -104,7 +104,9 @@ async def run(
                 env=(os.environ if env is None else env) | proxy_environment(rules),
             )
         try:
-            listener = await listener_from(daemons)
+            with daemons:
+                _, (made,) = await trio.to_thread.run_sync(received, daemons)
+            listener = trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=made)))
             async with trio.open_nursery() as nursery:
                 await nursery.start(proxy.serve, listener)
                 status = await process.wait()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from daemon.sandbox.bubblewrap import compiled_stub
-from daemon.sandbox.egress import listener_from, stub_command
+from daemon.sandbox.egress import received, stub_command
 from daemon.sandbox.launch import in_memory
 from daemon.sandbox.learning import Observations, Use
 from daemon.sandbox.watching import FileWatch, folded, looks_of, watched_calls
@@ -40,16 +40,17 @@ async def watched(watching: FileWatch, *words: str, drop: list[str] = []) -> Obs
 
             with stubs, ExitStack() as held:
                 file = in_memory("stub", compiled_stub(), held)
-                command = stub_command(stubs.fileno(), file, watched_calls(MACHINE))
+                command = stub_command(stubs.fileno(), file, watched_calls(MACHINE).hex())
                 stub = [interpreter() if drop else sys.executable, *command[1:]]
                 process = await trio.lowlevel.open_process(
                     [*drop, *stub, shutil.which(words[0]) or words[0], *words[1:]],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[stubs.fileno(), file],
                 )
-            begin: Callable[[int], object] = lambda listener: nursery.start_soon(watch, listener)  # noqa: E731
-            listener = await listener_from(daemons, begin)
-            async with listener:
+            with daemons:
+                _, (made, calls) = await trio.to_thread.run_sync(received, daemons)
+            nursery.start_soon(watch, calls)
+            with socket.socket(fileno=made):
                 assert await process.wait() == 0
                 await ended.wait()
     return watching.seen()
