@@ -34,8 +34,8 @@ else:  # Most daemons never watch a server.
 
 T = TypeVar("T")
 
-PROGRAMS = ("bwrap", "nsenter")
-"""Bubblewrap, and the program of util-linux that enters what the stub has made."""
+PROGRAMS = {"bwrap": "bubblewrap (bwrap)", "nsenter": "nsenter (of util-linux)"}
+"""The program that makes sandboxes, and the one that enters what the stub has made."""
 
 DATA = "MCPD_DATA_DIR"
 """The variable that names the server's own directory inside."""
@@ -253,14 +253,14 @@ def _end_forker() -> None:
 
 def requirements(path: str | None = None) -> tuple[list[str], bytes]:
     """The programs of sandboxes, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
-    programs = [shutil.which(each, path=path) or "" for each in PROGRAMS]
-    if "" in programs:
-        name = PROGRAMS[programs.index("")]
-        raise policy.unavailable(f"the program {name} is not installed", problem=name)
+    programs = [shutil.which(each, path=path) for each in PROGRAMS]
+    for name, program in zip(PROGRAMS, programs, strict=True):
+        if program is None:
+            raise policy.unavailable(f"{PROGRAMS[name]} is not installed", problem=name)
     code = bubblewrap.filter_for(platform.machine())
     if code is None:
         raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
-    return programs, code
+    return [*filter(None, programs)], code
 
 
 def ended(texts: Iterable[str]) -> bytes:

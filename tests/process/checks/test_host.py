@@ -376,7 +376,8 @@ def test_where_sandboxes_work_they_are_fine_and_where_not_only_those_that_ask_ar
     assert bwrap is not None
     link = house.bin / "bwrap"
     link.symlink_to(bwrap)
-    (house.bin / "true").symlink_to("/bin/true")
+    for each in ("true", "nsenter"):
+        (house.bin / each).symlink_to(f"/usr/bin/{each}")
     assert levels(sandboxes(house.look())) == ["ok"]
     link.unlink()
     house.servers(a={"command": "x", "sandbox": "off"})

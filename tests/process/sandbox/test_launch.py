@@ -327,7 +327,7 @@ async def test_a_missing_command_is_named_as_without_a_sandbox(home: Path) -> No
 
 
 async def test_without_bubblewrap_nothing_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "PROGRAMS", ("no-such-bwrap", "nsenter"))
+    monkeypatch.setattr(launch, "PROGRAMS", {"no-such-bwrap": "bubblewrap", "nsenter": "nsenter"})
     error = await failure(server_of("sh", wish=SandboxMode.HOME), home)
     assert (error.reason.cause, error.reason.data["problem"]) == ("sandbox-unavailable", "no-such-bwrap")
 
