@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +19,7 @@ import trio.lowlevel
 from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
 from daemon.errors import CannotStart
+from daemon.processes import marks, proc
 from daemon.processes.children import ChildProcess, Children
 from daemon.sandbox import bubblewrap, launch, policy
 from daemon.sandbox.launch import SandboxedStart, prepared
@@ -235,6 +237,19 @@ async def test_a_start_that_is_given_up_leaves_no_stub(home: Path) -> None:
             start.given.close()
             while words(below):
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_forker_is_no_stray_and_of_no_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await look(home, SandboxMode.HOME)
+    pid = launch._forker[0][0].pid
+    resource.prlimit(pid, proc.RLIMIT_LOCKS, (mark := marks.new(), resource.RLIM_INFINITY))
+    monkeypatch.setattr(marks, "_sweeping", [False])
+    try:
+        assert pid not in marks.strays()
+        trees, strays = marks.find()
+        assert pid not in {*strays, *trees.get(mark, ())}
+    finally:
+        marks.forget(mark)
 
 
 async def test_a_forker_that_was_killed_is_replaced(home: Path) -> None:
