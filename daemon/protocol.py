@@ -133,6 +133,18 @@ class CallParams(Struct):
     """Other members, passed on: `task`, `inputResponses`, `requestState`, unknown ones."""
 
 
+class NamedParams(Struct):
+    """The `params` by which a request names what it is about (`NAMED_BY`)."""
+
+    name: str = ""
+    uri: str = ""
+    taskId: str = ""  # noqa: N815 - the wire's name
+    arguments: Raw | UnsetType = UNSET
+
+
+decode_named = msgspec.json.Decoder(NamedParams).decode
+
+
 class _NameAndMeta(Struct):
     name: str
     meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)

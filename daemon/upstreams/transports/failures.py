@@ -10,29 +10,19 @@ from email.utils import parsedate_to_datetime
 import httpx2
 import msgspec
 import trio
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from daemon import causes, errors
 from daemon.catalog.definitions import MARK, Marks, encoded, marked_headers, marks_in
 from daemon.causes import Cause, Datum
 from daemon.host.sockets import reason
 from daemon.model import Era
-from daemon.protocol import NAMED_BY, decoded
+from daemon.protocol import NAMED_BY, decode_named, decoded
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.envelope import read_error
 
 SESSION_HEADER = "mcp-session-id"
-
-
-class _Params(Struct):
-    name: str = ""
-    uri: str = ""
-    taskId: str = ""  # noqa: N815 - the wire's name
-    arguments: Raw | UnsetType = UNSET
-
-
-_decode_params = msgspec.json.Decoder(_Params).decode
 
 
 class McpHeaders:
@@ -64,7 +54,7 @@ class McpHeaders:
         return headers
 
     def _named(self, member: str, params: Raw) -> dict[str, str]:
-        given = decoded(_decode_params, params)
+        given = decoded(decode_named, params)
         if given is None:
             return {}
         marks = self._marks.get(given.name, {})

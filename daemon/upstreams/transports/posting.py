@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import httpx2
 import msgspec
 import trio
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
 from daemon.model import Era
 from daemon.ports import CallToSend
-from daemon.protocol import CANCEL
+from daemon.protocol import CANCEL, cancelled_id
 from daemon.upstreams.transports import http_client
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
@@ -38,10 +38,6 @@ ERROR_BYTES = 64 * 1024
 """Of the body of an HTTP error: a JSON-RPC error is far smaller, a web page is not wanted."""
 
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-
-
-class _Cancelled(Struct):
-    requestId: int = 0  # noqa: N815 - the wire's name
 
 
 class Post(msgspec.Struct, eq=False):
@@ -190,7 +186,7 @@ class PostLink(ABC):
 
     def _abandon(self, params: Raw) -> bool:
         """Give a request up; return whether a message is to tell the server: not of one never sent."""
-        uid = msgspec.json.decode(params, type=_Cancelled).requestId
+        uid = int(cancelled_id(params))
         closing = self.closing_cancels and self.headers.is_modern
         if (post := self._posts.get(uid)) is not None:
             if post in self._out:

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
@@ -40,16 +40,6 @@ GONE = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
 
-class _NamedParams(Struct):
-    name: str | UnsetType = UNSET
-    uri: str | UnsetType = UNSET
-    taskId: str | UnsetType = UNSET  # noqa: N815 - the wire's name
-    arguments: Raw | UnsetType = UNSET
-
-
-_decode_named = msgspec.json.Decoder(_NamedParams).decode
-
-
 def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tuple[int, str] | None:
     """The fault of a request as a JSON-RPC error, or None; the session checks the version."""
     try:
@@ -58,14 +48,14 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
         if missing:
             return envelope.INVALID_PARAMS, f"Invalid params: _meta lacks {' and '.join(missing)}"
         version = msgspec.json.decode(meta[protocol.VERSION_KEY])
-        named = _decode_named(params or b"{}") if method in protocol.NAMED_BY else None
+        named = protocol.decode_named(params or b"{}") if method in protocol.NAMED_BY else None
     except protocol.UNREADABLE as error:
         return envelope.INVALID_PARAMS, f"Invalid params: {error}"
     for header, said in ((VERSION_HEADER, version), (METHOD_HEADER, method)):
         if headers.get(header) != said:
             return HEADER_MISMATCH, f"Header mismatch: {header} is not what the body says"
-    name = UNSET if named is None else getattr(named, protocol.NAMED_BY[method])
-    if name is not UNSET and _header_value(headers.get(NAME_HEADER)) != name:
+    name = "" if named is None else getattr(named, protocol.NAMED_BY[method])
+    if name and _header_value(headers.get(NAME_HEADER)) != name:
         return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{protocol.NAMED_BY[method]}"
     if method in GONE:
         return envelope.METHOD_NOT_FOUND, f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
@@ -76,8 +66,8 @@ def marked_fault_of(
     headers: Mapping[str, str], definition: Callable[[str], bytes], params: Raw
 ) -> tuple[int, str] | None:
     """The fault of headers that repeat arguments of a call, or None; decoded only for a marked schema."""
-    called = _decode_named(params)
-    tool = b"" if called.name is UNSET else definition(called.name)
+    called = protocol.decode_named(params)
+    tool = definition(called.name) if called.name else b""
     if MARK.encode() not in tool:
         return None
     marks = dict(marks_in(msgspec.json.decode(tool).get("inputSchema")))
