@@ -173,14 +173,14 @@ class ListParams(Struct):
 
 
 class _ResultType(Struct):
-    resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+    resultType: str | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
 decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 decode_list = msgspec.json.Decoder(ListParams).decode
 _decode_named = msgspec.json.Decoder(_NameAndMeta).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
-_decode_result_type = msgspec.json.Decoder(_ResultType).decode
+decode_result_type = msgspec.json.Decoder(_ResultType).decode
 
 
 def decode_call(params: bytes | Raw) -> CallParams:
@@ -272,7 +272,7 @@ def of_subscription(subscription: bytes, **params: object) -> bytes:
 def completed(result: bytes, more: bytes = b"") -> bytes:
     """A result with the `resultType` and the raw members `more` of 2026-07-28, unless it has a `resultType`."""
     try:
-        if _decode_result_type(result).resultType is not UNSET:
+        if decode_result_type(result).resultType is not UNSET:
             return result
     except (msgspec.MsgspecError, RecursionError):
         # No object, hence no MCP result: pass it on unjudged.

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 from loguru import logger
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon.catalog.authorship import OURS
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, described, rule_for
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
 from daemon.clients.call_records import note_question, session_of
-from daemon.clients.input_required import STATE, TTL
+from daemon.clients.input_required import STATE, TTL, decode_elicited
 from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import of_held
 from daemon.kit.waiting import keep_latest
-from daemon.protocol import CALL_TOOL
+from daemon.protocol import CALL_TOOL, UNREADABLE, decode_text
 from daemon.safety.escape import legible
 from daemon.surfaces.answers import quoted
 from daemon.surfaces.calling import label_of
@@ -81,14 +81,6 @@ class NoChoice(StrEnum):
 Choice = UserChoice | NoChoice | None
 
 
-class _Chosen(Struct):
-    action: str
-    content: dict[str, object] | None = None
-
-
-_decode = msgspec.json.Decoder(_Chosen).decode
-
-
 def question(
     tool: Tool, arguments: Buffer, redact: Callable[[str, int], str], profile: Profile, *, session: bool
 ) -> Raw:
@@ -143,11 +135,11 @@ def _reason(tool: Tool, profile: Profile) -> str:
 def choice_in(result: Buffer) -> UserChoice | NoChoice:
     """The user's choice, or why the answer holds none."""
     try:
-        answer = _decode(result)
+        answer = decode_elicited(result)
         if answer.action != "accept":
             return NoChoice.DECLINED
-        choice = UserChoice(str((answer.content or {}).get(MEMBER)))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        choice = UserChoice(decode_text((answer.content or {})[MEMBER]))
+    except (*UNREADABLE, ValueError, KeyError):
         return NoChoice.NOT_OFFERED
     return NoChoice.REFUSED if choice is UserChoice.REFUSE else choice
 

@@ -15,7 +15,7 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import UpstreamUnavailable
-from daemon.protocol import decode_members, decoded
+from daemon.protocol import decode_members, decode_result_type, decoded
 from daemon.surfaces.surface import Forward
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
@@ -178,11 +178,9 @@ class InputRequired(Struct):
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
-class _Tagged(Struct):
-    resultType: str = ""  # noqa: N815 - the wire's name
+class Elicited(Struct):
+    """The user's answer to a question."""
 
-
-class _Elicited(Struct):
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Raw] | None = None
 
@@ -197,12 +195,12 @@ class _Roots(Struct):
     roots: list[dict[str, Raw]]
 
 
+decode_elicited = msgspec.json.Decoder(Elicited).decode
 _SHAPES: Mapping[str, Callable[[Raw], object]] = {
-    "elicitation/create": msgspec.json.Decoder(_Elicited).decode,
+    "elicitation/create": decode_elicited,
     "sampling/createMessage": msgspec.json.Decoder(_Sampled).decode,
     "roots/list": msgspec.json.Decoder(_Roots).decode,
 }
-_decode_tag = msgspec.json.Decoder(_Tagged).decode
 _decode_required = msgspec.json.Decoder(InputRequired).decode
 _decode_state = msgspec.json.Decoder(str | None).decode
 _encode = msgspec.json.encode
@@ -230,8 +228,8 @@ class Round(msgspec.Struct, eq=False):
 
 def result_type(result: Buffer) -> str | None:
     """The `resultType` of a result, empty without one; None: unreadable."""
-    tag = decoded(_decode_tag, result)
-    return None if tag is None else tag.resultType
+    tag = decoded(decode_result_type, result)
+    return None if tag is None else tag.resultType or ""
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, Done, Failed, LoginPage
@@ -21,6 +21,7 @@ from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, patient
 from daemon.clients.calls import ClientCall
 from daemon.clients.context import SessionContext
+from daemon.clients.input_required import decode_elicited
 from daemon.clients.server_requests import COMPLETE
 from daemon.config.config_model import Server
 from daemon.config.labels import server_of
@@ -38,13 +39,6 @@ KEY = "login"
 """The key of the link in `inputRequests` (MCP 2026-07-28)."""
 
 _STILL = COMING | {ServerState.NEEDS_AUTH, ServerState.STOPPING}
-
-
-class _Answered(Struct):
-    action: str = ""
-
-
-_decode = msgspec.json.Decoder(_Answered).decode
 
 
 def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
@@ -151,7 +145,7 @@ async def _until_declined(asked: Questions, scope: trio.CancelScope) -> None:
 
 
 def _is_accepted(result: Raw | None) -> bool:
-    answer = None if result is None else decoded(_decode, result)
+    answer = None if result is None else decoded(decode_elicited, result)
     return answer is not None and answer.action == "accept"
 
 
