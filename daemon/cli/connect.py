@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from daemon import __version__
 from daemon.bridge.loop import Bridge
+from daemon.host.paths import FRONT, client_socket, is_utf8, runtime_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,16 +80,11 @@ def _fault_of_key(text: str) -> str:
 
 
 def _default_socket() -> str:
-    # Imports pathlib (7 ms), which `--socket` saves.
-    from daemon.host.paths import client_socket  # noqa: PLC0415
-
     return str(client_socket(os.environ))
 
 
 def _is_usual(path: str) -> bool:
     """Whether a daemon started here would serve this socket, not another user's or another container's."""
-    from daemon.host.paths import FRONT, runtime_dir  # noqa: PLC0415 - as above
-
     return path == str(runtime_dir(os.environ) / FRONT)
 
 
@@ -113,21 +109,13 @@ def _is_plain(text: str) -> bool:
 def _fault_of_directory(text: str) -> str:
     if not text:
         return "a directory has a name; leave the option out for the one that this is started in"
-    return "" if _is_utf8(text) else "it is not UTF-8, as messages are"
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "" if is_utf8(text) else "it is not UTF-8, as messages are"
 
 
 def _place(hello: dict[str, object]) -> None:
     """Put the client's directory into the hello: the named one made absolute, else the working directory."""
     try:
-        here = os.getcwd()  # noqa: PTH109 - see `_default_socket`: pathlib costs 7 ms
+        here = os.getcwd()  # noqa: PTH109 - a string is wanted
     except OSError:
         # The directory was removed.
         here = ""
@@ -135,7 +123,7 @@ def _place(hello: dict[str, object]) -> None:
     if isinstance(named, str):
         # `..` stays: its target depends on links, which the daemon follows.
         hello["workspace"] = os.path.join(here, os.path.expanduser(named))  # noqa: PTH111, PTH118
-    elif here and _is_utf8(here):
+    elif here and is_utf8(here):
         hello["directory"] = here
 
 

@@ -168,7 +168,7 @@ def fault_of_path(said: object) -> str:
         return f"the workspace that the client names is not a string. {SET_IT}"
     if "\0" in said:
         return _fault(said, "has a NUL character in it")
-    if not is_utf8(said):
+    if not paths.is_utf8(said):
         return _fault(said, "is not UTF-8")
     if len(said.encode()) > MAX_PATH:
         return _fault(said, f"is longer than {MAX_PATH} bytes")
@@ -199,7 +199,7 @@ def _fault_of_place(real: str, *, is_directory: bool) -> str:
         return "is the root of the file system, which cannot be a workspace"
     if not os.access(real, os.X_OK):
         return "must not be entered by the user that mcpd runs as"
-    return "" if is_utf8(real) else "is not UTF-8"
+    return "" if paths.is_utf8(real) else "is not UTF-8"
 
 
 def first_directory(uris: Sequence[str]) -> str | None:
@@ -212,15 +212,6 @@ def first_directory(uris: Sequence[str]) -> str | None:
         except ValueError:
             continue
     return None
-
-
-def is_utf8(path: str) -> bool:
-    """Whether a path can be written in a message: a file system takes any bytes."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def shown(directory: str) -> str:

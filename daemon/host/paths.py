@@ -12,6 +12,16 @@ from pathlib import Path
 from stat import S_ISLNK
 from sys import byteorder
 
+
+def is_utf8(path: str) -> bool:
+    """Whether a path can be written in a message: a file system takes any bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 OTHERS_WRITE = 0o022
 """Mode bits of a directory in which others can create a socket, even if it is sticky."""
 
