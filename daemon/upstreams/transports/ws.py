@@ -6,11 +6,11 @@ MCP's own pings test whether it is alive. A message over the limit ends the conn
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import h11
@@ -27,11 +27,8 @@ from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, 
 from daemon.wire.copying import plain_end
 from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
-MAX_HEAD = 64 * 1024
-"""Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""
-
-_STATUS = re.compile(rb"HTTP/1\.[01] ([2-5]\d\d)\b")
-_CHALLENGE = re.compile(rb"(?i)^www-authenticate:[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
+if TYPE_CHECKING:
+    from wsproto.events import RejectConnection
 
 
 @asynccontextmanager
@@ -70,28 +67,16 @@ async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSo
 class _Refused(Exception):
     """An HTTP status instead of a WebSocket, and the `WWW-Authenticate` that came with it."""
 
-    def __init__(self, status: int, head: bytes) -> None:
-        self.status = status
-        self.challenges = b", ".join(_CHALLENGE.findall(head)).decode("latin-1")
+    def __init__(self, answer: RejectConnection) -> None:
+        self.status = answer.status_code
+        challenges = (value for name, value in answer.headers if name == b"www-authenticate")
+        self.challenges = b", ".join(challenges).decode("latin-1")
 
 
-class _ServerStream(WebSocketStream):
-    """Reads the answer to the opening handshake before the library, which waits for the body of a refusal."""
-
-    head = b""
-    """The answer, with the bytes that followed it."""
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if self.head:
-            return await super().receive_some(max_bytes)
-        while b"\n\r\n" not in self.head and len(self.head) < MAX_HEAD:
-            if not (data := await super().receive_some(max_bytes)):
-                break
-            self.head += data
-        if not self.head.startswith(b"HTTP/1.1 101 "):
-            self.over.set()
-            return b""
-        return self.head
+class _ServerConnection(PacedConnection):
+    async def _handle_reject_connection_event(self, event: RejectConnection) -> None:
+        """End the attempt at once: the library waits for the body of a refusal."""
+        raise _Refused(event)
 
 
 @asynccontextmanager
@@ -109,7 +94,7 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
             else:
                 fd = network.socket.detach()
                 os.set_blocking(fd, False)
-            stream = _ServerStream(fd, outbox=context.outbox, max_queue=UPSTREAM_QUEUE_BYTES)
+            stream = WebSocketStream(fd, outbox=context.outbox, max_queue=UPSTREAM_QUEUE_BYTES)
             stack.callback(stream.close)
             nursery = await stack.enter_async_context(trio.open_nursery())
             with trio.fail_at(deadline):
@@ -125,7 +110,9 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
         if isinstance(plain, trio.TooSlowError):
             raise _too_slow(server, place) from None
         if isinstance(plain, h11.LocalProtocolError):  # the library answers, as if it were the server
-            raise _no_server(place, str(plain.__context__ or plain)) from None
+            error = str(plain.__context__ or plain)
+            text = f"{place} does not speak WebSocket: {error}"
+            raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=error) from None
         raise plain from None
     except trio.TooSlowError:
         raise _too_slow(server, place) from None
@@ -136,17 +123,12 @@ def _too_slow(server: Server, place: str) -> ConnectionLost:
     return ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place)
 
 
-def _no_server(place: str, error: str) -> ConnectionLost:
-    text = f"{place} does not speak WebSocket: {error}"
-    return ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=error)
-
-
 async def _shake_hands(
-    nursery: trio.Nursery, stream: _ServerStream, server: Server, place: str, login: str
+    nursery: trio.Nursery, stream: WebSocketStream, server: Server, place: str, login: str
 ) -> PacedConnection:
     parts = urlsplit(server.url or "")
     headers = {**server.headers, **({"authorization": login} if login else {})}
-    connection = PacedConnection(
+    connection = _ServerConnection(
         stream,
         server.limits.message_bytes,
         host=parts.netloc.rpartition("@")[2],
@@ -157,14 +139,10 @@ async def _shake_hands(
         opening.start_soon(_open, connection, nursery)
         await stream.over.wait()
         opening.cancel_scope.cancel()
-    if connection.is_open:
-        return connection
-    if status := _STATUS.match(stream.head):
-        raise _Refused(int(status[1]), stream.head)
-    if stream.lost and not stream.head:
+    if not connection.is_open:
         text = f"{place} closed the connection instead of opening a WebSocket"
         raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=stream.lost)
-    raise _no_server(place, "no answer to the opening handshake")
+    return connection
 
 
 async def _open(connection: PacedConnection, nursery: trio.Nursery) -> None:
