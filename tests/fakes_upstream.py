@@ -32,7 +32,7 @@ from daemon.config.config_model import Config
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, EndedCall, RecentCalls
-from daemon.errors import CallError, UpstreamUnavailable
+from daemon.errors import CallError, ScriptsUnavailable, UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.kit.waiting import Watch
 from daemon.model import Definition, Kind, Tool
@@ -392,6 +392,10 @@ def _tools_listed(server: str, *names: str | dict[str, object]) -> DefinitionsLi
     return DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, definitions=definitions)
 
 
+def _no_scripts(*_script: object) -> None:
+    raise ScriptsUnavailable("mcpd is about to stop")
+
+
 def _became(server: str, state: ServerState, **status: Any) -> StatusChanged:
     return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, **status))
 
@@ -471,6 +475,7 @@ class Stage:
             wall=time.time,
             redact=self.redact,
             observed=self.observed,
+            run_script=_no_scripts,
         )
         self._sessions = 0
 

@@ -21,7 +21,6 @@ from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.counting.tally import Tally
-from daemon.errors import ScriptsUnavailable
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.ports import Approving, Upstream
@@ -30,10 +29,6 @@ from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import SurfaceChoice
 from daemon.tracing.tracer import Tracer
 from daemon.wire.outbox import Outbox
-
-
-def _no_scripts(*_script: object) -> None:
-    raise ScriptsUnavailable("mcpd is about to stop")
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +75,7 @@ class SessionContext:
     note: Callable[[Event], None] = lambda _event: None
     gather: Callable[[Event], None] = lambda _event: None
     """Records a refused call; there may be many."""
-    run_script: Callable[..., None] = _no_scripts
+    run_script: Callable[..., None]
     """Runs a client's script and answers its call (`script_calls.Scripts.begin`)."""
     tracer: Tracer | None = None
     """None while telemetry is off."""
