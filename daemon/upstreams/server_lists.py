@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 from msgspec import Raw
@@ -267,8 +267,7 @@ LISTING_SLACK = 1.0
 """Seconds beyond twice `timeouts.list` that an operator waits: a listing under way ends first."""
 
 
-@attrs.frozen(kw_only=True)
-class ListingStatus:
+class ListingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a list of a server that is up."""
 
     problem: Reason = HEALTHY
@@ -282,11 +281,11 @@ class ListingStatus:
         """The state after the list was read again, with this problem or `HEALTHY`."""
         if not problem.cause:
             return ListingStatus()
-        return attrs.evolve(self, problem=problem, attempt=self.attempt + 1)
+        return msgspec.structs.replace(self, problem=problem, attempt=self.attempt + 1)
 
     def expecting(self, at: float) -> ListingStatus:
         """The state with the time of the next listing, which matters only with a problem."""
-        return attrs.evolve(self, next_at=at) if self.problem.cause else self
+        return msgspec.structs.replace(self, next_at=at) if self.problem.cause else self
 
 
 class Listing:
