@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 import time
 from importlib import metadata
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from daemon import version
 from daemon.cli.command import CommandLine, UsageError, argument, browse, flag, has_screen
-from daemon.cli.control import CommandFailed, ask_with, note, say
+from daemon.cli.control import CommandFailed, DaemonUnreachable, ask_with, note, say
+from daemon.host.paths import config_file
+from daemon.kit.later import later
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 
@@ -32,6 +35,8 @@ _ACTIONS_OF = {
 """The actions that take each option."""
 
 UNNAMED = "(no name)"
+
+_files = later("daemon.documents.files")
 
 
 def _check_usage(options: argparse.Namespace) -> None:
@@ -235,13 +240,29 @@ METRICS = CommandLine("metrics", json=False, run=_metrics)
 def _ui(options: argparse.Namespace) -> int:
     if options.end and (options.print or options.read_only):
         raise UsageError("--end takes no other option")
-    answer = ask_with(options, "ui", {"readOnly": options.read_only, "end": options.end})
+    params = {"readOnly": options.read_only, "end": options.end}
+    try:
+        answer = ask_with(options, "ui", params)
+    except DaemonUnreachable:
+        if options.end or options.socket or options.control or not _begun():
+            raise
+        answer = ask_with(options, "ui", params)
     if options.end:
         print(f"ended {counted(answer['ended'], 'session')} of the console")
     elif options.print or not _opened(answer["link"]):
         note("the link is valid for a minute, for one browser:")
         print(answer["link"])
     return 0
+
+
+def _begun() -> bool:
+    """Start a daemon without servers if there is no configuration yet; whether one was started."""
+    found = _files.look(config_file(os.environ))
+    if found.content is not None:
+        return False
+    _files.write_all([_files.Edit(found=found, text='{"mcpServers": {}}\n', private=True)])
+    note(f"made {found.path}, a configuration without servers: the console fills it")
+    return not subprocess.run([sys.executable, "-P", "-m", "daemon", "start"], check=False).returncode
 
 
 def _opened(link: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
@@ -67,6 +68,14 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
         return None
     # Meanwhile, another server may have been added that runs the same files.
     undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
+    # Notes may differ each time, and answers are not of the offer.
+    text = json.dumps(attrs.asdict(attrs.evolve(offer, notes=())), sort_keys=True)
+    shown, origin = hashlib.sha256(text.encode()).hexdigest(), offer.origin
+    if options.shown not in {None, shown}:
+        is_now = f"{origin.name} is not what was shown: now it is version {origin.version}, hash {origin.hash}"
+        raise CommandFailed(f"{is_now}. Look at it again; nothing was changed")
+    if options.dry_run:
+        note(f"`--shown {shown}` adds only what is shown here")
     return offer
 
 

@@ -325,8 +325,11 @@ def pin(options: argparse.Namespace) -> int:
     """Write the newest versions of what servers' commands fetch, one server after another."""
     if bool(options.servers) == options.all:
         raise UsageError("name servers, or write --all")
-    names = options.servers or read_present(edited_file(options)).servers
-    return for_each(options, names, partial(_renew, options))
+    names, options.newer = options.servers or read_present(edited_file(options)).servers, {}
+    status = for_each(options, names, partial(_renew, options))
+    if options.dry_run and options.json:
+        print(document({"servers": options.newer}))
+    return status
 
 
 def _of(options: argparse.Namespace, name: str) -> argparse.Namespace:
@@ -349,12 +352,14 @@ def _renew(options: argparse.Namespace, name: str) -> int:
         note(f"{name}: {word} stays: the newest version that was found is {newest}")
     words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
     becomes = {at: (was, now) for at, (was, now) in words if was != now}
+    about = ""
     for was, now in becomes.values():
         note(f"{name}: {was} becomes {now}")
         if options.again and (address := changes(now, os.environ)):
-            note(f"changes: {address}")
+            note(f"changes: {(about := address)}")
     if becomes:
-        return _change(options, [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()])
+        wished = [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()]
+        return _renewed(options, wished, [*becomes.values()], about)
     note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
     return 0 if options.all else EX_FAULT
 
@@ -364,10 +369,25 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
         variables = Variables(known={**present.variables, **os.environ})
         newer = adding_offers.renewed(options, present, undo, variables)
         wished = [Setting(trail=(key,), value=value) for key, value in newer.items()]
-        status = _change(options, wished, variables.kept) if newer else 0 if options.all else EX_FAULT
+        origins = (present.servers[options.server]["origin"], newer.get("origin", {}))
+        was, now = (f"{each.get('name')} {each.get('version')}" for each in origins)
+        status = 0 if options.all else EX_FAULT
+        status = _renewed(options, wished, [(was, now)], kept=variables.kept) if newer else status
         return status or adding_offers.cleared(
             present, options.server, look(path).text() or "", runs=options.no_reload
         )
+
+
+def _renewed(
+    options: argparse.Namespace,
+    wished: list[Setting],
+    becomes: list[tuple[str, str]],
+    about: str = "",
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Write newer versions, or only report them as data."""
+    options.newer[options.server] = {"becomes": becomes, "changes": about}
+    return 0 if options.dry_run and options.json else _change(options, wished, kept)
 
 
 def enable(options: argparse.Namespace) -> int:

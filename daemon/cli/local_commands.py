@@ -141,6 +141,7 @@ ADD = CommandLine(
         argument("--trust", choices=("all", "changes", "none")),
         argument("--sandbox", choices=("home", "strict", "off")),
         argument("--version", metavar="V"),
+        argument("--shown", metavar="DIGEST"),
         flag("--keyring"),
         flag("--offline"),
         argument("--description", metavar="D"),

@@ -110,9 +110,9 @@ def spark(values: Sequence[float | None]) -> Markup:
     steps = " ".join(f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in pairwise(places))
     line = f"M{places[0][0]} {places[0][1]}l{steps}"
     return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">'
-        '<path d="{}"/></svg>'
-    ).format(len(values) - 1, SPARK_HEIGHT, line)
+        '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="area" d="{2}V{1}H{3}"/><path d="{2}"/></svg>'
+    ).format(len(values) - 1, SPARK_HEIGHT, line, places[0][0])
 
 
 def number(value: float | None, unit: str = "") -> str:

@@ -38,10 +38,6 @@ def element_id(kind: str, *names: str) -> str:
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
-MOST_CARDS = 24
-"""Servers that are shown as cards: more are a table, unless the query wishes otherwise."""
-
-
 LONGEST_NUMBER = 6
 """Digits of a page's number: no list is longer, and Python refuses numbers of thousands of digits."""
 
@@ -78,7 +74,6 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     template: str
-    """For the template, and compared with the last ones: times, shown with `since`, no ages."""
     values: Mapping[str, object]
     """For the template, and compared with the last ones: no age in seconds, but a time, which the template
     shows with `since`."""
@@ -108,7 +103,9 @@ class Notice(msgspec.Struct, frozen=True):
     server: str = ""
     """The server that was changed, for the audit."""
     leads_to: str = ""
-    """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
+    """The page after it, below `/ui`; empty: the one of the form."""
+    shown: str = ""
+    """The digest of what the text shows, which the next step agrees to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -118,13 +115,13 @@ class ConsolePage:
     path: str
     title: str
     template: str
-    """Seconds between two computations while only calls happen; None: the page shows no calls."""
+    """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
     fragments: Callable[[Viewer], Awaitable[Holders]]
     """Fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
     own: Callable[[Viewer], Awaitable[Mapping[str, object]]] | None = None
     """Values of the frame, for this viewer and moment."""
     calls_every: float | None = 5.0
-    """Acts, given the form's fields; returns a sentence. Raises `McpdError`, whose text the viewer sees."""
+    """Seconds between two computations while only calls happen; None: the page shows no calls."""
     in_navigation: bool = True
 
 

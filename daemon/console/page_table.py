@@ -19,6 +19,7 @@ from daemon.console.pages.tool_pages import (
     TOOL_PAGE,
     TOOLS_PAGE,
 )
+from daemon.console.pages.upgrade_pages import LOOK
 
 PAGES: tuple[ConsolePage, ...] = (
     SERVERS,
@@ -41,6 +42,7 @@ PAGES: tuple[ConsolePage, ...] = (
 ACTIONS: tuple[ConsoleAction, ...] = (
     *SERVER_ACTIONS,
     *ADDING_ACTIONS,
+    LOOK,
     SWITCH_TOOL,
     CALL_TOOL,
     DESCRIBE_TOOL,

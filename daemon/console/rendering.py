@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from html import unescape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
+from daemon.config.labels import server_of
 from daemon.console.charts import spark
-from daemon.console.page import MOST_CARDS, Fragment, server_page, session_page, tool_page, with_query
+from daemon.console.page import Fragment, element_id, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, camel, counted, span
 from daemon.operators import report_columns
@@ -34,9 +36,7 @@ KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8
 
 
 TABLES = {
-    "servers": report_columns.chosen(
-        report_columns.SERVERS, "server state calls errors latency inFlight memory tools"
-    ),
+    "servers": report_columns.chosen(report_columns.SERVERS, "server state calls errors latency memory tools"),
     "in_flight": report_columns.chosen(
         report_columns.CALLS_IN_FLIGHT, "tool server client session age waitsFor"
     ),
@@ -96,7 +96,7 @@ class Rendering:
             "here": HERE,
             "static": {name: each.path for name, each in static.items()},
             "tables": TABLES,
-            "most_cards": MOST_CARDS,
+            "element_id": element_id,
         }
 
     def fragment(self, fragment: Fragment) -> str:
@@ -137,22 +137,54 @@ def foreign(text: object, *, lines: bool = False) -> Markup:
 
 _CODE = re.compile("`([^`\\n]+)`")
 
+_PAGES_OF_A_SERVER = {
+    "logs": ("Logs", "logs"),
+    "sandbox": ("Settings", "settings"),
+    "restart": ("Restart", ""),
+    "refresh": ("Refresh tools", ""),
+    "enable": ("Enable", ""),
+    "login": ("Log in", ""),
+}
+"""The word and the tab in the console for `mcpd COMMAND SERVER`."""
+
+_PAGES = {
+    "reload": ("Reload", "/settings"),
+    "check": ("Settings", "/settings"),
+    "approve": ("Approve", "/approvals"),
+}
+"""The word and the page in the console for `mcpd COMMAND`."""
+
+
+def _in_console(command: str) -> Markup:
+    """A command as the link to where the console does the same, else as code."""
+    match unescape(command).split():
+        case ["mcpd", word] if word in _PAGES:
+            title, address = _PAGES[word]
+        case ["mcpd", word, name] if word in _PAGES_OF_A_SERVER and "/" not in name:
+            title, tab = _PAGES_OF_A_SERVER[word]
+            address = with_query(server_page(server_of(name)), tab=tab)
+        case _:
+            return Markup("<code>{}</code>").format(Markup(command))  # noqa: S704 - escaped by the caller
+    return Markup('<a href="/ui{}">{}</a>').format(address, title)
+
 
 def marked(text: object, *, lines: bool = False) -> Markup:
-    """A sentence of mcpd, which may quote others; backticks become code."""
+    """A sentence of mcpd, which may quote others; what stands in backticks becomes code, or a link."""
     told = str(escape(visible(str(text), lines=lines)))
-    written = _CODE.sub(r"<code>\1</code>", told)
+    written = _CODE.sub(lambda found: _in_console(found[1]), told)
     return Markup('<bdi class="foreign">{}</bdi>').format(Markup(written))  # noqa: S704 - escaped above
 
 
-def by_button(text: str, server: str) -> str:
-    """A sentence with the names of this server's buttons in place of the commands."""
-    for command, word in _BUTTONS.items():
-        text = text.replace(f"`mcpd {command} {server}`", f"press {word}")
-    return text
-
-
-_BUTTONS = {"restart": "Restart", "login": "Log in", "enable": "Enable", "refresh": "Refresh tools"}
+def by_button(text: str, server: str) -> Markup:
+    """A sentence as `marked`, with buttons of the page's forms in place of links to them."""
+    told = marked(text)
+    for command, word, form in (
+        (f"mcpd restart {server}", "Restart", element_id("restart", server)),
+        ("mcpd reload", "Reload", "reload"),
+    ):
+        button = Markup('<button class="quiet" form="{}">{}</button>').format(form, word)
+        told = told.replace(_in_console(escape(command)), button)
+    return told
 
 
 def since(at: float) -> Markup:

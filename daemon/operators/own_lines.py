@@ -5,10 +5,12 @@ What a person has typed is a positional word or standard input, never an option,
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -16,8 +18,8 @@ import trio
 from daemon.operators.base import OperatorContext, Refused
 from daemon.processes.children import MOST_PRINTED
 
-ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up"})
-"""Sub-commands that the console may run: each is checked, tried and undone by itself."""
+ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"})
+"""Sub-commands that the console may run: each is checked, tried and undone by itself, or changes nothing."""
 
 LINE_SECONDS = 600.0
 """Seconds of a line: the first start of a server may fetch its package, which takes minutes."""
@@ -42,6 +44,15 @@ class Printed:
     """The exit status; 0 means done."""
     text: str
     """Stdout and stderr in the order of their arrival."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The JSON of `--json`, behind the remarks; empty without one."""
+        _remarks, brace, rest = f"\n{self.text}".partition("\n{")
+        try:
+            return dict(json.loads(brace + rest))
+        except ValueError:
+            return {}
 
 
 async def run_line(

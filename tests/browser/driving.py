@@ -155,8 +155,10 @@ def accessible(page: Page) -> None:
 
 
 def row(page: Page, name: str) -> Any:
-    """The row of a table that begins with a name."""
-    return page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name=re.compile(rf"^{name}\b")))
+    """The row of a table, or the card, that begins with a name."""
+    begins = re.compile(rf"^{name}\b")
+    head = page.get_by_role("rowheader", name=begins).or_(page.get_by_role("heading", name=begins))
+    return page.locator("tbody tr, .cards > li").filter(has=head)
 
 
 def expect_words(page: Page, text: str) -> None:

@@ -64,8 +64,8 @@ SERVERS: dict[str, Any] = {
         for first, name in ((0, "forge"), (64, "builds"), (128, "wiki"))
     },
     "weather": {**described(forecast="Says what the weather will be."), "start": "lazy"},
-    "crashing": {"command": sys.executable, "args": ["-c", "raise SystemExit('the licence has expired')"]},
-    "missing": {"command": "/opt/tools/not-installed-server"},
+    "billing": {"command": sys.executable, "args": ["-c", "raise SystemExit('the licence has expired')"]},
+    "browser": {"command": "/opt/tools/browser-server"},
 }
 
 

@@ -16,9 +16,9 @@ HELD = {**scripted(tools=["find_note"]), "trust": "none"}
 OF_ONE = [
     "/servers/git",
     "/servers/git?tab=tools",
-    "/servers/missing?tab=settings",
+    "/servers/browser?tab=settings",
     "/servers?view=table",
-    "/servers/missing",
+    "/servers/browser",
     "/tools?server=git",
     "/tools/git/git_log",
     "/approvals?server=held",

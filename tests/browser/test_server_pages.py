@@ -19,7 +19,9 @@ def own(browser: Browser) -> Iterator[Here]:
     servers: dict[str, Any] = {
         # Longer away than a page is old: that it is away can be seen.
         "git": {**scripted(tools=["git_log"]), "restart": {"base": 3}},
-        "notes": changeable({"name": "read_note", "description": "Reads a note."}),
+        "notes": changeable(
+            {"name": "read_note", "description": "Reads a note."}, stderr="it is up\na warning\n"
+        ),
         "broken": {"command": "/nonexistent/server"},
     }
     with console(browser, {"mcpServers": servers}) as opened:
@@ -73,15 +75,42 @@ def test_a_server_is_switched_off_and_on_restarted_and_refreshed(own: Here) -> N
 
 def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
     page = own.signed_in()
-    first = page.locator("tbody tr").first
+    first = page.locator(".cards > li").first
     expect(first).to_contain_text("broken")
     expect(first).to_contain_text("What helps:")
-    page.get_by_label("Order").select_option("name")
+    expect(first.locator("dl")).to_have_count(0)
+    page.get_by_role("link", name="By name").click()
     page.get_by_role("searchbox", name="Name").fill("o")
-    page.get_by_role("button", name="Show").click()
+    page.keyboard.press("Enter")
+    expect(page.locator(".cards h2")).to_have_text(["broken", "notes"])
+    page.get_by_role("link", name="Table").click()
     expect(page.locator("tbody th a")).to_have_text(["broken", "notes"])
     page.get_by_role("link", name="broken", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("broken")
+
+
+def test_what_helps_is_a_link_or_a_button_where_it_stands(own: Here) -> None:
+    page = settled(own.signed_in())
+    helps = row(page, "broken").locator(".helps")
+    helps.get_by_role("button", name="Restart").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+    expect_words(page, "broken was restarted and is failed")
+    settled(page)
+    helps.get_by_role("button", name="Reload").click()
+    expect_words(page, "The configuration was read: nothing has changed.")
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+def test_lines_of_a_log_are_searched(own: Here, *, script: bool) -> None:
+    page = own.signed_in(java_script_enabled=script)
+    page.goto(f"{own.address}/servers/notes?tab=logs")
+    lines = page.locator(".log > .line:visible")
+    expect(lines.filter(has_text="it is up")).not_to_have_count(0)
+    page.get_by_role("searchbox", name="Lines with").fill("WARN")
+    if not script:
+        page.get_by_role("button", name="Search").click()
+    expect(lines.filter(has_text="it is up")).to_have_count(0)
+    expect(lines.first).to_contain_text("a warning")
 
 
 def test_without_a_script_it_is_read_and_used(own: Here) -> None:

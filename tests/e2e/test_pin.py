@@ -172,6 +172,10 @@ def test_exact_versions_are_upgraded_and_ranges_stay(pinning: Pinning) -> None:
     assert "pinned: mcp-server-time==1.0 becomes mcp-server-time==2.0" in said
     assert "time: mcp-server-time becomes mcp-server-time==2.0" in said
     assert "ranged: nothing in its entry is left to upgrade" in said
+    status, said = pinning.run("--all", "--dry-run", "--json", command="upgrade")
+    told = json.JSONDecoder().raw_decode(said, said.index("{\n"))[0]["servers"]
+    assert told["pinned"]["becomes"] == [["mcp-server-time==1.0", "mcp-server-time==2.0"]], said
+    assert ("ranged" in told, status) == (False, 0)
     assert pinning.run("pinned", "--no-reload", command="upgrade")[0] == 0
     assert pinning.run("pinned", "--no-reload", command="upgrade")[0] == 1
     assert len(pinning.changed()) == 1

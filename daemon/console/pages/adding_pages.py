@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -66,16 +67,28 @@ def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Faul
 
 
 async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
-    """Run `mcpd add`; a registry's or a bundle's server is shown first, and added if the form comes `again`."""
+    """Run `mcpd add`; a registry's or a bundle's server is shown first, and added if the form comes `again`.
+
+    `again` is the digest of what was shown: nothing else is added.
+    """
     servers = {*viewer.context.catalog.servers}
     words, given, options = line_of(fields)
-    asks = words[-1].partition(":")[0] not in {"-", "npm", "pypi"} and "again" not in fields
-    printed = await run_line(viewer.context, words, given, options=[*options, "--dry-run" if asks else "--yes"])
+    is_offer, again = words[-1].partition(":")[0] not in {"-", "npm", "pypi"}, fields.get("again", "")
+    asks = is_offer and not again.isalnum()
+    options += ["--dry-run"] if asks else ["--yes", *[f"--shown={again}"] * is_offer]
+    printed = await run_line(viewer.context, words, given, options=options)
     added = [name for name in {*viewer.context.catalog.servers} - servers if f"added {name} to" in printed.text]
     leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
     undo = await way_back(viewer.context.facts, added[0]) if added else None
+    # In the first column: a description cannot name another digest.
+    shown = re.search(r"^mcpd: `--shown (\w+)`", printed.text, re.MULTILINE)
     return Notice(
-        printed.text, is_error=bool(printed.status), server="".join(added), leads_to=leads_to, undo=undo
+        printed.text,
+        is_error=bool(printed.status),
+        server="".join(added),
+        leads_to=leads_to,
+        undo=undo,
+        shown=shown[1] if shown else "",
     )
 
 
@@ -83,8 +96,38 @@ async def _nothing(_viewer: Viewer) -> Holders:
     return {}
 
 
+FOUND_MOST = 10
+"""Servers that a search shows: each may be described in some kilobytes, and what is printed is bounded."""
+
+
+async def _searched(viewer: Viewer) -> dict[str, object]:
+    """The servers of registries that a query's words find."""
+    words = viewer.query.get("q", "").split()
+    if not (words and viewer.may_change):
+        return {"found": [], "said": ""}
+    options = ("--registry", "--json", f"--limit={FOUND_MOST}")
+    try:
+        printed = await run_line(viewer.context, ("search", *words), options=options)
+    except McpdError as error:
+        printed = Printed(1, str(error))
+    found = [{**each, "kinds": _kinds(each)} for each in printed.data.get("servers", ())]
+    too_long = "" if found else "their descriptions are too long to show: write more words"
+    return {"found": found, "said": printed.text if printed.status else too_long}
+
+
+def _kinds(server: Mapping[str, Any]) -> list[str]:
+    """The ways in which a registry's server can be had."""
+    packages = [each["registryType"] for each in server.get("packages", ())]
+    return [*dict.fromkeys([*packages, *["at an address" for _ in server.get("remotes", ())]])]
+
+
 ADD_PAGE = ConsolePage(
-    path="/add", title="Add a server", template="adding.html", fragments=_nothing, in_navigation=False
+    path="/add",
+    title="Add a server",
+    template="adding.html",
+    fragments=_nothing,
+    own=_searched,
+    in_navigation=False,
 )
 
 FOUND_SECONDS = 60.0

@@ -19,7 +19,6 @@ from daemon.config.labels import server_of
 from daemon.console.changes import change, entry_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
 from daemon.console.page import (
-    MOST_CARDS,
     ConsoleAction,
     ConsolePage,
     Fragment,
@@ -33,6 +32,7 @@ from daemon.console.page import (
 )
 from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
+from daemon.console.pages.upgrade_pages import upgrades, upgrades_part
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
@@ -93,6 +93,10 @@ def _to_mebibyte(used: int | None) -> int | None:
     return None if used is None else round(used / MEBIBYTE) * MEBIBYTE
 
 
+MOST_CARDS = 24
+"""Servers that are shown as cards: more are a table, unless the query wishes otherwise."""
+
+
 HOUR = 3600
 
 
@@ -115,22 +119,28 @@ async def _of_all(viewer: Viewer) -> Holders:
     context = viewer.context
     names = shown(context, viewer.query)
     memory = await memory_now(context)
-    as_cards = (viewer.query.get("view") or ("table" if len(names) > MOST_CARDS else "cards")) == "cards"
+    as_table = (viewer.query.get("view") or ("table" if len(names) > MOST_CARDS else "cards")) == "table"
+    newer = upgrades(context)
     # A reload may have removed some meanwhile.
     rows = [
         part(
             element_id("server", name),
-            "servers_row",
+            "servers_row" if as_table else "servers_card",
             server=server_facts(context, name, memory),
-            minutes=last_hour(context, name) if as_cards else {},
+            minutes={} if as_table else last_hour(context, name),
+            newer=name in newer,
             may_change=viewer.may_change,
         )
         for name in names
         if name in context.catalog.servers
     ]
-    summary = _summary(context, viewer.query, len(rows))
-    first = [] if context.catalog.servers else await first_run(viewer)
-    return {"first-run": first, "servers-summary": [summary], "servers": rows}
+    return {
+        "first-run": [] if context.catalog.servers else await first_run(viewer),
+        "servers-summary": [_summary(context, viewer.query, len(rows))],
+        "upgrades": upgrades_part(viewer),
+        "servers": [] if as_table else rows,
+        "servers-rows": rows if as_table else [],
+    }
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
@@ -158,7 +168,7 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
 
 def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> Fragment:
     states = Counter(entry.status.state for entry in context.catalog.servers.values())
-    kept = {"q": query.get("q", ""), "sort": query.get("sort", "")}
+    kept = {name: query.get(name, "") for name in ("q", "sort", "view")}
     return part(
         "summary",
         "servers_summary",
@@ -348,7 +358,7 @@ async def _of_server(viewer: Viewer) -> Holders:
     tabs = [{"title": TABS[each], "tab": each, "current": each == tab} for each in TABS]
     of_tab = _OF_TABS.get(tab, _overview)
     return {
-        "server-top": [part("server-tabs", server=name, tabs=tabs), part("server-overview", **facts)],
+        "server-top": [part("server-overview", **facts), part("server-tabs", server=name, tabs=tabs)],
         "server": await of_tab(viewer, name, seen, facts),
         "tools": list(tool_rows(viewer, name)) if tab == "tools" else [],
     }
@@ -360,8 +370,8 @@ async def _overview(viewer: Viewer, name: str, seen: Any, facts: dict[str, Any])
     calls = [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]]
     return [
         part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
-        part("server-charts", charts=await server_charts(context, name)),
         part("server-numbers", **facts),
+        part("server-charts", charts=await server_charts(context, name)),
         part("server-calls", calls=calls, errors=failures(context, name)),
         part("server-instances", instances=seen["instances"], **facts),
     ]
@@ -372,7 +382,10 @@ async def _offer(_viewer: Viewer, _name: str, seen: Any, facts: dict[str, Any]) 
 
 
 async def _logs(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]) -> list[Fragment]:
-    return [part("server-stderr", sources=await _stderr(viewer.context, name))]
+    wanted, sources = viewer.query.get("find", "").lower(), await _stderr(viewer.context, name)
+    for each in sources:
+        each["lines"] = [line for line in each["lines"] if wanted in line["text"].lower()]
+    return [part("server-stderr", sources=sources, find=wanted)]
 
 
 async def _history(viewer: Viewer, name: str, _seen: Any, _facts: dict[str, Any]) -> list[Fragment]:

@@ -300,7 +300,6 @@ async def _of_tool(viewer: Viewer) -> Holders:
     return {
         "call": [part("tool-call", fields=_fields(definition), destructive=_may_destroy(known), **facts)],
         "tool": [
-            _state_of(context, key, known, told, facts),
             part(
                 "tool-texts",
                 own=known.description,
@@ -308,6 +307,7 @@ async def _of_tool(viewer: Viewer) -> Holders:
                 longest=LONGEST,
                 **facts,
             ),
+            _state_of(context, key, known, told, facts),
             part(
                 "tool-schema",
                 arguments=arguments_of(definition.get("inputSchema"))[:MAX_ARGUMENTS],

@@ -74,6 +74,15 @@
     document.querySelector("main").focus();
   });
 
+  // --- lines that have the words of a field ----------------------------------------------------------------
+
+  const sift = (field) => {
+    const words = field.value.toLowerCase();
+    for (const each of document.querySelectorAll(field.dataset.sift)) each.hidden = !each.textContent.toLowerCase().includes(words);
+  };
+
+  document.addEventListener("input", ({ target }) => { if ("sift" in target.dataset) sift(target); });
+
   // --- faults while typing ---------------------------------------------------------------------------------
 
   let typing = 0;
@@ -222,6 +231,7 @@
         const holder = document.getElementById(id);
         if (holder) update(holder, changes);
       }
+      document.querySelectorAll("[data-sift]").forEach(sift);
     };
     source.addEventListener("over", () => {
       leave();

@@ -91,6 +91,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         yield made
 
 
+def test_what_was_shown_is_added_and_nothing_else(here: Home) -> None:
+    answers = ("--env=KEY=mine", "--env=place=/here")
+    words = (f"registry:{NAME}", *answers, "--sandbox=off", "--no-reload", f"--config={here.config}")
+    assert ADD.main([*words, "--dry-run"]) == 0
+    said = "".join(here.capsys.readouterr())
+    shown = said.partition("mcpd: `--shown ")[2].partition("`")[0]
+    first = here.published.documents[:]
+    here.published.documents[:] = [document("1.0.0", PLACE, {"type": "positional", "value": "--evil"})]
+    assert ADD.main([*words, "--yes", "--shown", shown]) == 1
+    said = "".join(here.capsys.readouterr())
+    assert f"{NAME} is not what was shown: now it is version 1.0.0, hash sha512-" in said
+    assert "thing" not in json.loads(here.config.read_text())["mcpServers"]
+    here.published.documents[:] = first
+    assert ADD.main([*words, "--yes", "--shown", shown]) == 0
+    assert here.entry["args"] == ["-y", "@a/thing@1.0.0", "--place", "/here"]
+
+
 def test_the_newest_version_is_written_with_its_hash_and_what_was_answered_stays(here: Home) -> None:
     here.add("--env=place=/here")
     entry = here.entry
@@ -101,6 +118,10 @@ def test_the_newest_version_is_written_with_its_hash_and_what_was_answered_stays
     here.published.documents.append(document("1.1.0", PLACE, websiteUrl="https://example.com/thing"))
     status, said = here.upgrade("thing", "--dry-run")
     assert (status, "+" in said, here.entry) == (0, True, entry), said
+    status, said = here.upgrade("--all", "--dry-run", "--json")
+    told = json.JSONDecoder().raw_decode(said, said.index("{\n"))[0]
+    becomes = [[f"{NAME} 1.0.0", f"{NAME} 1.1.0"]]
+    assert told == {"servers": {"thing": {"becomes": becomes, "changes": ""}}}, said
     status, said = here.upgrade()
     assert status == 0, said
     for line in (

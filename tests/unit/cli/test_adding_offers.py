@@ -96,7 +96,7 @@ def test_what_was_unpacked_stays_where_another_server_was_added_meanwhile(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     file, config = tmp_path / "a.mcpb", tmp_path / "mcpd.json"
     file.write_bytes(packed({"manifest.json": json.dumps(manifest()), "server/index.js": ""}))
-    options = Namespace(words=[str(file)], rest=[], version=None, offline=False)
+    options = Namespace(words=[str(file)], rest=[], version=None, offline=False, shown=None, dry_run=False)
     for text in ("{}", None):
         with ExitStack() as undo:
             offer = found(options, read_present(config), undo)

@@ -578,8 +578,12 @@ def test_markers_are_replaced_for_each_viewer(rendering: Rendering) -> None:
 
 
 def test_a_command_is_told_by_the_button_that_gives_it() -> None:
-    assert by_button("Mend it. Then `mcpd restart git`.", "git") == "Mend it. Then press Restart."
-    assert by_button("See `mcpd logs git`.", "git") == "See `mcpd logs git`."
+    told = by_button("Mend <it>. Then `mcpd restart git`, or `mcpd reload`; `mcpd restart other`.", "git")
+    buttons = '<button class="quiet" form="{}">{}</button>'.format
+    assert "Mend &lt;it&gt;. Then " in told
+    assert buttons("restart-git", "Restart") in told
+    assert buttons("reload", "Reload") in told
+    assert '<a href="/ui/servers/other">Restart</a>' in told
 
 
 def test_an_address_in_a_stream_is_text_whatever_it_spells() -> None:

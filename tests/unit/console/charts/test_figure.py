@@ -153,4 +153,5 @@ def test_a_line_in_a_cell_leaves_out_what_is_not_known_and_ends_at_its_newest_va
     line = str(charts.spark([None, 0.0, 5.0, 10.0]))
     assert 'viewBox="0 0 3 20"' in line
     assert 'd="M1 20l1 -10 1 -10"' in line
+    assert 'd="M1 20l1 -10 1 -10V20H1"' in line, "what lies below the line"
     assert charts.spark([0.0, 0.0]) == charts.spark([5.0]) == ""

@@ -11,14 +11,16 @@ import trio
 import trio.testing
 
 from daemon.console.page import Notice
-from daemon.console.pages import adding_pages
-from daemon.console.pages.adding_pages import ADDING_ACTIONS, first_run, line_of, typed_faults
+from daemon.console.pages import adding_pages, upgrade_pages
+from daemon.console.pages.adding_pages import ADD_PAGE, ADDING_ACTIONS, first_run, line_of, typed_faults
+from daemon.console.pages.server_pages import SERVERS
+from daemon.console.pages.upgrade_pages import LOOK
 from daemon.errors import InvalidArguments
 from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.own_lines import Printed
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
-from tests.unit.console.pages.drawing import viewer_of
+from tests.unit.console.pages.drawing import drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 
 ADD, UP = ADDING_ACTIONS
@@ -110,16 +112,65 @@ class Lines:
         return outcome
 
 
-async def test_a_registrys_server_is_shown_before_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = Lines(Printed(0, "it would run x"), Printed(1, "nothing was changed"))
+async def test_a_registrys_server_is_shown_before_it_is_added_and_nothing_else_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = "mcpd: `--shown 5f5f` adds only what is shown here\no/x 1.0\n  mcpd: `--shown 6666` is what x says"
+    lines = Lines(Printed(0, shown), Printed(1, "o/x is not what was shown"))
     monkeypatch.setattr(adding_pages, "run_line", lines)
     fields = {"what": "registry:o/x", "env": "K=v"}
     viewer = viewer_of(OperatorStage().context())
-    assert await ADD.act(viewer, fields) == Notice("it would run x")
-    assert await ADD.act(viewer, {**fields, "again": "yes"}) == Notice("nothing was changed", is_error=True)
+    assert await ADD.act(viewer, fields) == Notice(shown, shown="5f5f")
+    refused = await ADD.act(viewer, {**fields, "again": "5f5f"})
+    assert refused == Notice("o/x is not what was shown", is_error=True)
     assert [options for _words, _given, options in lines.ran] == [
-        ["--env-file=-", "--dry-run"], ["--env-file=-", "--yes"],
+        ["--env-file=-", "--dry-run"], ["--env-file=-", "--yes", "--shown=5f5f"],
     ]  # fmt: skip
+
+
+async def test_registries_are_searched_for_words_by_who_may_change_things(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offer = {"name": "o/x", "version": "1", "description": "d", "packages": [{"registryType": "npm"}] * 2}
+    found = "mcpd: one registry is down\n" + json.dumps({"servers": [{**offer, "remotes": [{}]}]}, indent=2)
+    lines = Lines(Printed(0, found), Printed(1, "no server fits 'y'"), Printed(0, "{cut"), Refused("busy"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    assert ADD_PAGE.own is not None
+
+    async def searched(query: str, *, may_change: bool = True) -> Any:
+        viewer = viewer_of(OperatorStage().context(), query=query, may_change=may_change)
+        return await ADD_PAGE.own(viewer)  # type: ignore[misc]
+
+    assert await searched("q=x", may_change=False) == await searched("q= ") == {"found": [], "said": ""}
+    (seen,) = (await searched("q=x files"))["found"]
+    assert (seen["name"], seen["kinds"]) == ("o/x", ["npm", "at an address"])
+    assert (await searched("q=y"))["said"] == "no server fits 'y'"
+    assert "too long" in (await searched("q=z"))["said"]
+    assert (await searched("q=z"))["said"] == "busy"
+    assert lines.ran[0] == (["search", "x", "files"], "", ["--registry", "--json", "--limit=10"])
+
+
+async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upgrade_pages, "_found", {})
+    servers = {"old": {"command": "uvx", "args": ["x==1"]}, "new": {"command": "uvx", "args": ["y==3"]}}
+    context = operator_context(Stage(config_of({"mcpServers": servers})))
+    viewer = viewer_of(context)
+    assert "newer version" not in (await drawn(SERVERS, viewer)).text
+    becomes = {"old": [["x==1", "x==2"]], "new": [["y==2", "y==3"]], "gone": [["z", "z==1"]]}
+    told = {name: {"becomes": each, "changes": "https://x.org/"} for name, each in becomes.items()}
+    lines = Lines(Printed(0, json.dumps({"servers": told})), Printed(1, "npm is not there"))
+    monkeypatch.setattr(upgrade_pages, "run_line", lines)
+    assert await LOOK.act(viewer, {}) == Notice("3 servers have a newer version.", leads_to="/servers")
+    page = await drawn(SERVERS, viewer)
+    assert "x==1 → x==2" in page.text
+    assert "y==3" not in page.text, "it was done since then"
+    assert {"https://x.org/", "#upgrades"} <= {*page.links}
+    assert "/ui/servers/old/upgrade" in page.forms
+    assert "/ui/servers/new/upgrade" not in page.forms
+    assert await LOOK.act(viewer, {}) == Notice("npm is not there", is_error=True)
+    assert lines.ran[0] == (["upgrade"], "", ["--all", "--dry-run", "--json"])
 
 
 async def test_what_somebody_else_adds_meanwhile_is_not_to_be_taken_back_here(

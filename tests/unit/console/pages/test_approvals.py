@@ -229,7 +229,7 @@ async def test_the_pages_of_its_server_and_of_the_tool_are_marked() -> None:
     context = operator_context(held())
     assert "/ui/approvals?server=alpha" in (await drawn(SERVERS, viewer_of(context))).links
     server = await drawn(SERVER, viewer_of(context, server="alpha"))
-    assert "Waiting for approval: 2" in server.text
+    assert "2 held" in server.text
     assert "/ui/approvals?server=alpha" in server.links
     listed = await drawn(TOOLS_PAGE, viewer_of(context, query="server=alpha"))
     assert "heldit changed: description" in listed.text
