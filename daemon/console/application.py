@@ -410,7 +410,7 @@ class LiveStreams:
             if newest is None:
                 await tell(COMMENT)
             else:
-                await tell(f"data: {newest.delta_since(seen)}\n\n")
+                await tell(f"data: {msgspec.json.encode(newest.since(seen)).decode()}\n\n")
                 seen = newest
 
 

@@ -249,36 +249,23 @@ class Span:
     """The last reason, without secrets."""
 
 
-class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of a server, oldest first, with gaps where nothing is known."""
-
-    name: str
-    spans: Sequence[Span]
-
-
-def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: float) -> Markup:
-    """The bands of servers from `since` to `until` (epoch), as a figure with the id `name`."""
-    until = max(until, since + 1.0)
-    images = [
-        _Image(
-            f"{name}-{at}",
-            row.name,
-            bands_in_words(row, since, until),
-            Markup(_drawn(row, since, until)),  # noqa: S704 - made of numbers
-            BAND,
-        )
-        for at, row in enumerate(rows)
-    ]
+def band(name: str, title: str, server: str, spans: Sequence[Span], *, since: float, until: float) -> Markup:
+    """The states of a server from `since` to `until` (epoch), oldest first, as a figure with the id `name`."""
+    shown = [*_within(spans, since, max(until, since + 1.0))]
+    said, drawn = band_in_words(server, shown), _drawn(shown[-MAX_SPANS:], since, max(until, since + 1.0))
     return _figure(
         kind="bands",
         id=name,
         title=title,
         key=[(f"state-{state}", state) for state in (*_HEIGHTS, "unknown")],
         labels=(),
-        images=images,
+        images=[_Image(f"{name}-band", server, said, Markup(drawn), BAND)],  # noqa: S704 - made of numbers
         times=times(since, until),
-        header=("Server", "State", "From", "To", "Why"),
-        rows=_rows(rows, since, until),
+        header=("State", "From", "To", "Why"),
+        rows=[
+            (each.state, moment(each.since), moment(each.until), each.why)
+            for each in shown[: -MAX_SPANS - 1 : -1]
+        ],
     )
 
 
@@ -314,18 +301,17 @@ def _state_after(event: Event) -> str | None:
     return None
 
 
-def bands_in_words(row: Band, since: float, until: float) -> str:
+def band_in_words(server: str, spans: Sequence[Span]) -> str:
     """A band in words, for those who do not see it."""
-    spans = [*_within(row.spans, since, until)]
     if not spans:
-        return f"{row.name}: nothing is known of this time."
+        return f"{server}: nothing is known of this time."
     total = sum(span.until - span.since for span in spans) or 1.0
     shares = []
     for state in _HEIGHTS:
         lasted = [span.until - span.since for span in spans if span.state == state]
         if lasted:
             shares.append(f"{state} {100 * sum(lasted) / total:.0f} % ({counted(len(lasted), 'time')})")
-    return f"{row.name}: {', '.join(shares)}; now {spans[-1].state}."
+    return f"{server}: {', '.join(shares)}; now {spans[-1].state}."
 
 
 def _within(spans: Sequence[Span], since: float, until: float) -> Iterator[Span]:
@@ -334,24 +320,17 @@ def _within(spans: Sequence[Span], since: float, until: float) -> Iterator[Span]
             yield attrs.evolve(span, since=max(span.since, since), until=min(span.until, until))
 
 
-def _drawn(row: Band, since: float, until: float) -> str:
+def _drawn(spans: Sequence[Span], since: float, until: float) -> str:
     scale = WIDTH / (until - since)
     drawn = []
-    for span in [*_within(row.spans, since, until)][-MAX_SPANS:]:
-        height = _HEIGHTS.get(span.state, BAND)
+    for span in spans:
+        height = _HEIGHTS[span.state]
         left, width = (span.since - since) * scale, max((span.until - span.since) * scale, 1.0)
-        state = span.state if span.state in _HEIGHTS else "unknown"
         drawn.append(
-            f'<rect class="state-{state}" x="{min(left, WIDTH - 1.0):.1f}" y="{BAND - height}"'
+            f'<rect class="state-{span.state}" x="{min(left, WIDTH - 1.0):.1f}" y="{BAND - height}"'
             f' width="{width:.1f}" height="{height}"/>'
         )
     return "".join(drawn)
-
-
-def _rows(rows: Sequence[Band], since: float, until: float) -> Iterator[Sequence[str]]:
-    for row in rows:
-        for span in reversed([*_within(row.spans, since, until)][-MAX_SPANS:]):
-            yield row.name, span.state, moment(span.since), moment(span.until), span.why
 
 
 FILLED = 0.85

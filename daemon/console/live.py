@@ -38,8 +38,6 @@ class Snapshot:
     holders: Mapping[str, Mapping[str, Drawn]] = attrs.field(on_setattr=attrs.setters.frozen)
     number: int = attrs.field(factory=partial(next, count()), init=False)
     """Rises with every snapshot."""
-    _delta: tuple[Snapshot | None, str] | None = attrs.field(default=None, init=False, repr=False)
-    """Last delta, and the snapshot it started from: most followers have seen the same."""
 
     @classmethod
     def drawn(cls, holders: Holders, draw: Callable[[Fragment], str], before: Snapshot | None) -> Snapshot:
@@ -75,16 +73,6 @@ class Snapshot:
             if told:
                 changes[holder] = told
         return changes
-
-    def delta_since(self, before: Snapshot | None) -> str:
-        """The changes as JSON, made once for followers that have seen the same."""
-        if self._delta is None or self._delta[0] is not before:
-            self._delta = before, msgspec.json.encode(self.since(before)).decode()
-        return self._delta[1]
-
-    def forget(self) -> None:
-        """Drop the delta, and with it the snapshot before."""
-        self._delta = None
 
 
 def _drawn(fragment: Fragment, before: Drawn | None, draw: Callable[[Fragment], str]) -> Drawn:
@@ -171,8 +159,6 @@ class LiveView:
         self._marks = marks  # Only now: a follower that leaves midway has computed nothing.
         self._next = trio.current_time() + EVERY_SECONDS
         if newest is None or found.since(newest):
-            if newest is not None:
-                newest.forget()
             self._newest.set(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 
@@ -83,8 +83,7 @@ async def _calls_shown(viewer: Viewer) -> Holders:
         "calls_pages",
         number=number,
         pages=pages,
-        newer=with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
-        older=with_query("/calls", **wanted, page=number + 1) if number < pages else "",
+        wanted=wanted,
     )
     servers = [*viewer.context.catalog.servers]
     return {
@@ -160,11 +159,7 @@ async def _events_shown(viewer: Viewer) -> Holders:
     fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
     rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == LOOKED_AT else [])
     return {
-        "events-filter": [
-            _events_filter(
-                viewer, wanted, {event.server for event in found if event.server.isprintable()} - {""}
-            )
-        ],
+        "events-filter": [_filter(viewer, "events", wanted, (event.server for event in found))],
         "events": [
             part(
                 element_id("event", event.life, str(event.number)),
@@ -207,11 +202,9 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
     rows = [(each, each.record and _shown(each.record)) for each in shown[:EVENTS_SHOWN]]
-    heard = {each.record.server for each in looked if each.record and each.record.server.isprintable()} - {""}
-    servers = [*dict.fromkeys([*viewer.context.catalog.servers, *sorted(heard)])]
-    fields = {**wanted, **{name: _field(wanted[name]) for name in ("since", "until")}}
+    heard = (each.record.server for each in looked if each.record)
     return {
-        "audit-filter": [part("audit-wanted", "audit_filter", servers=servers, decisions=Decision, **fields)],
+        "audit-filter": [_filter(viewer, "audit", wanted, heard, decisions=Decision)],
         "audit": [
             part(element_id("audit", each.place), "audit_row", entry=each, words=said) for each, said in rows
         ],
@@ -274,12 +267,14 @@ def _moment(text: str, otherwise: float) -> float:
     return at
 
 
-def _events_filter(viewer: Viewer, wanted: Mapping[str, str], heard: set[str]) -> Fragment:
-    # Removed servers have a history, too.
-    asked = filter(None, [wanted["server"]])
-    servers = [*dict.fromkeys([*viewer.context.catalog.servers, *sorted(heard), *asked])]
-    fields = {name: _field(wanted[name]) for name in ("since", "until")}
-    return part("events-wanted", "events_filter", servers=servers, **{**wanted, **fields})
+def _filter(
+    viewer: Viewer, page: str, wanted: Mapping[str, str], heard: Iterable[str], **more: object
+) -> Fragment:
+    # Removed servers have a history, too; a name that nobody can read is no choice.
+    known = sorted({each for each in heard if each.isprintable()} | {wanted["server"]})
+    servers = [*dict.fromkeys([*viewer.context.catalog.servers, *filter(None, known)])]
+    times = {name: _field(wanted[name]) for name in ("since", "until")}
+    return part(f"{page}-wanted", f"{page}_filter", servers=servers, **{**wanted, **times, **more})
 
 
 def _field(text: str) -> str:

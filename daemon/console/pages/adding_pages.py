@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
@@ -110,15 +109,9 @@ async def _searched(viewer: Viewer) -> dict[str, object]:
         printed = await run_line(viewer.context, ("search", *words), options=options)
     except McpdError as error:
         printed = Printed(1, str(error))
-    found = [{**each, "kinds": _kinds(each)} for each in printed.data.get("servers", ())]
+    found = printed.data.get("servers", [])
     too_long = "" if found else "their descriptions are too long to show: write more words"
     return {"found": found, "said": printed.text if printed.status else too_long}
-
-
-def _kinds(server: Mapping[str, Any]) -> list[str]:
-    """The ways in which a registry's server can be had."""
-    packages = [each["registryType"] for each in server.get("packages", ())]
-    return [*dict.fromkeys([*packages, *["at an address" for _ in server.get("remotes", ())]])]
 
 
 ADD_PAGE = ConsolePage(

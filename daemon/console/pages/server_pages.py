@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import trio
 from trio.to_thread import run_sync as in_thread
 
@@ -17,7 +16,7 @@ from daemon.audit.record import digest
 from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
 from daemon.console.changes import change, entry_of
-from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
+from daemon.console.charts import TELLING, Chart, Quantity, band, known, lines, spans_of
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
@@ -28,7 +27,6 @@ from daemon.console.page import (
     element_id,
     part,
     steady,
-    with_query,
 )
 from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
@@ -168,83 +166,58 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
 
 def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> Fragment:
     states = Counter(entry.status.state for entry in context.catalog.servers.values())
-    kept = {name: query.get(name, "") for name in ("q", "sort", "view")}
     return part(
         "summary",
         "servers_summary",
-        states=[
-            {
-                "state": str(state),
-                "count": states[state],
-                "address": with_query("/servers", **kept, only=str(state)),
-                "current": query.get("only") == state,
-            }
-            for state in WORST_FIRST
-            if states[state]
-        ],
-        all={"address": with_query("/servers", **kept), "current": not query.get("only")},
+        states={str(state): states[state] for state in WORST_FIRST if states[state]},
+        kept={name: query.get(name, "") for name in ("q", "sort", "view")},
+        only=query.get("only", ""),
         count=count,
-        total=sum(states.values()),
     )
 
 
 _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
 
 
-class ServerCharts(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a server's charts; drawn with the page, in a thread, and only after a change."""
-
-    title: str
-    states: Band
-    latencies: Chart
-    memory: Chart
-    since: float
-    until: float
-
-    def drawn(self) -> list[Markup]:
-        """The charts as figures, without quantities that were never measured."""
-        states = bands("states", "State", [self.states], since=self.since, until=self.until)
-        measured = (each for each in (self.latencies, self.memory) if any(map(known, each.series)))
-        return [*([states] if self.states.spans else []), *map(lines, measured)]
-
-
-async def server_charts(context: OperatorContext, name: str) -> ServerCharts:
-    """Charts of a server's last day, or of a shorter known time."""
+async def server_charts(context: OperatorContext, name: str) -> Fragment:
+    """Charts of a server's last day, or of a shorter known time; of nothing that was never measured."""
     until = (int(context.wall()) // STEP + 1) * STEP
     # Regardless of age: a server that has been ready for a week said so a week ago.
     events = await recent(context, server=name, kinds=TELLING, limit=CHARTED_EVENTS)
     daemon = await recent(context, kinds=_DAEMON, limit=CHARTED_EVENTS)
-    spans = tuple(spans_of([*events, *daemon], until=until))
+    spans = spans_of([*events, *daemon], until=until)
     minutes = context.counters.series.server(name)
     oldest = min([*(span.since for span in spans), *(each.at for each in minutes)], default=until)
     title = next((title for title, span in SPANS.items() if oldest >= until - span), [*SPANS][-1])
     since = until - SPANS[title]
     minutes = [each for each in minutes if each.at >= since]
-    moments = tuple(each.at for each in minutes)
+    measured = {
+        ("latencies", "Time of calls", "ms"): {
+            "half of the calls within (p50)": [each.p50_ms for each in minutes],
+            "95 % within (p95)": [each.p95_ms for each in minutes],
+        },
+        ("memory", "Memory", "MiB"): {"resident memory": [_mebibytes(each.rss_bytes) for each in minutes]},
+    }
 
-    def chart(key: str, title: str, unit: str, **values: Sequence[float | None]) -> Chart:
-        series = tuple(Quantity(name=_NAMES[each], values=tuple(column)) for each, column in values.items())
-        return Chart(
-            id=key, title=title, unit=unit, moments=moments, step=STEP, series=series, since=since, until=until
-        )
+    def drawn() -> list[Markup]:
+        made = [band("states", "State", name, spans, since=since, until=until)] if spans else []
+        moments = [each.at for each in minutes]
+        for (key, title, unit), quantities in measured.items():
+            series = [Quantity(name=each, values=values) for each, values in quantities.items()]
+            chart = Chart(
+                id=key,
+                title=title,
+                unit=unit,
+                moments=moments,
+                step=STEP,
+                series=series,
+                since=since,
+                until=until,
+            )
+            made += [lines(chart)] if any(map(known, series)) else []
+        return made
 
-    return ServerCharts(
-        title=title,
-        states=Band(name=name, spans=spans),
-        latencies=chart(
-            "latencies",
-            "Time of calls",
-            "ms",
-            half=[each.p50_ms for each in minutes],
-            most=[each.p95_ms for each in minutes],
-        ),
-        memory=chart("memory", "Memory", "MiB", resident=[_mebibytes(each.rss_bytes) for each in minutes]),
-        since=since,
-        until=until,
-    )
-
-
-_NAMES = {"half": "half of the calls within (p50)", "most": "95 % within (p95)", "resident": "resident memory"}
+    return part("server-charts", title=title, charts=await in_thread(drawn))
 
 
 def _mebibytes(size: int | None) -> float | None:
@@ -355,10 +328,9 @@ async def _of_server(viewer: Viewer) -> Holders:
     seen = server_facts(context, name, await memory_now(context))
     facts: dict[str, Any] = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
     tab = viewer.query.get("tab", "")
-    tabs = [{"title": TABS[each], "tab": each, "current": each == tab} for each in TABS]
     of_tab = _OF_TABS.get(tab, _overview)
     return {
-        "server-top": [part("server-overview", **facts), part("server-tabs", server=name, tabs=tabs)],
+        "server-top": [part("server-overview", **facts), part("server-tabs", server=name, tabs=TABS, tab=tab)],
         "server": await of_tab(viewer, name, seen, facts),
         "tools": list(tool_rows(viewer, name)) if tab == "tools" else [],
     }
@@ -371,7 +343,7 @@ async def _overview(viewer: Viewer, name: str, seen: Any, facts: dict[str, Any])
     return [
         part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
         part("server-numbers", **facts),
-        part("server-charts", charts=await server_charts(context, name)),
+        await server_charts(context, name),
         part("server-calls", calls=calls, errors=failures(context, name)),
         part("server-instances", instances=seen["instances"], **facts),
     ]

@@ -8,10 +8,9 @@ from typing import Any
 
 import trio
 
-from daemon.config.config_files import files_of
 from daemon.config.config_model import DEFAULT_SURFACE, Profile
 from daemon.config.listen import without_values
-from daemon.config.parse import CheckedConfig, load_with_notes
+from daemon.config.parse import load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Viewer, element_id, part
 from daemon.errors import ConfigError, Fault, InvalidArguments
 from daemon.kit.wording import counted, span
@@ -131,32 +130,13 @@ async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
     )
 
 
-_read: dict[Path, tuple[object, CheckedConfig]] = {}
-"""Files without faults as last read, with their stamps: a large one takes 0.1 s to read."""
-
-
 def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
     """The findings of `mcpd check` for the file as it is now. Blocks."""
-    was = _stamps(path)
-    known = _read.get(path)
-    if known is not None and known[0] == was is not None:
-        checked = known[1]
-    else:
-        try:
-            checked = load_with_notes(path, facts.environ, SURFACES)
-        except ConfigError as error:
-            return {"faults": error.faults, "warnings": (), "notes": ()}
-        _read[path] = was, checked
-    # Never cached: a command may have appeared on PATH without a change of the file.
-    return {"faults": (), "warnings": facts.warnings(checked, path, facts.environ), "notes": checked.notes}
-
-
-def _stamps(path: Path) -> tuple[object, ...] | None:
     try:
-        found = [each.stat() for each in (path, *files_of(path))]
-    except OSError:
-        return None
-    return tuple((each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino) for each in found)
+        checked = load_with_notes(path, facts.environ, SURFACES)
+    except ConfigError as error:
+        return {"faults": error.faults, "warnings": (), "notes": ()}
+    return {"faults": (), "warnings": facts.warnings(checked, path, facts.environ), "notes": checked.notes}
 
 
 # --- what is done on it -------------------------------------------------------------------------------------

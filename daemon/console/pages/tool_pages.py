@@ -10,7 +10,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.catalog.categories import Member
+from daemon.catalog.categories import Member, ToolCategory
 from daemon.catalog.loaded import LoadedTool, is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
 from daemon.catalog.snapshot import Catalog
@@ -123,55 +123,42 @@ def why_off(catalog: Catalog, key: ToolKey) -> str:
 
 def _categories(context: OperatorContext) -> Fragment:
     catalog = context.catalog
-    return part(
-        "category-list",
-        "tools_categories",
-        categories=[*(_category(catalog, name) for name in catalog.categories), *_off(catalog)],
-    )
-
-
-def _off(catalog: Catalog) -> Iterator[dict[str, object]]:
-    """Disabled servers, which no category has, so that their tools can be found."""
-    shown = {server for category in catalog.categories.values() for server in category.servers}
+    made = [_category(catalog, name, catalog.categories[name]) for name in catalog.categories]
+    shown = {server for each in made for server in each["servers"]}
+    # Disabled servers, which no category has, so that their tools can be found.
     for name, entry in catalog.servers.items():
         if entry.disabled and name not in shown:
-            count = len(entry.tools or ())
-            yield {
-                "name": name,
-                "address": with_query("/tools", server=name),
+            made.append(_counted(catalog, name, [name], [(name, tool) for tool in entry.tools or ()]))
+            made[-1] |= {
                 "description": "its server is switched off",
-                "servers": [name],
-                "tools": count,
-                "off": count,
-                "held": 0,
-                "unavailable": 0,
+                "address": with_query("/tools", server=name),
             }
+    return part("category-list", "tools_categories", categories=made)
 
 
-def _category(catalog: Catalog, name: str) -> dict[str, object]:
-    category = catalog.categories[name]
-    count = len(category.members)
+def _category(catalog: Catalog, name: str, category: ToolCategory) -> dict[str, Any]:
     if category.whole:
-        # One server's complete list can be counted as a whole.
-        server = category.servers[0]
-        off = sum(key[0] == server for key in {*catalog.switched_tools, *catalog.off})
-        off = count if catalog.servers[server].disabled else off
-        unavailable = 0 if catalog.servers[server].usable else count
-        held = len(catalog.servers[server].tool_list.held)
+        # Its members would be made of every tool first.
+        keys = [(server, tool) for server in category.servers for tool in catalog.servers[server].tool_list.all]
     else:
         keys = [(member.server, member.tool) for member in category.members.values()]
-        off = sum(bool(why_off(catalog, key)) for key in keys if key[0] in catalog.servers)
-        held = sum(catalog.held(key) is not None for key in keys)
-        unavailable = sum(key[0] not in catalog.servers or not catalog.servers[key[0]].usable for key in keys)
     return {
-        "name": name,
+        **_counted(catalog, name, [*category.servers], keys),
         "address": with_query("/tools", category=name),
         "description": one_line(category.description, WIDTH),
-        "servers": list(category.servers),
-        "tools": count,
-        "off": off,
-        "held": held,
-        "unavailable": unavailable,
+    }
+
+
+def _counted(catalog: Catalog, name: str, servers: list[str], keys: Sequence[ToolKey]) -> dict[str, Any]:
+    known = [key for key in keys if key[0] in catalog.servers]
+    usable = {server for server in servers if server in catalog.servers and catalog.servers[server].usable}
+    return {
+        "name": name,
+        "servers": servers,
+        "tools": len(keys),
+        "off": sum(bool(why_off(catalog, key)) for key in known),
+        "held": sum(catalog.held(key) is not None for key in keys),
+        "unavailable": sum(key[0] not in usable for key in keys),
     }
 
 

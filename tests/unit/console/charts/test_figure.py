@@ -82,14 +82,14 @@ def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
 
 def test_a_server_that_flaps_has_a_bounded_band_that_ends_with_the_newest() -> None:
     spans = [charts.Span(state="ready" if at % 2 else "down", since=at, until=at + 1) for at in range(5000)]
-    chart = charts.bands("states", "States", [charts.Band(name="git", spans=spans)], since=0, until=5000)
+    chart = charts.band("states", "States", "git", spans, since=0, until=5000)
     found = [*drawn(chart).iter(f"{SVG}rect")]
     assert len(found) == charts.MAX_SPANS
     assert found[-1].attrib["x"] == "999.0"
 
 
 def test_names_of_servers_stay_text() -> None:
-    chart = charts.bands("states", "<b>", [charts.Band(name='"><script>', spans=())], since=0, until=1)
+    chart = charts.band("states", "<b>", '"><script>', (), since=0, until=1)
     assert "<script>" not in chart
     assert "<b>" not in chart
     drawn(chart)
