@@ -41,6 +41,20 @@ def test_it_runs_apart_from_who_started_it(user: User) -> None:
     assert user.start() == {**first, "how": "other", "started": False}
 
 
+def test_a_console_without_a_configuration_begins_with_an_empty_one(user: User) -> None:
+    config = user.home / ".config" / "mcpd" / "mcpd.json"
+    config.unlink()
+    assert user.mcpd("ui", "--end").returncode == 3
+    assert not config.exists(), "there was nothing to end"
+    done = user.mcpd("ui", "--print")
+    assert done.returncode == 0, done.stderr
+    assert "/ui/enter?once=" in done.stdout
+    assert json.loads(config.read_text()) == {"mcpServers": {}}
+    assert user.mcpd("stop").returncode == 0
+    again = user.mcpd("ui", "--print")
+    assert again.returncode == 3, "a daemon that somebody has stopped stays so"
+
+
 def test_options_name_another_place(user: User, tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text(json.dumps({}))
     # Relative to where the command is given, which is not where the daemon works.
