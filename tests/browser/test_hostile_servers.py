@@ -121,7 +121,7 @@ def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(
     page = settled(attacked.visit(f"/servers?x={spelled}"))
     for off, state in ((True, "disabled"), (False, "ready")):
         attacked.daemon.ask("switch", name="notes", off=off)
-        page.locator("tr", has_text="notes").locator(f".chip.{state}").wait_for()
+        page.locator(".cards > li", has_text="notes").locator(f".chip.{state}").wait_for()
     assert_harmless(page)
     assert faults == []
     back = page.locator("main input[name=back]").first.get_attribute("value")
