@@ -520,20 +520,6 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
 LISTEN = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
 
 
-async def test_a_client_that_lists_over_other_connections_is_told_of_each_change(nursery: trio.Nursery) -> None:
-    stage = changing()
-    client = await stage.client(nursery)
-    assert "method" in await client.request("subscriptions/listen", LISTEN, request_id=1)
-    for number in range(3):
-        stage.lists("alpha", f"tool_{number}")
-        assert (await client.get())["method"] == LIST_CHANGED["method"]
-    await client.tell("notifications/cancelled", {"requestId": 1})
-    await client.request("ping", request_id=2)
-    stage.lists("alpha", "new")
-    await trio.testing.wait_all_tasks_blocked()
-    assert (await client.request("ping", request_id=3))["id"] == 3
-
-
 async def test_an_open_subscription_keeps_its_id_to_itself(nursery: trio.Nursery) -> None:
     client = await changing().client(nursery)
     assert "method" in await client.request("subscriptions/listen", LISTEN)
@@ -594,16 +580,6 @@ async def test_repaired_arguments_are_counted_for_the_session_and_its_client(nur
 FULL: dict[str, Any] = {"profiles": {"default": {"surface": "full"}}}
 
 
-async def test_a_list_that_depends_on_servers_waits_for_their_first(nursery: trio.Nursery) -> None:
-    stage = Stage(listed=False, **FULL)
-    client = await stage.client(nursery)
-    await client.ask("tools/list")
-    await stage.alpha.wait_woken()
-    stage.lists("alpha", "echo")
-    stage.fails_to_list("beta", "nonsense")
-    assert [tool["name"] for tool in (await client.get())["result"]["tools"]] == ["echo"]
-
-
 async def test_only_so_many_lists_wait_and_further_ones_get_what_is_known(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -614,23 +590,6 @@ async def test_only_so_many_lists_wait_and_further_ones_get_what_is_known(
     assert (first["id"], first["result"]["tools"]) == (MAX_WAITING_LISTS, [])
     others = [(await client.get())["id"] for _ in range(MAX_WAITING_LISTS)]
     assert sorted(others) == list(range(MAX_WAITING_LISTS))
-
-
-async def test_a_list_that_exceeds_a_page_comes_in_pages(nursery: trio.Nursery) -> None:
-    stage = Stage(limits={"clientQueueBytes": 20_000}, **FULL)
-    names = [f"tool_{number}" for number in range(400)]
-    stage.lists("alpha", *names)
-    client = await stage.client(nursery)
-    seen: list[str] = []
-    cursor: dict[str, object] = {}
-    while True:
-        result = (await client.request("tools/list", cursor))["result"]
-        assert len(json.dumps(result)) < 20_000
-        seen += [tool["name"] for tool in result["tools"]]
-        if "nextCursor" not in result:
-            break
-        cursor = {"cursor": result["nextCursor"]}
-    assert seen == [*names, "beta__echo", "beta__add"]
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "99", "", "9" * 5000, "\u0663", 7])

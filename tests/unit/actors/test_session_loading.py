@@ -13,7 +13,6 @@ from daemon.clients.notifications import PATIENCE, TAKING_IN
 from daemon.counting.tally import summary, tokens_in
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
-from daemon.operators.session_commands import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.table import SEARCHING_CLIENTS
@@ -93,33 +92,6 @@ async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(nurser
     assert await order(client, 2) == ["list", "load"]
 
 
-async def test_a_modern_client_without_a_subscription_is_answered_at_once(nursery: trio.Nursery) -> None:
-    client = await Stage(**LOAD).client(nursery)
-    await client.request("tools/list", {"_meta": MODERN})
-    began = trio.current_time()
-    await client.ask("tools/call", {**ECHO, "_meta": MODERN}, request_id="load")
-    assert await order(client, 1) == ["load"]
-    assert trio.current_time() == began
-
-
-async def test_a_client_that_never_lists_again_is_answered_after_a_second_and_then_at_once(
-    nursery: trio.Nursery,
-) -> None:
-    stage = Stage(**LOAD)
-    client = (await shaken(stage, nursery)).client
-    for call, seconds in ((ECHO, PATIENCE), (ADD, 0.0)):
-        began = trio.current_time()
-        await client.ask("tools/call", call, request_id="load")
-        await order(client, 2 if call is ECHO else 1)
-        assert trio.current_time() - began == pytest.approx(seconds)
-    # Another window of the same client need not find out.
-    other = (await shaken(stage, nursery)).client
-    began = trio.current_time()
-    await other.ask("tools/call", ECHO, request_id="load")
-    assert await order(other, 2) == [TOOLS_CHANGED, "load"]
-    assert trio.current_time() == began
-
-
 async def test_whoever_waits_for_its_list_is_served_otherwise_and_so_is_everybody_else(
     nursery: trio.Nursery,
 ) -> None:
@@ -134,20 +106,6 @@ async def test_whoever_waits_for_its_list_is_served_otherwise_and_so_is_everybod
     assert await served(client)
     assert await served(other)
     assert trio.current_time() == began
-
-
-async def test_two_loads_at_once_are_announced_once_and_answered_after_the_one_list(
-    nursery: trio.Nursery,
-) -> None:
-    client = (await shaken(Stage(**LOAD), nursery)).client
-    await client.ask("tools/call", ECHO, request_id="one")
-    await client.ask("tools/call", ADD, request_id="two")
-    assert await order(client, 1) == [TOOLS_CHANGED]
-    await trio.testing.wait_all_tasks_blocked()
-    listed = await client.request("tools/list", request_id="list")
-    assert [tool["name"] for tool in listed["result"]["tools"]][2:] == ["echo", "add"]
-    assert sorted(map(str, await order(client, 2))) == ["one", "two"]
-    assert await served(client)
 
 
 async def test_what_loads_under_a_key_is_on_disk_before_it_is_answered_and_the_two_waits_are_one(
@@ -295,18 +253,6 @@ async def test_a_client_that_begins_without_a_word_has_categories_until_it_says_
     assert guest.session.statistics().choice.grounds == "silent_client"
     await guest.client.request("initialize", {"protocolVersion": "2025-11-25", "clientInfo": CLAUDE})
     assert "echo" in await names(guest)
-
-
-async def test_what_a_client_asks_for_comes_before_what_fits_it(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    for hello, surface, said in (
-        ({"surface": "browse"}, "browse", "asked for with --surface or in the URL"),
-        ({"lazy": True}, "browse", "asked for with --lazy"),
-        ({"lazy": False}, "full", "loading on demand is switched off (lazy)"),
-        ({"surface": "auto"}, "full", "claude-code 2.1.329 searches tools itself, 4 tools are within its 500"),
-    ):
-        session = (await sits_down(stage, nursery, CLAUDE, hello)).session
-        assert (session.statistics().surface, why(session.statistics().choice)) == (surface, said)
 
 
 async def test_more_tools_than_a_client_can_take_are_shown_in_categories(nursery: trio.Nursery) -> None:
@@ -458,19 +404,3 @@ async def test_to_clients_that_defer_tools_themselves_it_does_not_apply(
     told = summary(stage.tally)
     assert (told["estimatedTokensSpared"], told["estimatedTokensSentInstead"]) == (0, 0)
     assert stage.tally.lists[surface].count == 1
-
-
-async def test_a_client_that_has_all_of_a_category_described_was_sent_more(nursery: trio.Nursery) -> None:
-    stage = stage_of("category")
-    guest = await named(stage, nursery, "opencode", "1")
-    await guest.client.request("tools/list")
-    described = {"name": "get-category-tools", "arguments": {"category": "alpha"}}
-    for _ in range(2):
-        await guest.client.request("tools/call", described)
-    spared = guest.session.statistics().tokens_not_sent
-    assert spared is not None
-    assert spared < 0
-    stage = stage_of("full")
-    guest = await named(stage, nursery, "claude-code", "2.1.197")
-    await guest.client.request("tools/list")
-    assert guest.session.statistics().tokens_not_sent == 0, "all is shown"

@@ -183,19 +183,6 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     assert SECRETS[0] not in (here.home / ".claude.json").read_text()
 
 
-def test_a_name_of_another_value_gets_a_number_and_an_equal_value_is_kept_once(
-    user: Users, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("claude-code")
-    keyring.write("BRAVE_SEARCH__BRAVE_API_KEY", "another", os.environ)
-    keyring.write("NOTION__TOKEN", SECRETS[1], os.environ)
-    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 0
-    assert "1 secret to the keyring" in capsys.readouterr().out
-    assert keyring.read("BRAVE_SEARCH__BRAVE_API_KEY", os.environ) == "another"
-    assert keyring.read("BRAVE_SEARCH__BRAVE_API_KEY_2", os.environ) == SECRETS[0]
-    assert "${keyring:NOTION__TOKEN}" in config_of(here).read_text()
-
-
 def test_an_import_that_cannot_keep_its_secrets_changes_nothing(
     user: Users, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,17 +214,6 @@ def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(
     assert "read-only" in capsys.readouterr().err
     # Somebody set this one, and the import would have used it.
     assert [*keyring.names(os.environ)] == ["NOTION__TOKEN"]
-
-
-def test_a_keyring_that_others_could_read_is_refused_before_anything_changes(
-    user: Users, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("claude-code")
-    secrets_dir(os.environ).mkdir(parents=True, mode=0o755)
-    secrets_dir(os.environ).chmod(0o755)
-    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
-    assert "others can read or write" in capsys.readouterr().err
-    assert not config_of(here).exists()
 
 
 def test_at_a_terminal_the_other_place_is_named(

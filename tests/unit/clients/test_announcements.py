@@ -110,9 +110,6 @@ async def load(window: Window, nursery: trio.Nursery, relists: float | None = RE
     return await window.wait()
 
 
-# --- who is told -------------------------------------------------------------------------------------------
-
-
 # --- who is waited for -------------------------------------------------------------------------------------
 
 
@@ -324,21 +321,6 @@ async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nu
     assert window.hears() == []
     logger.remove(sink)
     assert said == ["internal error in mcpd while listing prompts"]
-
-
-async def test_a_client_hears_of_what_its_servers_list_anew(stage: Stage, nursery: trio.Nursery) -> None:
-    for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE):
-        stage.offers("alpha", kind, "a")
-        stage.offers("beta", kind)
-    client = await stage.client(nursery)
-    await client.request("initialize", {})
-    for method in ("prompts/list", "resources/list"):
-        await client.request(method)
-    stage.offers("alpha", Kind.PROMPT, "a", "b")
-    stage.offers("alpha", Kind.TEMPLATE, "a{b}")
-    stage.offers("beta", Kind.RESOURCE, "b")
-    await trio.testing.wait_all_tasks_blocked()
-    assert {(await client.get())["method"] for _ in range(2)} == {PROMPTS, RESOURCES}
 
 
 async def test_a_profile_without_them_takes_them_from_the_list(stage: Stage, nursery: trio.Nursery) -> None:

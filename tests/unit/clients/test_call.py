@@ -378,18 +378,6 @@ async def test_describing_waits_no_longer_than_its_patience(
     assert trio.current_time() - began == pytest.approx(seconds, abs=0.1)
 
 
-async def test_a_call_to_a_server_that_never_listed_goes_out_once_it_has(nursery: trio.Nursery) -> None:
-    stage = Stage(listed=False)
-    client = await stage.client(nursery)
-    await client.call("alpha", "echo", {"n": 1})
-    await stage.alpha.wait_woken()
-    stage.lists("alpha", "echo")
-    sent = await stage.alpha.wait_sent()
-    assert (sent.tool, sent.arguments) == ("echo", {"n": 1})
-    stage.answer(sent)
-    assert (await client.get())["id"] == 1
-
-
 # --- bounds and bugs ---------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.catalog.loaded import OTHERS, TOKENS
-from daemon.clients.client import LOCAL_USER, Client, Principal, fault_of_choice, local_user, read_choice
+from daemon.catalog.loaded import OTHERS
+from daemon.clients.client import Client, fault_of_choice, local_user, read_choice
 from daemon.config.config_model import Config
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
@@ -87,13 +87,6 @@ def test_a_surface_beside_servers_changes_nothing_and_itself_is_none_to_ask_for(
     assert "not a list" in client({"servers": "git"}).select(now).denied
 
 
-def test_who_was_denied_is_served_once_moved() -> None:
-    it, now = client({"profile": "smal"}), config(profiles=PROFILES)
-    assert it.select(now).denied
-    it.move("small")
-    assert told(it, now) == ("small", "search", "")
-
-
 def test_an_instance_is_for_those_who_use_it_until_it_has_ended_and_its_name_is_another_ones() -> None:
     guest, instance = client(), FakeUpstream("alpha")
     instance.name = "alpha#12"
@@ -170,8 +163,3 @@ def test_another_users_key_is_another_session() -> None:
     assert other == f"{OTHERS}{os.getuid() + 1}: k"
     # Nobody but the daemon's own user can name a key that is another's.
     assert local_user(os.getuid() + 2).own_key(other) != other
-
-
-def test_a_tokens_key_is_a_session_of_its_own() -> None:
-    ci, other = (Principal(owner=f"{TOKENS}{name}: ", token=name) for name in ("ci", "other"))
-    assert len({ci.own_key("k"), other.own_key("k"), LOCAL_USER.own_key("k")}) == 3

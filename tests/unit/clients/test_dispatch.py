@@ -364,18 +364,6 @@ async def test_however_many_calls_were_written_at_once_all_are_refused(stage: St
 # --- sessions with a key -------------------------------------------------------------------------------------
 
 
-async def test_what_a_session_has_loaded_is_there_when_it_comes_back(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    first = await stage.client(nursery)
-    await first.send(HELLO)
-    await describe(first, "load")
-    second = await stage.client(nursery)
-    await second.send(HELLO)
-    await second.ask("tools/list")
-    tools = (await answer_to(second, 1))["result"]["tools"]
-    assert [each["name"] for each in tools] == ["load_mcp_server", "load_mcp_tool", "echo"]
-
-
 async def test_requests_belong_to_the_session_that_each_names(nursery: trio.Nursery) -> None:
     """Pipelined: none may load into another's session, although both have to be recalled."""
     stage = stage_of("load")

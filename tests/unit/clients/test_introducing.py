@@ -132,13 +132,6 @@ def test_of_several_servers_each_says_its_own_under_its_name_and_mcpd_is_introdu
     assert declared_to(selection, both.servers) == capabilities()
 
 
-def test_mcpd_speaks_for_itself_where_no_server_was_chosen() -> None:
-    selection, view = given(UP)
-    assert "get-category-tools" in str(instructions_for(selection, view))
-    assert info_for(selection, UP.servers) is None
-    assert declared_to(selection, UP.servers) == capabilities()
-
-
 def test_why_a_server_is_not_there_is_said_in_its_place() -> None:
     off = fold(UP, Switched(off=frozenset({("git", "")})))
     selection, view = given(off, "git")

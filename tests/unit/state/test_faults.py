@@ -125,8 +125,3 @@ def test_delays_double_to_a_cap_with_half_of_each_by_chance(rng: float, first: f
     assert delays[-1] == first * 30
     it.mend(0)
     assert it.next_delay(StoreCause.FULL) == first
-
-
-@pytest.mark.parametrize("kind", [StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED])
-def test_what_only_an_operator_can_mend_is_tried_slowly(kind: StoreCause) -> None:
-    assert health().next_delay(kind) == 150.0

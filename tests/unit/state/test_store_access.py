@@ -451,12 +451,15 @@ class ExpiryBench:
         self.notes.were_written(*self.notes.next_batch())
 
 
-async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) -> None:
-    bench = ExpiryBench(idle=100)
-    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (99, 101)}
+@pytest.mark.parametrize(("idle", "shared", "ages"), [(100, False, (99, 101)), (1, True, (1100, 1300))])
+async def test_those_idle_for_longer_than_the_bound_go_and_others_of_the_store_have_time_to_say_so(
+    mock_clock: MockClock, idle: int, shared: bool, ages: tuple[int, int]
+) -> None:
+    bench = ExpiryBench(idle=idle, shared=shared)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.sweep() == {"99"}
+    assert await bench.sweep() == {str(ages[0])}
 
 
 async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockClock) -> None:
@@ -481,14 +484,6 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
     known = bench.notes.known("used")
     assert known is not None
     assert known.seen_at == START
-
-
-async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: MockClock) -> None:
-    bench = ExpiryBench(idle=1, shared=True)
-    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (1100, 1300)}
-    await bench.access.open()
-    bench.expiry.start()
-    assert await bench.sweep() == {"1100"}
 
 
 @pytest.mark.parametrize("jump", [CLOCK_JUMP + 1, -CLOCK_JUMP - 1])

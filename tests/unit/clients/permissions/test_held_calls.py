@@ -209,26 +209,6 @@ async def test_without_approval_nothing_is_sent_and_the_model_is_told_why(
     assert not trust.noted
 
 
-async def test_a_modern_client_that_brings_no_answer_has_not_approved(
-    trust: Trusting, nursery: trio.Nursery
-) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=True)
-    await client.call()
-    await client.answer(await client.question(), None)
-    assert "names no choice that was offered" in (await client.error())["message"]
-
-
-async def test_a_client_that_refuses_to_ask_has_not_approved(trust: Trusting, nursery: trio.Nursery) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=False)
-    await client.call()
-    question = await client.question()
-    error = {"code": -32601, "message": "no"}
-    await client.client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
-    assert "the client refused to ask the user: no" in (await client.error())["message"]
-
-
 async def test_a_user_who_does_not_answer_has_not_approved(
     trust: Trusting, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
