@@ -21,7 +21,7 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_forc
 from daemon.errors import CannotStart
 from daemon.processes import marks, proc
 from daemon.processes.children import ChildProcess, Children
-from daemon.sandbox import bubblewrap, launch, policy
+from daemon.sandbox import bubblewrap, launch
 from daemon.sandbox.launch import SandboxedStart, prepared
 from daemon.sandbox.policy import DaemonPlaces
 
@@ -362,19 +362,3 @@ async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that
             error = start.failure(1, "bwrap: Can't find source path /no/such: No such file or directory")
             assert error is not None
             assert error.reason.data["problem"] == "setup"
-
-
-@pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ("Creating new namespace failed: Operation not permitted", "namespaces"),
-        ("unshare: Operation not permitted", "namespaces"),
-        ("Creating new namespace failed: /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", "limit"),
-        ("[Errno 28] No space left on device: 'unshare'", "limit"),
-        ("setting up uid map: Permission denied", "namespaces"),
-        ("Can't mount proc on /newroot/proc: Operation not permitted", "proc"),
-        ("Can't mkdir /x: Read-only file system", "setup"),
-    ],
-)
-def test_what_bubblewrap_says_has_a_kind(said: str, problem: str) -> None:
-    assert policy.unmade(said).reason.data["problem"] == problem
