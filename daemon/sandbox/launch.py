@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import msgspec
@@ -124,10 +124,11 @@ class SandboxedStart:
 
     def failure(self, status: int, said: str) -> CannotStart | None:
         """The error if bubblewrap ended before the program ran; `said` is its last line on stderr. Ask once."""
-        if self.status is None or status != _FAILED:  # bubblewrap itself can be killed, too
+        if self.status is None or status < 0:  # bubblewrap itself can be killed, too
             return None
         with suppress(BlockingIOError):
-            if b'"exit-code"' in os.read(self.status, STATUS_BYTES):
+            reported = os.read(self.status, STATUS_BYTES)
+            if b'"exit-code"' in reported or (reported and status != _FAILED):
                 return None
         return policy.unmade(said.removeprefix("bwrap: ") or "bubblewrap has ended")
 
@@ -232,9 +233,8 @@ def _begun() -> tuple[subprocess.Popen[bytes], socket.socket]:
         with theirs, ExitStack() as held:
             passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), held)
             words, silent = egress.stub_command(*passed), subprocess.DEVNULL
-            process = subprocess.Popen(
-                words, pass_fds=passed, env={}, cwd="/", stdin=silent, stdout=silent, stderr=silent
-            )
+            options: Any = {"stdin": silent, "stdout": silent, "stderr": silent, "start_new_session": True}
+            process = subprocess.Popen(words, pass_fds=passed, env={}, cwd="/", **options)
         marks.helpers.add(process.pid)
     finally:
         marks.forget(mark)

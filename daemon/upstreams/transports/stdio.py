@@ -129,7 +129,7 @@ class StdioConnection(RawConnection):
 
     def take_stderr(self, line: bytes) -> None:
         """Pass a line of stderr on."""
-        if line.startswith(b"bwrap: "):
+        if line.startswith((b"bwrap: ", b"nsenter: ")):
             self._complaint = line
         self._on_log(line)
 

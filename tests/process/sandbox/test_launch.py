@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager
@@ -362,3 +363,19 @@ async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that
             error = start.failure(1, "bwrap: Can't find source path /no/such: No such file or directory")
             assert error is not None
             assert error.reason.data["problem"] == "setup"
+
+
+async def test_a_bubblewrap_that_the_sandbox_hides_makes_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bwrap = shutil.which("bwrap")
+    assert bwrap
+    (home.parent / "bwrap").symlink_to(bwrap)
+    monkeypatch.setenv("PATH", f"{home.parent}:{os.environ['PATH']}")
+    server, children = server_of("true", wish=SandboxMode.HOME), Children()
+    with trio.fail_after(PATIENCE):
+        async with sandboxed(server, home) as start:
+            run = await begun(server, home, start, children)
+            error = start.failure(await run.child.process.wait(), "nsenter: failed to execute bwrap")
+            assert error is not None
+            assert error.reason.data["error"] == "nsenter: failed to execute bwrap"
