@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -41,11 +41,6 @@ class Real:
     """Whether mcpd speaks 2026-07-28 with it: the Python SDK's servers order keys differently in each era."""
     calls: list[tuple[str, Json]]
 
-    @property
-    def environ(self) -> dict[str, str]:
-        """The environment that it runs in without mcpd."""
-        return {**os.environ, **self.entry.get("env", {})}
-
 
 SPACED = tool("schön", title="Schön", inputSchema={"type": "object", "x": 1.50})
 
@@ -55,7 +50,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
     place = tmp_path_factory.mktemp("place")
     repository(place)
     (place / "ü.txt").write_text('zwölf Boxkämpfer\t"jagen"\n')
-    graph = {"MEMORY_FILE_PATH": str(place / "graph.json")}
     here = {"repo_path": str(place)}
     return {
         "git": Real(
@@ -78,9 +72,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
         ),
         # The others write compact ASCII; this one writes white space and escapes, which stay as they are, too.
         "spaced": Real(scripted(tools=[SPACED]), modern=False, calls=[("schön", {"ü": 1.50})]),
-        "memory": Real(
-            {**node_server("server-memory"), "env": graph}, modern=False, calls=[("read_graph", {})]
-        ),
     }
 
 
@@ -96,7 +87,7 @@ class _List(msgspec.Struct):
 class Line:
     """A program that is spoken to in lines: a server, or the bridge to the daemon."""
 
-    def __init__(self, words: list[str], environ: dict[str, str], cwd: Path = ROOT) -> None:
+    def __init__(self, words: list[str], environ: Mapping[str, str], cwd: Path = ROOT) -> None:
         self._process = subprocess.Popen(
             words,
             cwd=cwd,
@@ -159,7 +150,7 @@ def direct(real: dict[str, Real]) -> dict[str, Direct]:
     for name, server in real.items():
         # As mcpd introduces itself: what a server lists may depend on it.
         meta = {"_meta": {**ENVELOPE, CAPABILITIES_KEY: CLIENT_CAPABILITIES}} if server.modern else {}
-        with Line([server.entry["command"], *server.entry["args"]], server.environ) as line:
+        with Line([server.entry["command"], *server.entry["args"]], os.environ) as line:
             if not server.modern:
                 params = {**HANDSHAKE[0]["params"], "capabilities": CLIENT_CAPABILITIES}
                 line.send({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
