@@ -35,7 +35,8 @@ class Pinning:
         self.bin = self.daemon.directory / "bin"
         self.bin.mkdir()
         self.daemon.environ["PATH"] = f"{self.bin}:/usr/bin:/bin"
-        self.daemon.environ["PIP_NO_INDEX"] = "1"
+        self.daemon.environ["PYTHONPATH"] = str(self.bin)
+        (self.bin / "pip.py").write_text("raise SystemExit('there is no index')")
         self.config.write_text(TEXT)
         self.config.chmod(0o600)
         for name in ("npx", "docker", "uvx"):

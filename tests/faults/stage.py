@@ -373,7 +373,7 @@ async def at_work(
             upstreams.start_soon(found.supervisor.run)
             yield found
             upstreams.cancel_scope.cancel()
-        with trio.move_on_after(1.0):  # orphans are adopted, then reaped, in their own time
+        with trio.move_on_after(PATIENCE):  # orphans are adopted, then reaped, in their own time
             while set(children_of_ours()) - others:  # noqa: ASYNC110
                 await trio.sleep(0.005)
         core.cancel_scope.cancel()
