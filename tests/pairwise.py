@@ -30,9 +30,9 @@ def pairwise(*factors: Iterable[Any]) -> list[Any]:
     return [pytest.param(*row, marks=() if row in each_run else pytest.mark.nightly) for row in rows]
 
 
-def each_once(*factors: Sequence[Any]) -> list[Any]:
-    """All combinations as parameters of a test; each run has every value once, and `nightly` the rest."""
-    last = max(map(len, factors))
+def each_once(*factors: Sequence[Any], rows: int | None = None) -> list[Any]:
+    """All combinations as parameters; each run has every value once, or so many; `nightly` has the rest."""
+    last = rows or max(map(len, factors))
     each_run = {tuple(factor[number % len(factor)] for factor in factors) for number in range(last)}
     return [
         pytest.param(*row, marks=() if row in each_run else pytest.mark.nightly) for row in product(*factors)

@@ -11,12 +11,14 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.driving import PHONE, Here, accessible, close_windows, console, expect_words, row, settled
 from tests.e2e.harness import Daemon, own_directory, scripted, started
+from tests.pairwise import at_night
 from tests.scripted_server import command
 from tests.unit.sources.packing import manifest, packed
 from tests.waiting import WAIT
 
 SECRET = "typed-9dkq2m8xw1"
 HERE_OR_NOT = pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+HERE_OR_AT_NIGHT = pytest.mark.parametrize("script", at_night([True, False], True))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_a_command_is_added_with_its_variables_and_its_page_has_its_tools(own: H
     assert SECRET not in text + own.daemon.said()
 
 
-@HERE_OR_NOT
+@HERE_OR_AT_NIGHT
 def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bool) -> None:
     page = own.signed_in(java_script_enabled=script, viewport=PHONE)
     page.goto(f"{own.address}/add")
@@ -150,7 +152,7 @@ def newcomer(browser: Browser, **servers: object) -> Iterator[Here]:
             close_windows(browser, visitors=True)
 
 
-@HERE_OR_NOT
+@HERE_OR_AT_NIGHT
 def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script: bool) -> None:
     with newcomer(browser, echo=scripted(tools=["echo"])) as here:
         page = here.signed_in(java_script_enabled=script)
