@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -24,8 +25,6 @@ from daemon.operators.report_words import local_time, outcome_of, session_name
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    import argparse
-
     from daemon.operators.reports import CallInFlight, CallsReport, EndedCall, EventReport
 
 
@@ -123,8 +122,6 @@ def moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        import argparse  # noqa: PLC0415 - loaded by now: by options
-
         why = f"{text!r} is no time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
         raise argparse.ArgumentTypeError(why) from None
 
@@ -329,6 +326,7 @@ class LogLines(EventLines):
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
         self._since: float = options.since
+        self._why: tuple[object, ...] = ()
 
     def show(self, answer: Message, last: int | None = None) -> None:
         """Print the lines and events of an answer, the last `last` of them."""
@@ -348,9 +346,12 @@ class LogLines(EventLines):
         return {"event": entry["kind"], **entry} if "kind" in entry else entry
 
     def line(self, entry: Any) -> str:
-        """Time, run and text of a line, or an event."""
+        """Time, run and text of a line, or an event, of whose retries only the first has cause and remedy."""
         if "kind" in entry:
-            return super().line({**entry, "message": f"-- {entry['message']}"})
+            why = entry["instance"], entry["cause"], *map(entry["details"].get, ("happened", "helps"))
+            before, self._why = self._why, why if entry["cause"] else self._why
+            told = _as_before(entry) if entry["cause"] and why == before else entry["message"]
+            return super().line({**entry, "message": f"-- {told}"})
         whose = f"{entry['instance']}: " if "instance" in entry else ""
         text = visible(whose + entry["text"].rstrip("\r").expandtabs())
         if "at" not in entry:
@@ -359,7 +360,29 @@ class LogLines(EventLines):
         return f"{self.clock(entry['at'])}  {self.painted(run, 'dim')} {text}"
 
 
+def _as_before(entry: Any) -> str:
+    """The sentence of an event that has the cause and remedy of the last one."""
+    import attrs  # noqa: PLC0415 - seldom needed
+
+    from daemon.causes import Cause  # noqa: PLC0415 - likewise
+    from daemon.history.event import Event, EventKind  # noqa: PLC0415 - likewise
+    from daemon.history.event_words import sentence  # noqa: PLC0415 - likewise
+
+    details = {
+        key: each for key, each in entry["details"].items() if key not in {"happened", "helps", "stderr"}
+    }
+    told = Event(kind=EventKind(entry["kind"]), cause=Cause(entry["cause"]), at=entry["at"], details=details)
+    return sentence(
+        attrs.evolve(told, server=entry["server"], instance=entry["instance"] or "", text="as before")
+    )
+
+
 def _logs(options: argparse.Namespace) -> int:
+    if options.others:
+        each = [f"`mcpd logs {name}`" for name in (options.server, *options.others)]
+        raise UsageError(
+            f"one server at a time: {', then '.join(each)}; `mcpd events` has what happened to all"
+        )
     if options.daemon:
         if options.server is not None or options.json:
             raise UsageError("--daemon shows the daemon's own log: leave SERVER and --json out")
@@ -378,6 +401,7 @@ LOGS = CommandLine(
     run=_logs,
     arguments=(
         SERVER_IF_ANY,
+        argument("others", nargs="*", help=argparse.SUPPRESS),
         flag("--daemon"),
         FOLLOW,
         flag("--no-events"),

@@ -285,26 +285,24 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
     if changes is None:
         return None
     lines = uninstalled_in_words(program, changes)
-    gone = "" if options.dry_run else change_skill(program, "")
-    lines += [gone] if gone else []
-    if not lines and not options.all:
+    gone = change_skill(program, "", dry_run=options.dry_run)
+    if not (lines or gone) and not options.all:
         print(f"{program.title}: nothing to do: mcpd is not there")
-    if not options.dry_run:
-        say(*lines)
-    return None if gone is None else lines
+    say(*([] if options.dry_run else lines), *([gone] if gone else []))
+    return None if gone is None else [*lines, *([gone] if gone else [])]
 
 
-def change_skill(program: ClientProgram, text: str) -> str | None:
+def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) -> str | None:
     """Write a client's skill, or remove it for an empty text; returns the outcome, or None after a failure."""
     if (path := program.skill(this_machine())) is None:
         return ""
     try:
-        changed = skills.change(path, state_dir(os.environ), text)
+        changed = skills.change(path, state_dir(os.environ), text, dry_run=dry_run)
     except (DocumentError, OSError) as error:
         note(f"{program.title}: {error}")
         return None
     place = f"{'in' if text else 'out of'} {shown(path)}"
-    return f"{program.title}: the skill is {place}" if text or changed else ""
+    return f"{program.title}: the skill {'would be' if dry_run else 'is'} {place}" if text or changed else ""
 
 
 # --- looking ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, note
 from daemon.cli.options import ANSWER_SECONDS, STOP_SECONDS
 from daemon.cli.table import implementation
 from daemon.host import paths
-from daemon.safety.escape import document
+from daemon.safety.escape import document, visible
 from daemon.setup.running import starting
 from daemon.setup.running.starting import NotStarted, StartRequest
 from daemon.setup.running.starting import start as started
@@ -41,7 +42,9 @@ def start(options: argparse.Namespace) -> int:
     """Start the daemon, unless one runs."""
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
-    config = (_stopped(options) or config) if options.restart else config
+    if options.restart:
+        control = Path(paths.control_socket(os.environ, options.socket))
+        config = _stopped(control, STOP_SECONDS, waits=CALLS_SECONDS)[1] or config
     request = StartRequest(
         environ=os.environ,
         run=lambda words: implementation("run").main(words),  # loaded by the daemon alone
@@ -65,21 +68,23 @@ def start(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stopped(options: argparse.Namespace) -> Path | None:
-    """Stop the daemon that runs; returns the configuration that it had if a command started it with one."""
-    control = Path(paths.control_socket(os.environ, options.socket))
+def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int | None, Path | None]:
+    """Stop the daemon; returns `starting.stop`'s, and its configuration if a command started it with another.
+
+    `waits`: so long for a moment without a call in flight.
+    """
     config = None
     with suppress(DaemonUnreachable, RemoteFault):
-        deadline = time.monotonic() + CALLS_SECONDS
+        deadline = time.monotonic() + waits
         while True:
             status = ask("status", {}, path=str(control), timeout=ANSWER_SECONDS)
-            config = Path(status["daemon"]["config"])
+            config = Path(status["daemon"].get("directory") or "/", status["daemon"]["config"])
             in_flight = sum(server["inFlight"] for server in status["servers"].values())
-            if not in_flight or time.monotonic() > deadline:
+            if not in_flight or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_SECONDS)
-    by_hand = starting.stop(os.environ, control, STOP_SECONDS)
-    return config if by_hand and config != paths.config_file(os.environ) else None
+    ended = starting.stop(os.environ, control, seconds)
+    return ended, config if ended and config != paths.config_file(os.environ).absolute() else None
 
 
 def _configuration(config: Path | None, *, tells: bool) -> Config:
@@ -103,9 +108,12 @@ def stop(options: argparse.Namespace) -> int:
             f" `mcpd restart {name}` starts it again"
         )
     control = Path(options.control or paths.control_socket(os.environ, options.socket))
-    ended = starting.stop(os.environ, control, options.timeout)
+    ended, config = _stopped(control, options.timeout)
     if ended is None:
         print(f"mcpd: no daemon runs (nobody listens on {control}).")
-    else:
-        print(f"mcpd: stopped{f' (pid {ended})' if ended else ': mcpd.service and its sockets, by systemd'}.")
+        return 0
+    named = ("--config", config and str(config)), ("--socket", options.socket)
+    again = shlex.join(["mcpd", "start", *(word for name, value in named if value for word in (name, value))])
+    how = f" (pid {ended})" if ended else ": mcpd.service and its sockets, by systemd"
+    print(visible(f"mcpd: stopped{how}. `{again}` starts it again."))
     return 0

@@ -50,7 +50,8 @@ INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take; longer means uninterruptible sleep, which we cannot end."""
 LAST_SECONDS = 1.0
-"""Seconds for the pipes of a command to end with its processes: another program may have got hold of one."""
+"""Seconds for the pipes of a command to end with its processes: another program may have got hold of one; and
+for mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
 """Bytes that are kept of each output of a command, from its end; one more tells that there were more."""
 
@@ -222,7 +223,8 @@ class Children:
             finally:
                 self.fellows.discard(child.pid)
                 # A process that it has left would keep its pipes open.
-                await self.stop(child, eof=0.0, term=0.0)
+                # mcpd's own takes back what it was trying.
+                await self.stop(child, eof=0.0, term=0.0 if given is None else LAST_SECONDS)
                 nursery.cancel_scope.deadline = trio.current_time() + LAST_SECONDS
         return None if limit.cancelled_caught else child.process.returncode, printed, errors
 

@@ -20,7 +20,7 @@ from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import LINES, ChildSpec
 from daemon.supervision.supervisor import Supervisor
-from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.upstreams.upstream_access import UpstreamAccess, succeed
 
 LINES_OF_END = 10
 """Lines of stderr in the event of a run's end: a program's last words are why it ends."""
@@ -108,8 +108,7 @@ class ServerActors:
         old = self.running[server.name]
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.children[server.name]
-        actor.stderr = old.stderr
-        actor.stderr.begin(actor.child.status.runs)
+        succeed(actor, old)
         self.running[server.name] = self.named[server.name] = actor
         old.leave(forgotten=False)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)

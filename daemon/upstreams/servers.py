@@ -36,7 +36,7 @@ from daemon.upstreams.handshake import Greeting, Keepalive
 from daemon.upstreams.server_actors import ActorContext, ServerActors
 from daemon.upstreams.server_instances import FIRST_LIST, ServerInstances
 from daemon.upstreams.server_lists import ListingStatus
-from daemon.upstreams.upstream_access import UpstreamAccess, outlook
+from daemon.upstreams.upstream_access import UpstreamAccess, outlook, succeed
 from daemon.wire.requests import Exchange
 
 
@@ -299,6 +299,8 @@ class Servers:
         self.actors: Mapping[str, UpstreamAccess] = self._actors.running
         """All actors that run, instances included, by their own names."""
         self.named = self._actors.named
+        self._off: dict[str, UpstreamAccess] = {}
+        """The last actors of servers that the configuration has off."""
         for server in config.mcp_servers.values():
             if server.enabled:
                 self._add(server)
@@ -344,6 +346,8 @@ class Servers:
         self._follow(self._catalog)
         await self._settle()
         left = [upstream for name in gone if (upstream := self.upstreams.get(name)) is not None]
+        was = {each.name: each for each in left if isinstance(each, UpstreamAccess)} | self._off
+        self._off = {name: was[name] for name in was if name in config.mcp_servers}
         self._sort()
         await self._stop(left)
         return made
@@ -371,6 +375,8 @@ class Servers:
         if server.shared_by is Share.ALL:
             upstream = self._actors.add(server, self._tell_of(server))
             upstream.child.status.runs = run
+            if (old := self._off.pop(server.name, None)) is not None:
+                succeed(upstream, old)
             self.upstreams[server.name] = upstream
         else:
             self.upstreams[server.name] = self.named[server.name] = InstancedServer(server, self._actors, run)

@@ -306,6 +306,17 @@ def last_use_of(server: Server) -> LastUse | None:
     return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
 
 
+def succeed(actor: UpstreamAccess, old: UpstreamAccess) -> None:
+    """Have an actor go on with the counts and the stderr of one with an earlier configuration."""
+    actor.stats, actor.stderr = old.stats, old.stderr
+    actor.record = _recorded(actor)
+    actor.stderr.begin(old.child.status.runs)
+
+
+def _recorded(actor: UpstreamAccess) -> Callable[..., None]:
+    return actor.stats.record if actor.use is None else partial(actor.use.counted, stats=(actor.stats,))
+
+
 class UpstreamAccess:
     """One server for clients (`ports.Upstream`), operators and its supervisor."""
 
@@ -354,11 +365,9 @@ class UpstreamAccess:
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
         """The catalog for its clients' calls: an instance may list something of its own."""
         self.wait_current = listing.tools.wait_current
-        self.record: Callable[..., None] = self.stats.record
         self.use: LastUse | None = last_use_of(server)
         """Its last use; None if nothing depends on it."""
-        if self.use is not None:
-            self.record = partial(self.use.counted, stats=(self.stats,))
+        self.record: Callable[..., None] = _recorded(self)
         self.waking = Waking(server.timeouts, start_limit)
         self._outbox = outbox
 

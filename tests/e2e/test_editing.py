@@ -112,6 +112,14 @@ def test_the_lines_of_a_server_stay_when_its_entry_changes_and_explain_only_thei
     daemon.ready("time")
     assert "of the former" in daemon.run("logs", "time")
     assert daemon.ask("status")["servers"]["time"]["stderr"] == []
+    daemon.run("call", "time/get_current_time", "timezone=UTC")
+    for switch in ("enabled=false", "enabled=true"):
+        assert told(daemon, "set", "time", switch, "--no-reload")[0] == 0
+        daemon.ask("reload")
+    daemon.ready("time")
+    assert "of the former" in daemon.run("logs", "time")
+    seen = daemon.ask("status")["servers"]["time"]
+    assert (seen["calls"], seen["stderr"]) == (1, [])
 
 
 def test_a_server_that_goes_back_to_an_earlier_entry_is_listed_again(daemon: Daemon) -> None:

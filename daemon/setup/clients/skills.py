@@ -39,8 +39,8 @@ def _line(name: str, words: str) -> str:
     return f"- {said if len(said) <= MAX_LINE else said[: MAX_LINE - 1] + '…'}"
 
 
-def change(path: Path, state: Path, text: str) -> bool:
-    """Write a skill, or remove it for an empty text; returns whether there is a change.
+def change(path: Path, state: Path, text: str, *, dry_run: bool = False) -> bool:
+    """Write a skill, or remove it for an empty text, but for a `dry_run`; returns whether there is a change.
 
     Raises DocumentError: a file is there that mcpd has not written so, and stays.
     """
@@ -59,7 +59,7 @@ def change(path: Path, state: Path, text: str) -> bool:
         if changes := found.content != text.encode():
             files.replace(found, text.encode())
         return changes
-    if texts:
+    if texts and not dry_run:
         path.unlink(missing_ok=True)
         record.unlink()
         with suppress(OSError):

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import pytest
 
+from daemon.causes import Cause
 from daemon.cli import EX_PIPE
 from daemon.cli.following import EVENTS, LOGS, WAIT_SECONDS, moment
 from tests.unit.cases import cases
@@ -85,6 +86,46 @@ def test_which_lines_are_meant_is_asked_where_none_are_named(
     with pytest.raises(SystemExit):
         main(words)
     assert "name the SERVER, or write --daemon" in capsys.readouterr().err
+
+
+def test_several_servers_are_answered_with_a_command_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["git", "web"])
+    assert "`mcpd logs git`, then `mcpd logs web`; `mcpd events`" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_cause_and_its_remedy_stand_once_for_all_retries(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    details: dict[str, Any] = {
+        "happened": "It is not there.",
+        "helps": "`install it`.",
+        "attempt": 1,
+        "state": "backoff",
+    }
+    event: dict[str, Any] = {
+        "kind": "ended",
+        "server": "git",
+        "instance": None,
+        "session": None,
+        "run": 1,
+        "isBad": True,
+    }
+    event |= {
+        "cause": str(Cause.EXITED),
+        "details": details,
+        "text": "no x",
+        "message": "git: It is not there. WHY",
+    }
+    later = {**event, "details": {**details, "attempt": 2, "awaySince": 1.0}}
+    other = {**event, "details": {**details, "happened": "It broke."}, "message": "git: It broke. WHY"}
+    events = [{**each, "at": float(at)} for at, each in enumerate([event, later, later, other, event], 1)]
+    control({"logs": page(events=events)})
+    assert main(["git"]) == 0
+    said = [line.partition("-- ")[2] for line in capsys.readouterr().out.splitlines() if "-- " in line]
+    assert [each.endswith("WHY") for each in said] == [True, False, False, True, True], said
+    assert said[1].startswith("git: tried 2 times since ")
+    assert said[1].endswith(": as before")
 
 
 class Following:

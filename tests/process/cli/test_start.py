@@ -63,7 +63,9 @@ def test_options_name_another_place(user: User, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "state" / "daemon.log").exists()
     assert not user.front.exists()
-    assert user.mcpd("stop", "--socket", f"{user.home}/own.sock").returncode == 0
+    stopped = user.mcpd("stop", "--socket", f"{user.home}/own.sock")
+    again = f"`mcpd start --config {tmp_path}/own.json --socket {user.home}/own.sock` starts it again."
+    assert (stopped.returncode, again in stopped.stdout) == (0, True), stopped.stdout
 
 
 def test_a_faulty_configuration_is_78_with_its_faults(user: User) -> None:
@@ -93,7 +95,9 @@ def test_what_is_no_file_is_named_in_the_place_of_one_of_ours(user: User, name: 
 def test_the_daemon_has_ended_when_it_returns(user: User) -> None:
     pid = user.start()["pid"]
     stopped = user.mcpd("stop")
-    assert (stopped.returncode, stopped.stdout) == (0, f"mcpd: stopped (pid {pid}).\n")
+    assert (stopped.returncode, stopped.stdout) == (
+        *(0, f"mcpd: stopped (pid {pid}). `mcpd start` starts it again.\n"),
+    )
     assert ended(pid)
     again = user.mcpd("stop")
     assert (again.returncode, "no daemon runs" in again.stdout) == (0, True)

@@ -19,8 +19,9 @@ from daemon.operators.own_lines import run_line
 from daemon.processes.children import Children
 from tests.fakes_upstream import Stage
 from tests.faults.stage import is_alive, leaving_nothing
+from tests.unit.cli.daemons import fake_control, server, status_of
 from tests.unit.operators.stage import FACTS, operator_context
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, eventually, until
 
 GIT = {"command": "true", "env": {"LEVEL": "one"}}
 
@@ -142,6 +143,21 @@ async def test_one_line_runs_at_a_time_and_outlasts_its_caller_but_not_the_daemo
     assert not lines.children.fellows
     with pytest.raises(Refused, match="`mcpd stop` is under way"):
         await run_line(context, ("pin", "git"))
+
+
+async def test_a_change_that_the_daemons_stop_interrupts_is_taken_back(config: Path, sockets: Path) -> None:
+    before, starts = await trio.Path(config).read_text(), server(state="starting", tools=0, attempt=0)
+    status = status_of({"git": starts})
+    answers = {"reload": {"config": str(config)}, "status": status, "tools": {"categories": {}}}
+    with fake_control(sockets / "control.sock", answers) as daemon, trio.fail_after(PATIENCE):
+        context = context_of(config, socket=str(sockets / "mcpd.sock"), control_socket=str(daemon.path))
+        assert context.lines is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_line, context, ("set", "git", "env.LEVEL=two"))
+            await trio.to_thread.run_sync(eventually, lambda: [each for each, _ in daemon.asked[3:]])
+            assert '"LEVEL": "two"' in await trio.Path(config).read_text()
+            context.lines.scope.cancel()
+    assert await trio.Path(config).read_text() == before
 
 
 async def test_a_line_that_takes_too_long_is_ended(

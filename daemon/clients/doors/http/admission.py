@@ -140,7 +140,7 @@ def is_preflight(head: Head) -> bool:
     return head.method == "OPTIONS" and "access-control-request-method" in head.headers
 
 
-WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"
+WANTED = "show a bearer token, in `Authorization`: on the daemon's machine {}\n"
 """The same for a missing and a wrong token, so that a guesser learns nothing."""
 
 
@@ -169,6 +169,8 @@ class HttpAdmission:
         self._origins = frozenset(map(origin_of, listen.origins))
         self._proxies = tuple(ip_network(each, strict=False) for each in listen.trusted_proxies)
         self.tokens = tokens
+        more = "`mcpd token new NAME` makes one besides those in listen.http.tokens"
+        self._wanted = WANTED.format("`mcpd token` prints one" if listen.tokens is None else more)
         self._count = count
         self._attempts = Attempts(clock)
         self._last_host: str | None = None  # the last admitted Host: most requests name the same
@@ -189,7 +191,7 @@ class HttpAdmission:
         authorization = head.headers.get("authorization")
         if authorization is None:
             self._refused(head, "token_missing", "a request without a token")
-            raise _unauthorized(delay=0.0)
+            raise self._unauthorized(delay=0.0)
         scheme, _, value = authorization.partition(" ")
         found = self.tokens.match(value.strip()) if scheme.lower() == "bearer" else None
         if found is None:
@@ -197,7 +199,7 @@ class HttpAdmission:
                 self._refused(head, "token_wrong", "a token of an earlier daemon, which waits to be confirmed")
                 raise Refusal(HTTPStatus.UNAUTHORIZED, DOUBTED, headers={"WWW-Authenticate": "Bearer"})
             self._refused(head, "token_wrong", "a wrong token")
-            raise _unauthorized(self._attempts.failed(self.address(head)))
+            raise self._unauthorized(self._attempts.failed(self.address(head)))
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
@@ -265,13 +267,13 @@ class HttpAdmission:
         self._refused(head, reason, f"{what}, which {key} does not have")
         return Refusal(HTTPStatus.FORBIDDEN, f"this {reason} is not one of the daemon's: {key} names them\n")
 
+    def _unauthorized(self, delay: float) -> Refusal:
+        headers = {"WWW-Authenticate": "Bearer"}
+        return Refusal(HTTPStatus.UNAUTHORIZED, self._wanted, headers=headers, delay=delay)
+
     def _refused(self, head: Head, reason: str, text: str) -> None:
         self._count(reason)
         self._attempts.say(self.address(head), text)
-
-
-def _unauthorized(delay: float) -> Refusal:
-    return Refusal(HTTPStatus.UNAUTHORIZED, WANTED, headers={"WWW-Authenticate": "Bearer"}, delay=delay)
 
 
 def _shown(value: str) -> str:

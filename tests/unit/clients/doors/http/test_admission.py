@@ -101,7 +101,9 @@ def test_no_token_and_a_wrong_one_are_answered_alike() -> None:
     none, wrong = refused(place, head()), refused(place, bearing("wrong-0123456789ab"))
     assert (none.status, none.text, dict(none.headers)) == (wrong.status, wrong.text, dict(wrong.headers))
     assert none.headers == {"WWW-Authenticate": "Bearer"}
-    assert none.text == admission.WANTED
+    assert none.text == admission.WANTED.format(
+        "`mcpd token new NAME` makes one besides those in listen.http.tokens"
+    )
     assert Redactor(())(admission.WANTED) == admission.WANTED
     assert place.counted == {"token_missing": 1, "token_wrong": 1}
 
