@@ -128,9 +128,7 @@ class McpEndpoint:
     _outbox: Outbox = attrs.field(kw_only=True)
     _places: int = attrs.field(kw_only=True)
     """Sessions at a time."""
-    _definition: Callable[[http_sessions.Place, str], bytes] = attrs.field(
-        default=lambda _place, _name: b"", kw_only=True
-    )
+    _definition: Callable[[http_sessions.Place, str], bytes] = attrs.field(kw_only=True)
     """Returns a place's tool by name, raw; empty if missing."""
     sessions: http_sessions.HttpSessions = attrs.field(init=False)
     _links: dict[

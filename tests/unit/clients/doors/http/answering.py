@@ -48,7 +48,7 @@ class Endpoint:
         self.place = place
         """Whom requests come from, and for what."""
         self.served: list[Served] = []
-        self.mcp = McpEndpoint(self._start, outbox=self.outbox, places=places)
+        self.mcp = McpEndpoint(self._start, outbox=self.outbox, places=places, definition=lambda *_: b"")
         self._nursery = nursery
 
     def serve(self, exchange: HttpExchange) -> None:
