@@ -342,8 +342,10 @@ class NeedsAuth(RunError):
     default = Cause.UNAUTHORIZED
 
 
-def leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception behind a nursery's group, preferably an `McpdError`, for the supervisor."""
+def leaf(group: BaseException) -> BaseException:
+    """The exception behind a nursery's group, preferably an `McpdError`; any other exception is its own."""
+    if not isinstance(group, BaseExceptionGroup):
+        return group
     ours = group.subgroup(McpdError)
     found: BaseException = ours or group.subgroup(Exception) or group
     while isinstance(found, BaseExceptionGroup):

@@ -130,7 +130,7 @@ class Exposition:
         except OSError as error:
             return error.strerror or str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: clients are served without metrics
-            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+            plain = leaf(error)
             logger.opt(exception=plain).error("internal error in mcpd while serving metrics")
             return f"internal error in mcpd: {type(plain).__name__}"
         finally:

@@ -423,7 +423,7 @@ async def contained(
         with scope:
             await run()
     except Exception as error:  # noqa: BLE001 - the boundary that keeps neighbours alive
-        return leaf(error) if isinstance(error, BaseExceptionGroup) else error
+        return leaf(error)
     except BaseExceptionGroup as group:
         cancelled, rest = group.split(trio.Cancelled)
         if cancelled is None or rest is None or not isinstance(rest, ExceptionGroup):

@@ -114,7 +114,7 @@ class SecondConnection:
                 await self._serve()
                 self._first.log.say("INFO", "closed its second connection, which nobody used")
             except Exception as error:
-                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+                plain = leaf(error)
                 if not isinstance(plain, McpdError):
                     raise
                 if isinstance(plain, ProtocolFault):

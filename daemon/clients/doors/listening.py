@@ -245,7 +245,7 @@ class Front(Generic[R]):
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
         except Exception as error:  # noqa: BLE001 - the boundary of each connection
-            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.bind(session=number).opt(exception=plain).error("an internal error in mcpd ended a session")
+            told = logger.bind(session=number).opt(exception=leaf(error))
+            told.error("an internal error in mcpd ended a session")
         finally:
             self.sessions.pop(number, None)

@@ -89,7 +89,7 @@ class AsgiRequest:
             try:
                 await self.application(self._scope(), _receiving(body), response.send)
             except Exception as error:  # noqa: BLE001 - the boundary of a request
-                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+                plain = leaf(error)
                 if not isinstance(plain, ClientStuck):
                     logger.opt(exception=plain).error("internal error in mcpd while serving a page")
             finally:

@@ -138,10 +138,8 @@ class HttpListener:
                 else:
                     await terminate(accepted, self._tls, speak, self._handshakes)
         except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
-            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.opt(exception=plain).error(
-                "an internal error in mcpd ended a connection: {}", self._bounds.door
-            )
+            told = logger.opt(exception=leaf(error))
+            told.error("an internal error in mcpd ended a connection: {}", self._bounds.door)
         finally:
             self._strangers.leave(scope)
 
