@@ -46,10 +46,6 @@ MAX_KEPT_BYTES = 1024 * 1024  # bytes of kept events: a longer one is sent and n
 LISTENING = 0  # the stream that belongs to no request
 
 
-class UnknownEvent(Exception):
-    """A `Last-Event-ID` was never given out in this session."""
-
-
 def event(frame: Sequence[Buffer], event_id: bytes = b"") -> list[Buffer]:
     """Format a message as an event, in parts; line ends become spaces."""
     head = b"id: %b\ndata: " % event_id if event_id else b"data: "
@@ -92,11 +88,12 @@ class EventLog:
         return b"%d-%d" % (stream, self._last)
 
     def after(self, event_id: str) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The stream of an event, and its later kept events as ids and messages; raises UnknownEvent."""
+        """The stream of an event, and its later kept events as ids and messages; raises Refusal: unknown."""
         stream_text, _, last_text = event_id.partition("-")
         stream, last = _number(stream_text), _number(last_text)
         if not (0 <= stream <= self._streams and 0 < last <= self._last):
-            raise UnknownEvent(event_id)
+            text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
+            raise Refusal(HTTPStatus.BAD_REQUEST, text)
         missed = [(b"%d-%d" % (of, at), said) for of, at, said in self._kept if of == stream and at > last]
         return stream, missed
 
@@ -349,7 +346,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
             self._unsent = [*self._unsent, message][-MAX_UNSENT:]
 
     def listen(self, exchange: HttpExchange, last_event: str | None) -> None:
-        """Open a stream, or resume the one of an event; raises UnknownEvent for an unknown id."""
+        """Open a stream, or resume the one of an event; raises Refusal for an unknown id."""
         stream, missed = (LISTENING, []) if last_event is None else self.log.after(last_event)
         exchange.open_stream(HEADERS)
         for event_id, message in missed:

@@ -257,11 +257,7 @@ class McpEndpoint:
         session = self.sessions.find(_session_id(headers.get(SESSION_HEADER)), place)
         if not _accepts(headers.get("accept"), "text/event-stream"):
             raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "GET opens a stream: accept text/event-stream\n")
-        try:
-            session.listen(exchange, headers.get("last-event-id"))
-        except http_sessions.UnknownEvent:
-            text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
-            raise Refusal(HTTPStatus.BAD_REQUEST, text) from None
+        session.listen(exchange, headers.get("last-event-id"))
 
     def _delete(self, exchange: HttpExchange, place: http_sessions.Place, _body: bytes) -> None:
         session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))

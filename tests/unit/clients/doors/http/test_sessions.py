@@ -196,7 +196,7 @@ def test_an_event_without_data_says_when_to_come_back() -> None:
 def test_an_id_that_was_never_given_is_refused(never: str) -> None:
     log = http_sessions.EventLog()
     log.add(log.open_stream(), (b"a",))
-    with pytest.raises(http_sessions.UnknownEvent):
+    with pytest.raises(Refusal, match="never given out"):
         log.after(never)
 
 
