@@ -191,10 +191,6 @@ class Attachments:
         self._context.sessions.part(attachment.state)
 
 
-class UnknownCursor(ValueError):
-    """The cursor was never given out (MCP, pagination: invalid params)."""
-
-
 class ClientConnection:
     """One client's connection: its sessions, calls, lists and notifications."""
 
@@ -324,7 +320,7 @@ class ClientConnection:
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with its error; a fault of mcpd's costs the request, not the connection."""
-        if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
+        if isinstance(error, msgspec.MsgspecError):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
             return
         if isinstance(error, RemoteError):

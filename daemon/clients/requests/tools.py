@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, ValidationError
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import Request
-from daemon.clients.connection import ClientConnection, UnknownCursor
+from daemon.clients.connection import ClientConnection
 from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
@@ -55,7 +55,7 @@ PAGE_SHARE = 2
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer a request for a list, once servers have listed and other daemons' loads are known.
 
-    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor is unknown.
+    Raises `msgspec.MsgspecError`: the params are not those of a list, or the cursor is unknown.
     """
     cursor, session = protocol.decode_list(params or b"{}").cursor, request.session
     view, look = session.view(), None
@@ -104,7 +104,7 @@ def answer_after(
 
 
 def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The items from the cursor on that fit in a page, at least one. Raises UnknownCursor: never given out."""
+    """The items from the cursor on that fit in a page, at least one. Raises MsgspecError: never given out."""
     start = _position(cursor, len(items))
     end, size = start, 0
     while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
@@ -127,7 +127,7 @@ def _position(cursor: str | None, count: int) -> int:
         return 0
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
         return int(cursor)
-    raise UnknownCursor("unknown cursor: begin again without one")
+    raise ValidationError("unknown cursor: begin again without one")  # MCP, pagination: invalid params
 
 
 def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cursor: str | None) -> None:
