@@ -51,15 +51,9 @@ class Outcome(enum.Enum):
     NOT_HERE = 404, "There is nothing here."
     NOT_THUS = 405, "This page takes only GET requests."
 
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.value[0]
-
-    @property
-    def text(self) -> str:
-        """The text for the user."""
-        return self.value[1]
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        self.text = text
 
 
 @attrs.define(eq=False)

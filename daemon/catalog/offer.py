@@ -5,10 +5,10 @@ Offered tools are made on first use and reused while valid: most clients see few
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -323,7 +323,8 @@ class Offer:
         self.tools = Lazily[ToolKey, Offered](self.table, self._offered, still)
         """In the order of the configuration's servers and their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
-        self.all: Sequence[Offered] = _All(self.tools)
+        self.all: Collection[Offered] = ValuesView(self.tools)
+        """In order; their number is known without making any."""
 
     def find(self, name: str) -> Offered | None:
         """The offered tool behind a name in any spelling."""
@@ -489,7 +490,7 @@ class AppTools:
         return frozenset(name for name in self.by_name if sum(name in tools for tools in allowed) > 1)
 
     @cached_property
-    def all(self) -> Sequence[Offered]:
+    def all(self) -> Collection[Offered]:
         """All tools, those only for apps too, in the order of servers and their lists."""
         if not self.hidden:
             return self._offer.all
@@ -524,31 +525,6 @@ class Offers:
         offer = Offer(catalog, profile, made[2] if made is not None and made[1] is profile else None)
         keep_latest(self._made, place, (catalog, profile, offer), MAX_OFFERS)
         return offer
-
-
-class _All(Sequence["Offered"]):
-    """A mapping's values in order; their number is known without making any."""
-
-    __slots__ = ("_places", "_tools")
-
-    def __init__(self, tools: Lazily[ToolKey, Offered], places: range | None = None) -> None:
-        self._tools = tools
-        self._places = range(len(tools)) if places is None else places
-
-    @overload
-    def __getitem__(self, place: int) -> Offered: ...
-    @overload
-    def __getitem__(self, place: slice) -> _All: ...
-    def __getitem__(self, place: int | slice) -> Offered | _All:
-        if isinstance(place, slice):
-            return _All(self._tools, self._places[place])
-        return tuple(self._tools.values())[self._places[place]]
-
-    def __iter__(self) -> Iterator[Offered]:
-        return islice(self._tools.values(), self._places.start, self._places.stop)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
 
 def _same_lists(one: Catalog, other: Catalog) -> bool:

@@ -86,9 +86,6 @@ class Permissions:
         self.hides = any(rule.then is Permission.DENY for rule in rules)
         self._known: dict[str, tuple[Mapping[str, Tool], Mapping[str, Permission]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.rules)
-
     def among(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Permission]:
         """The decision on each tool of a server's list."""
         known = self._known.get(server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from daemon.config import command_lines
 from daemon.config.command_lines import unpinned
 from daemon.config.command_lines import warnings as container_warnings
 from daemon.config.config_model import PORTS, WRITTEN, Server, Share, TransportType
+from daemon.config.listen import is_loopback
 from daemon.host import paths
 from daemon.kit.wording import counted
 from daemon.processes import proc
@@ -256,10 +256,7 @@ def loopback(host: str) -> tuple[str, ...]:
     """The host's loopback addresses, or none."""
     if host == "localhost" or host.endswith(".localhost"):
         return LOCAL
-    try:
-        return (host,) if ipaddress.ip_address(host).is_loopback else ()
-    except ValueError:
-        return ()
+    return (host,) if is_loopback(host) else ()
 
 
 def unix_path(url: str) -> str:

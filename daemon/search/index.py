@@ -48,15 +48,10 @@ MAX_COMPARED = 500
 class Speller:
     """Known words, indexed by beginnings and ends."""
 
-    def __init__(self) -> None:
-        self._known: set[str] = set()
+    def __init__(self, words: Iterable[str]) -> None:
         self._by_end: dict[str, list[str]] = {}
-
-    def learn(self, words: Iterable[str]) -> None:
-        """Add words as possible corrections."""
         for word in words:
-            if word not in self._known and len(word) >= SHORTEST:
-                self._known.add(word)
+            if len(word) >= SHORTEST:
                 for end in (word[:SHARED] + "-", "-" + word[-SHARED:]):
                     self._by_end.setdefault(end, []).append(word)
 
@@ -111,8 +106,7 @@ class Vocabulary:
             self.tools += len(segment)
             for term in segment.postings:
                 self._counts[term] = self._counts.get(term, 0) + segment.postings.count(term)
-        self._speller = Speller()
-        self._speller.learn(self._counts)
+        self._speller = Speller(self._counts)
 
     def look_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
         """The weighted terms of each phrasing and of each clause."""
@@ -164,7 +158,7 @@ class Vocabulary:
     def _variants(self, term: str) -> _Variants:
         near = [
             (other, closeness)
-            for other, closeness in self._language.neighbours.get(term, ())
+            for other, closeness in self._language.near(term)
             if 0 < self._counts.get(other, 0) <= FOLLOWED
         ]
         close = [pair for pair in near if pair[1] >= CLOSE]

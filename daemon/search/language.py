@@ -103,35 +103,23 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     tools: int
     frequencies: Mapping[str, int]
     """The number of tools with a stem."""
-    neighbours: Mapping[str, tuple[tuple[str, float], ...]]
-    """Close stems with closeness 0 to 1, closest first."""
+    lines: Mapping[str, str]
+    """Stems close to a stem, each with its closeness in hundredths, as they stand in the file."""
+    synonyms: Mapping[str, Mapping[str, float]]
+
+    def near(self, term: str) -> list[tuple[str, float]]:
+        """Close stems with closeness 0 to 1, closest first."""
+        pairs = (pair.partition(":") for pair in self.lines.get(term, "").split())
+        near = {other: int(closeness) / 100 for other, _, closeness in pairs}
+        near.update(self.synonyms.get(term, {}))
+        return sorted(near.items(), key=lambda pair: -pair[1])
 
     def is_word(self, term: str) -> bool:
         """Whether a term is a known word, not a spelling mistake."""
-        return term in self.frequencies or term in self.neighbours
+        return term in self.frequencies or bool(self.near(term))
 
 
-NOTHING = Language(tools=0, frequencies={}, neighbours={})
-
-
-class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
-    def __init__(self, lines: Mapping[str, str], groups: Mapping[str, Mapping[str, float]]) -> None:
-        self._lines = lines
-        self._groups = groups
-
-    def __getitem__(self, term: str) -> tuple[tuple[str, float], ...]:
-        pairs = (pair.partition(":") for pair in self._lines.get(term, "").split())
-        near = {other: int(closeness) / 100 for other, _, closeness in pairs}
-        near.update(self._groups.get(term, {}))
-        if not near:
-            raise KeyError(term)
-        return tuple(sorted(near.items(), key=lambda pair: -pair[1]))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._lines, *self._groups]))
-
-    def __len__(self) -> int:
-        return len({*self._lines, *self._groups})
+NOTHING = Language(tools=0, frequencies={}, lines={}, synonyms={})
 
 
 def _rows(name: str) -> list[tuple[str, str]]:
@@ -151,7 +139,8 @@ def language() -> Language:
     return Language(
         tools=int(count),
         frequencies={term: int(number) for term, number in frequencies},
-        neighbours=_Neighbours(dict(_rows("neighbours.txt")), groups),
+        lines=dict(_rows("neighbours.txt")),
+        synonyms=groups,
     )
 
 

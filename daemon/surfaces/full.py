@@ -6,7 +6,7 @@ does the tool `mcpd_status`, which is listed only then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -116,7 +116,7 @@ class FullSurface(Surface):
         """All servers that have not listed their tools: many clients ask once and never again."""
         return unlisted(view.servers.values())
 
-    def listed(self, view: View) -> Sequence[Offered]:
+    def listed(self, view: View) -> Collection[Offered]:
         """Every tool that the profile offers, those only for apps to clients that show these."""
         return view.offer.apps.all if view.apps else view.offer.all
 

@@ -305,7 +305,7 @@ class LoadSurface(Surface):
         """The servers of preloaded tools; loaded tools were listed before."""
         return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
 
-    def listed(self, view: View) -> Sequence[Offered]:
+    def listed(self, view: View) -> Collection[Offered]:
         """The loaded and valid tools."""
         return calling.loaded_tools(view)
 

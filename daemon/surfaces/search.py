@@ -6,7 +6,7 @@ Found tools join the session's list, within `LISTED_ANSWERS`: called tools stay,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -252,7 +252,7 @@ class SearchSurface(Surface):
             view, [name for name in calling.core_references(view) if name not in META_TOOLS]
         )
 
-    def listed(self, view: View) -> Sequence[Offered]:
+    def listed(self, view: View) -> Collection[Offered]:
         """The core tools and the found ones, each once."""
         found = {offered.key: offered for offered in calling.loaded_tools(view)}
         # Finding a tool again makes it the newest, which must not reorder the list.

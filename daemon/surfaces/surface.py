@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import chain
@@ -344,7 +344,7 @@ class Surface(ABC):
         listed = self.list_listed(view)
         return (*filter(None, own), *listed) if any(own) else listed
 
-    def listed(self, view: View) -> Sequence[Offered]:
+    def listed(self, view: View) -> Collection[Offered]:
         """The servers' tools at the end of `list_tools`, in its order; by default those that open an app."""
         return tuple(view.offer.apps.shown.values()) if view.apps else ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import select
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import SplitResult, urlsplit
 
 from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
+from daemon.config.listen import is_loopback
 from daemon.config.redaction import names_credential
 from daemon.safety.escape import visible
 
@@ -228,16 +228,9 @@ def _warnings(parts: SplitResult) -> list[str]:
         told.append(f"What stands before the @ is a name to log in with. The page is one of {host}.")
     if any(label.startswith("xn--") for label in host.split(".")):
         told.append("The host's name has letters beyond ASCII, which may look like others.")
-    if parts.scheme == "http" and not _is_here(host):
+    if parts.scheme == "http" and not is_loopback(host):
         told.append("The page is not encrypted (http).")
     return told
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _line(person: Terminal, prompt: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 
 import trio
 from msgspec import Raw, ValidationError
@@ -174,8 +175,9 @@ def _note_listed(connection: ClientConnection, request: Request, tools: tuple[by
     view = session.view()
     servers_own = surface.listed(view)
     first = len(tools) - len(servers_own)
-    part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
-    session.was_listed(part, view, whole=len(part) == len(view.offer.all))
+    start, stop = max(0, page.start - first), max(0, page.stop - first)
+    part = islice(servers_own, start, stop)
+    session.was_listed(part, view, whole=stop - start == len(view.offer.all))
     if page.start == 0:
         sent, full = sum(map(len, tools)), view.offer.listing_bytes
         connection.context.tally.listed(surface.name, sent, full)

@@ -133,7 +133,7 @@ def test_no_list_of_any_surface_holds_what_is_refused(surface: str) -> None:
 def test_without_the_key_the_list_holds_the_servers_own_bytes() -> None:
     seen = view("original")
     tools = READING["full"].list_tools(seen)
-    assert tools[-1] is seen.offer.all[0].tool.raw
+    assert tools[-1] is next(iter(seen.offer.all)).tool.raw
 
 
 @cases("surface", "name", "arguments")
@@ -143,7 +143,7 @@ def test_a_described_tool_is_shown_so_too_with_the_hash_of_its_servers_definitio
     seen = view("openai", surface)
     described = answer(READING[surface], seen, name, arguments)["tools"]["count"]
     assert described["inputSchema"]["properties"]["n"] == WHOLE
-    assert seen.offer.all[0].tool.schema_hash.startswith(described["schemaHash"])
+    assert next(iter(seen.offer.all)).tool.schema_hash.startswith(described["schemaHash"])
 
 
 def refused(schema: Any, *, top: bool = False) -> Any:

@@ -410,8 +410,7 @@ def test_of_a_need_that_would_read_too_much_the_rarest_words_count() -> None:
 # --- typing errors: one edit is forgiven, two in long words --------------------------------------------------
 
 
-SPELLER = Speller()
-SPELLER.learn(
+SPELLER = Speller(
     ["weather", "repositori", "commit", "file", "calendar", "notes", "notec", "notef", "notek", "log"]
 )
 
@@ -426,16 +425,13 @@ def test_of_many_words_the_closest_few_are_meant() -> None:
 
 
 def test_a_word_is_compared_with_so_many_others_only() -> None:
-    speller = Speller()
-    speller.learn(f"abc{'x' * number}" for number in range(1, MAX_COMPARED + 1))
-    speller.learn(["abcdef"])
+    speller = Speller([*(f"abc{'x' * number}" for number in range(1, MAX_COMPARED + 1)), "abcdef"])
     assert speller.corrections("abcdeg") == []
 
 
 @given(st.text(alphabet="abc", min_size=4, max_size=9), st.data())
 def test_every_word_is_found_by_one_edit_that_leaves_an_end_of_it(word: str, data: st.DataObject) -> None:
-    speller = Speller()
-    speller.learn([word])
+    speller = Speller([word])
     place = data.draw(st.integers(3, len(word)))
     mistyped = word[:place] + "z" + word[place:]
     assert speller.corrections(mistyped) == [word]

@@ -16,7 +16,7 @@ def test_frequencies_are_counts_of_public_tools() -> None:
 
 
 def test_words_of_one_group_are_neighbours_by_their_stems() -> None:
-    near = dict(language().neighbours[stem("delete")])
+    near = dict(language().near(stem("delete")))
     assert near[stem("remove")] == CLOSE
 
 
