@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -23,7 +23,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
 from daemon.authorization import guarded_http
-from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, Wish
+from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, NotNow, Wish
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, decoded
@@ -262,17 +262,24 @@ async def carry_out(
     scope: str | None,
     send: Callable[[httpx2.Request], Awaitable[httpx2.Response]],
 ) -> int:
-    """Send the SDK's requests; return the HTTP status with which the server at `url` took the token."""
+    """Send the SDK's requests; return the HTTP status with which the server at `url` took the token.
+
+    Raises `NoLogin` for an unsafe address, and `NotNow` if one cannot be reached.
+    """
     probe = client.build_request("POST", url, headers=PROBE_HEADERS, content=PROBE)
-    async with aclosing(provider.async_auth_flow(probe)) as flow:
-        await anext(flow)
-        response = await _challenge(client, probe, scope)
-        while True:
-            try:
-                outgoing = await flow.asend(response)
-            except StopAsyncIteration:
-                return response.status_code
-            response = await (_probed(client, probe) if outgoing is probe else send(outgoing))
+    try:
+        async with aclosing(provider.async_auth_flow(probe)) as flow:
+            await anext(flow)
+            response = await _challenge(client, probe, scope)
+            with suppress(StopAsyncIteration):
+                while True:
+                    outgoing = await flow.asend(response)
+                    response = await (_probed(client, probe) if outgoing is probe else send(outgoing))
+            return response.status_code
+    except guarded_http.UnsafeAddress as unsafe:
+        raise NoLogin(f"mcpd ended the login: {unsafe}") from None
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
+        raise NotNow(f"{_place(error)} cannot be reached: {reason(error)}") from None
 
 
 async def _probed(client: httpx2.AsyncClient, probe: httpx2.Request) -> httpx2.Response:
@@ -332,16 +339,11 @@ class LoginFlow:
     async def run(self) -> Login:
         """Log in; raises NoLogin with the reason if that fails."""
         try:
-            guarded_http.refuse_unsafe(httpx2.URL(self._wish.url), local=self._local)
             try:
                 status = await self._flow()
             except _SpeltOtherwise as other:
                 self._provider.issuer = str(other)
                 status = await self._flow()
-        except guarded_http.UnsafeAddress as unsafe:
-            raise NoLogin(f"mcpd ended the login: {unsafe}") from None
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise NoLogin(f"{place(error)} cannot be reached: {reason(error)}") from None
         except OAuthRegistrationError:
             issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
             text = not_registered(self._wish.server, issuer, self._redirect.url, self._last)
@@ -474,7 +476,7 @@ class LoginFlow:
         return self._provider._expected_issuer()  # noqa: SLF001 - what the metadata has to name
 
 
-def place(error: httpx2.RequestError) -> str:
+def _place(error: httpx2.RequestError) -> str:
     """The unreachable host."""
     try:
         return error.request.url.host

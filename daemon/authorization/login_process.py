@@ -113,10 +113,6 @@ class MachineLogin:
                 status = await self._flow()
             except _Adapted:
                 status = await self._flow()
-        except guarded_http.UnsafeAddress as unsafe:
-            raise NoLogin(f"mcpd ended the login: {unsafe}") from None
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise NotNow(f"{login.place(error)} cannot be reached: {reason(error)}") from None
         except OAuthTokenError:
             raise self._refused(self._issuer, ADVICE[self._auth.type]) from None
         except OAuthFlowError:
