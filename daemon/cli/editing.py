@@ -175,6 +175,13 @@ def _change(
     return _settle(options, path, draft, partial(_tell_undo, options, wished, before, draft))
 
 
+def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
+    """Write a key of a server for a command without the options of `mcpd set`, and keep it."""
+    usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False, "again": False}
+    options = argparse.Namespace(**{"json": False, **vars(options), **usual})
+    return _change(options, [Setting(trail=trail, value=value)])
+
+
 def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> None:
     """Name the command that undoes settings, if there is one without a secret."""
     verbs = {"unset" if was is UNSET else "set" for was in before}

@@ -23,11 +23,11 @@ from daemon.cli.command import (
     has_terminal,
     lines,
 )
-from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
+from daemon.cli.control import CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
 from daemon.cli.local_commands import CONFIG
 from daemon.cli.options import seconds_of
 from daemon.cli.settings import CHANGE_SECONDS
-from daemon.cli.taking_effect import come_up, failure, in_lines
+from daemon.cli.taking_effect import edited_file
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span, suggestion
 from daemon.safety.escape import document
@@ -35,14 +35,11 @@ from daemon.safety.escape import document
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli import inside
+    from daemon.cli import editing, inside
     from daemon.config import parse
     from daemon.config.config_model import Server
-    from daemon.host import paths
-    from daemon.setup import drafts
 else:  # `--show` needs none of them.
-    inside, parse, paths = later("daemon.cli.inside"), later("daemon.config.parse"), later("daemon.host.paths")
-    drafts = later("daemon.setup.drafts")
+    editing, inside, parse = map(later, ("daemon.cli.editing", "daemon.cli.inside", "daemon.config.parse"))
 
 LESSON_SECONDS = 600.0
 """Seconds of a lesson by default: time to use each tool once."""
@@ -134,7 +131,7 @@ def _calls(path: Path) -> list[Message]:
 
 def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
     """The configuration's file, and the server's entry; raises `CommandFailed`."""
-    path: Path = (options.config or paths.config_file(os.environ)).absolute()
+    path: Path = edited_file(options)
     servers = parse.load(path, os.environ).mcp_servers
     if (name := options.server) not in servers:
         raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, servers)}")
@@ -147,16 +144,8 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
     if server.sandbox_enabled is False:
         text = f"`sandboxEnabled` of {name} in {path} is false, and counts more than `sandbox`"
         raise CommandFailed(f"{text}: remove it first; nothing was changed")
-    present = drafts.read_present(path)
-    place = (*present.places[name], "sandbox", *below)
-    drafts.changed(present, lambda text: text.put(place, value), {}, os.environ).write()
-    note(f"written at sandbox of {name} in {path}; the server restarts")
-    effect = come_up(options, path, name)
-    if effect.seen is None or effect.is_well:
-        say(in_lines(name, effect) if effect.is_well else effect.problem)
-        return 0 if effect.is_well or not effect.asked else EX_FAULT
-    note(failure(name, effect.seen)[0], lines=True)
-    return EX_FAULT
+    note(f"writes sandbox of {name} in {path}; the server restarts")
+    return editing.put(options, ("sandbox", *below), value)
 
 
 def _allow_host(options: argparse.Namespace) -> int:

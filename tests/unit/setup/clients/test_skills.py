@@ -126,3 +126,12 @@ def test_a_directory_of_skills_may_stand_elsewhere() -> None:
         "gemini": "/h/.gemini/skills/mcpd/SKILL.md",
     }
     assert PROGRAMS["cursor"].skill(machine) is None
+
+
+def test_a_dry_run_tells_that_there_is_a_skill_and_leaves_it(tmp_path: Path) -> None:
+    path, state = tmp_path / "skills" / "mcpd" / "SKILL.md", tmp_path / "state"
+    assert not change(path, state, "", dry_run=True)
+    change(path, state, page({}))
+    before = tree(tmp_path)
+    assert change(path, state, "", dry_run=True)
+    assert tree(tmp_path) == before
