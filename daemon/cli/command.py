@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemon.cli.control import EX_FAULT, KINDS, Message, ask_with, guarded, note
+from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
 from daemon.safety.escape import document, json_line, visible
 
@@ -134,7 +134,12 @@ def _end_as_by_ctrl_c() -> None:
 
 def for_each(options: argparse.Namespace, names: Iterable[str], one: Callable[[str], int]) -> int:
     """Do something for one name after another, past those that fail; the worst exit status."""
-    return max((guarded(partial(one, name), options.changing) for name in names), default=0)
+    worst = 0
+    for name in names:
+        worst = max(worst, status := guarded(partial(one, name), options.changing))
+        if status == EX_UNREACHABLE:  # as for all others
+            break
+    return worst
 
 
 def ask_each(

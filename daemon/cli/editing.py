@@ -74,7 +74,7 @@ def set_keys(options: argparse.Namespace) -> int:
     if place and options.keys == ["-"]:
         wished = _entry(options, path, present, was)
         for each in wished:
-            checked(each.trail if each.value is not UNSET else (known[0],))
+            checked(each.trail)
         return _change(options, wished)
     wished, base = [], (SERVERS, options.server) if place else ()
     for word in options.keys:

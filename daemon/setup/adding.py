@@ -117,10 +117,14 @@ _ADDRESS = r'"{}(?:, |": *"|": *{{[^}}]*"url": *")(?:git\+)?(https?://[!#-?A-\[\
 
 
 def changes(pinned: str, environ: Mapping[str, str]) -> str:
-    """The web address of a pinned package's changes, as npm or pip tells it here; empty without one."""
-    pip = [sys.executable, "-m", "pip", *_REPORT.split(), pinned]
-    words = pip if "==" in pinned else ["npm", "view", pinned, "--json", "repository", "homepage"]
-    return "" if _DIGEST.search(pinned) else web_address(_said(words, "", environ, home(environ)))
+    """The web address of a pinned package's changes, as npm, pip or uv tells it here; empty without one."""
+    ways = [["npm", "view", pinned, "--json", "repository", "homepage"]]
+    if "==" in pinned:
+        report, uv = [*_REPORT.split(), pinned], shutil.which("uv", path=environ.get("PATH"))
+        # An environment that uv has made has no pip, which uv then fetches.
+        ways = [[sys.executable, "-m", "pip", *report], *([[uv, "tool", "run", "pip", *report]] if uv else [])]
+    told = (_said(words, "", environ, home(environ)) for words in ways if not _DIGEST.search(pinned))
+    return web_address(next(filter(None, told), ""))
 
 
 def web_address(told: str) -> str:

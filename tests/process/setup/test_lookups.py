@@ -86,6 +86,14 @@ def test_pip_tells_the_address_of_a_packages_changes(tmp_path: Path) -> None:
     assert changes(f"a/b@{DIGEST}", environ) == ""
 
 
+def test_uv_tells_it_where_this_python_has_no_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = '{"repository": "https://a.example/s-p"}'
+    client(tmp_path, "uv", f"assert sys.argv[1:5] == ['tool', 'run', 'pip', 'install']; print('{told}')")
+    environ = {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert changes("s-p==1.2", environ) == "https://a.example/s-p"
+
+
 @pytest.mark.parametrize(
     ("told", "address"),
     [
