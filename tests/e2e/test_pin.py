@@ -216,6 +216,8 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
             person.write("n")
             status, said = person.end()
         assert (status, pinning.config.read_text()) == (0, before), said
+        assert "taken back: the files are as they were" in said
+        assert "meanwhile" not in said
         assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
         status, said = pinning.run("--all", command="upgrade")
         assert (status, "a is ready: 2 tools" in said, "too new" in said, "taken back" in said) == (
@@ -223,3 +225,18 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
         ), said
         assert pinning.config.read_text() == before.replace("mcp-a==1.0", "mcp-a==2.0")
         assert pinning.daemon.ready("a", "b")["a"]["tools"] == 2
+
+
+def test_an_upgrade_tries_a_server_that_starts_with_its_first_call(pinning: Pinning) -> None:
+    pinning.client("uvx", VERSIONED)
+    pinning.client("uv", "print(f'{sys.stdin.read()}==2.0')")
+    servers = {name: {"command": "uvx", "args": [f"mcp-{name}==1.0"], "start": "lazy"} for name in "ab"}
+    pinning.config.write_text(json.dumps({"mcpServers": servers}))
+    with started(pinning.daemon):
+        pinning.daemon.run("refresh", "a")
+        status, said = pinning.run("--all", command="upgrade")
+        assert (status, "  came: more\n  changed: echo\n" in said, "taken back" in said) == (1, True, True), (
+            said
+        )
+        text = pinning.config.read_text()
+        assert ("mcp-a==2.0" in text, "mcp-b==1.0" in text) == (True, True)
