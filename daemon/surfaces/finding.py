@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,7 +36,7 @@ class SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
 
     query: str | list[str] = ""
     category: str | None = None
-    max_results: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_RESULTS
+    max_results: int = DEFAULT_RESULTS
     cursor: str | None = None
 
 
@@ -64,6 +64,10 @@ def search(
     view: View, asked: SearchArguments, *, patient: bool
 ) -> AwaitListing | tuple[Findings, list[ServerEntry]]:
     """Find tools; returns also the servers that may have them. Raises `UnknownCategory`, `InvalidArguments`."""
+    if asked.max_results < 1:
+        raise InvalidArguments(
+            f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
+        )
     category = find_category(view, asked.category) if asked.category else None
     entries = list(view.servers.values()) if category is None else entries_of(view, category)
     waiting = unlisted(entries) if asked.category else starting(entries)
