@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from contextlib import suppress
@@ -16,7 +17,7 @@ from loguru import logger
 
 from daemon.clients.client import owner_in
 from daemon.errors import InvalidArguments, ResultExpired
-from daemon.host.private_files import try_to_take
+from daemon.host.private_files import safely, try_to_take
 from daemon.protocol import UNREADABLE
 from daemon.scripting.text_search import TOO_MUCH, search
 from daemon.surfaces.additions import FRAME, answer, cut_result, read_from, start_of, taken_apart
@@ -33,6 +34,9 @@ DISK_SECONDS = 10.0
 SEARCH_SECONDS, SEARCHES = 20.0, 2  # of a search, with its wait for others; and searches at once
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+_OWN = re.compile("[0-9a-f]{16}(?:[0-9a-f]{16})?")
+"""A directory of results, or a result of earlier versions: the folder may be a link to one with other files."""
 
 Key = tuple[object, str, str]  # a session (`client.owner_in`), its profile, and the id of a result
 
@@ -112,10 +116,8 @@ class KeptResults:
             # Others wait: a directory is locked only a moment after it is made.
             fcntl.flock(everybody, fcntl.LOCK_EX)
             for each in folder.iterdir():
-                held = os.open(each, os.O_RDONLY)
-                if try_to_take(held):
-                    shutil.rmtree(each) if each.is_dir() else each.unlink()
-                os.close(held)
+                with suppress(OSError):  # a link, or another user's
+                    _remove(each)
             self._root.mkdir(0o700)
             try_to_take(os.open(self._root, os.O_RDONLY))  # never closed
         finally:
@@ -146,6 +148,15 @@ class KeptResults:
         self._expire(now)
         self._kept[key] = self._kept[key][0], now
         return (self._root / key[-1]).read_bytes()
+
+
+def _remove(path: Path) -> None:
+    held = safely(str(path), os.O_RDONLY)
+    try:
+        if _OWN.fullmatch(path.name) and try_to_take(held):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    finally:
+        os.close(held)
 
 
 def _key(call: Any, result_id: str) -> Key:

@@ -19,6 +19,7 @@ from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
 from daemon.scripting import text_search
 from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
+from tests.waiting import WAIT
 
 ROOM = 2000
 WHOLE = json.dumps({"content": [{"type": "text", "text": "some words\n" * 900}]}).encode()
@@ -185,13 +186,31 @@ async def begun(results: KeptResults, tmp_path: Path, nursery: trio.Nursery) -> 
 async def test_what_an_earlier_daemon_has_left_is_removed(
     results: KeptResults, tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    (tmp_path / "results" / "0123").mkdir(parents=True)
-    (tmp_path / "results" / "0123" / "old").write_text("old")
-    (tmp_path / "results" / "older").write_text("of a version without directories")
+    (tmp_path / "results" / ("0123" * 4)).mkdir(parents=True)
+    (tmp_path / "results" / ("0123" * 4) / "old").write_text("old")
+    (tmp_path / "results" / ("0123" * 8)).write_text("of a version without directories")
     await begun(results, tmp_path, nursery)
     (own,) = (tmp_path / "results").glob("*")
     assert own.stat().st_mode & 0o777 == 0o700
     assert await keep(results, call(client()))
+
+
+async def test_what_is_no_result_stays_in_a_directory_that_somebody_has_put_in_place(
+    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """As `ln -s /mnt/large ~/.local/state/mcpd/results` does; and a link among the results leads anywhere."""
+    large, old = tmp_path / "large", f"{0:032}"
+    (large / "photos").mkdir(parents=True)
+    (large / "notes").write_text("mine")
+    (large / f"{0:016}").symlink_to("photos")
+    (large / old).write_text("old")
+    (tmp_path / "results").symlink_to(large)
+    with trio.fail_after(WAIT):
+        await begun(results, tmp_path, nursery)
+    await keep(results, call(client()))
+    left = {each.name for each in large.iterdir()}
+    assert {"photos", "notes", f"{0:016}"} < left
+    assert old not in left
 
 
 async def test_daemons_with_one_state_directory_keep_each_others_results(
