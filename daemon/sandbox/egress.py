@@ -6,6 +6,7 @@ judged and then connected to without another lookup, which could answer otherwis
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -26,7 +27,7 @@ from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import ConnectionLost, leaf
 from daemon.kit.later import later
 from daemon.sandbox import stub
-from daemon.sandbox.policy import unmade
+from daemon.sandbox.policy import unavailable, unmade
 
 if TYPE_CHECKING:
     import h11
@@ -71,6 +72,9 @@ NAME_CHARACTERS = 253
 
 STUB_SECONDS = 10.0
 """From the start of the stub to its socket: it takes milliseconds, on a swapping machine seconds."""
+
+SILENT = "silent"
+"""The problem of a stub that says nothing: the process that forks it may hang."""
 
 _ERROR_BYTES = 4096
 _HTTP = 80
@@ -265,18 +269,22 @@ class Egress:
 def received(channel: socket.socket) -> tuple[int, list[int]]:
     """Let a stub begin whose file is complete; its pid and descriptors. Blocks for `STUB_SECONDS` at most.
 
-    Raises CannotStart: the stub failed, ended, or took longer.
+    Raises CannotStart: the stub failed, ended, or took longer (`SILENT`); and OSError: no process for it.
     """
-    said, passed = f"it was not ready in {STUB_SECONDS:.0f} s".encode(), array("i")
+    passed = array("i")
     channel.settimeout(STUB_SECONDS)
     with suppress(OSError):  # the stub may have failed already, and says why
         channel.send(b"\0")
-    with suppress(TimeoutError):
+    try:
         said, held, *_ = channel.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
-        passed.frombytes(b"".join(each[2] for each in held))
+    except TimeoutError:
+        raise unavailable(f"it was not ready in {STUB_SECONDS:.0f} s", problem=SILENT) from None
+    passed.frombytes(b"".join(each[2] for each in held))
     channel.settimeout(None)
     if passed:
         return int(said[1:]), passed.tolist()
+    if said.startswith(b"\0-"):
+        raise OSError(number := int(said[2:]), os.strerror(number))
     if said.startswith(b"\0"):
         raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
     raise unmade(said.decode(errors="replace") or "it ended without a word")

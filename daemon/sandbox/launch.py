@@ -213,15 +213,22 @@ class Stub:
             if not _forker or _forker[0][0].poll() is not None:
                 _end_forker()
                 _forker.append(_begun())
-            socket.send_fds(_forker[0][1], [b"\0"], [self._file, theirs.fileno()])
+            self._by = _forker[0]
+            socket.send_fds(self._by[1], [b"\0"], [self._file, theirs.fileno()])
 
     def namespaces(self, steps: Sequence[bubblewrap.Mount]) -> tuple[list[str], socket.socket]:
-        """The words behind `nsenter` that enter the namespaces, and the proxy's socket; raises CannotStart.
+        """The words behind `nsenter` that enter the namespaces, and the proxy's socket; raises as `received`.
 
         The stub ends once the channel is closed, by bubblewrap (`--block-fd`) and by the daemon.
         """
         os.pwrite(self._file, bubblewrap.stub_steps(steps), 0)
-        pid, (listening,) = egress.received(self.channel)
+        try:
+            pid, (listening,) = egress.received(self.channel)
+        except CannotStart as error:
+            with _turn:
+                if error.reason.data["problem"] == egress.SILENT and self._by in _forker:
+                    _end_forker()  # it may hang: the next start has another one
+            raise
         words = ["--target", str(pid), "--user", "--mount", "--net", "--preserve-credentials"]
         return words, socket.socket(fileno=listening)
 

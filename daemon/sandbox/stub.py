@@ -103,7 +103,11 @@ def _serve(channel: _socket.socket) -> int:
     while (asked := channel.recvmsg(1, 64))[0]:
         for _, _, passed in asked[1]:
             file, own = (int.from_bytes(each, sys.byteorder) for each in (passed[:4], passed[4:]))
-            if posix.fork() == 0:
+            try:
+                forked = posix.fork()
+            except OSError as error:  # which later starts may be spared
+                forked = posix.write(own, b"\0-%d" % (error.errno or 0))
+            if forked == 0:
                 channel.close()
                 return _hold(_socket.socket(fileno=own), file)
             posix.close(file)

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager
@@ -22,7 +23,7 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_forc
 from daemon.errors import CannotStart
 from daemon.processes import marks, proc
 from daemon.processes.children import ChildProcess, Children
-from daemon.sandbox import bubblewrap, launch
+from daemon.sandbox import bubblewrap, egress, launch
 from daemon.sandbox.launch import SandboxedStart, prepared
 from daemon.sandbox.policy import DaemonPlaces
 
@@ -260,6 +261,19 @@ async def test_a_forker_that_was_killed_is_replaced(home: Path) -> None:
     process.wait()
     assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
     assert launch._forker[0][0] is not process
+
+
+async def test_a_forker_that_hangs_prevents_one_start_and_is_replaced(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await look(home, SandboxMode.HOME)
+    (process, _), *_ = launch._forker
+    process.send_signal(signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(egress, "STUB_SECONDS", 0.1)
+        assert "not ready" in str(await failure(server_of("true", wish=SandboxMode.HOME), home))
+    assert process.poll() == -signal.SIGKILL
+    assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
 
 
 async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_is_gone_does_not(

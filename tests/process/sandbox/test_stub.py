@@ -207,6 +207,32 @@ def test_a_failed_step_is_told_and_the_program_never_starts(step: str) -> None:
         assert daemons.recv(4096) == b"[Errno 1] Operation not permitted"
 
 
+CROWDED = """
+import errno, sys
+from daemon.sandbox import stub
+def refuse():
+    raise BlockingIOError(errno.EAGAIN, "no process is left")
+stub.posix.fork = refuse
+sys.exit(stub.main(sys.argv[1:]))
+"""
+
+
+def test_a_machine_without_a_process_left_is_told_for_each_start_and_the_forker_stays() -> None:
+    daemons, forkers = socket.socketpair()
+    with daemons, tempfile.TemporaryFile() as file:
+        words = [sys.executable, "-c", CROWDED, str(forkers.fileno()), str(file.fileno())]
+        forker = subprocess.Popen(words, pass_fds=(forkers.fileno(), file.fileno()))
+        forkers.close()
+        for _ in range(2):
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    socket.send_fds(daemons, [b"\0"], [file.fileno(), theirs.fileno()])
+                with pytest.raises(BlockingIOError):
+                    received(ours)
+    assert forker.wait(WAIT) == 0
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_no_link_is_followed_where_a_unit_refuses_openat2_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
