@@ -72,8 +72,8 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     text = json.dumps(attrs.asdict(attrs.evolve(offer, notes=())), sort_keys=True)
     shown, origin = hashlib.sha256(text.encode()).hexdigest(), offer.origin
     if options.shown not in {None, shown}:
-        is_now = f"{origin.name} is not what was shown: now it is version {origin.version}, hash {origin.hash}"
-        raise CommandFailed(f"{is_now}. Look at it again; nothing was changed")
+        is_now = f"version {origin.version}" + (f", hash {origin.hash}" if origin.hash else "")
+        raise CommandFailed(f"{origin.name} is not what was shown: now it is {is_now}; nothing was changed")
     if options.dry_run:
         note(f"`--shown {shown}` adds only what is shown here")
     return offer

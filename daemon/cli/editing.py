@@ -366,7 +366,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
             note(f"changes: {(about := address)}")
     if becomes:
         wished = [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()]
-        return _renewed(options, wished, [*becomes.values()], about)
+        return _renewed(options, wished, {"becomes": [*becomes.values()], "changes": about}, {})
     note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
     return 0 if options.all else EX_FAULT
 
@@ -379,21 +379,16 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
         origins = (present.servers[options.server]["origin"], newer.get("origin", {}))
         was, now = (f"{each.get('name')} {each.get('version')}" for each in origins)
         status = 0 if options.all else EX_FAULT
-        status = _renewed(options, wished, [(was, now)], kept=variables.kept) if newer else status
+        told = {"becomes": [(was, now)], "changes": ""}
+        status = _renewed(options, wished, told, variables.kept) if newer else status
         return status or adding_offers.cleared(
             present, options.server, look(path).text() or "", runs=options.no_reload
         )
 
 
-def _renewed(
-    options: argparse.Namespace,
-    wished: list[Setting],
-    becomes: list[tuple[str, str]],
-    about: str = "",
-    kept: Mapping[str, str] = MappingProxyType({}),
-) -> int:
+def _renewed(options: argparse.Namespace, wished: list[Setting], told: object, kept: Mapping[str, str]) -> int:
     """Write newer versions, or only report them as data."""
-    options.newer[options.server] = {"becomes": becomes, "changes": about}
+    options.newer[options.server] = told
     return 0 if options.dry_run and options.json else _change(options, wished, kept)
 
 

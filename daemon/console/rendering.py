@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from html import unescape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -137,35 +138,27 @@ def foreign(text: object, *, lines: bool = False) -> Markup:
 
 _CODE = re.compile("`([^`\\n]+)`")
 
-_PAGES_OF_A_SERVER = {
-    "logs": ("Logs", "logs"),
-    "sandbox": ("Settings", "settings"),
-    "restart": ("Restart", ""),
-    "refresh": ("Refresh tools", ""),
-    "enable": ("Enable", ""),
-    "login": ("Log in", ""),
-}
-"""The word and the tab in the console for `mcpd COMMAND SERVER`."""
-
-_PAGES = {
+_PLACES = {
+    "logs": ("Logs", "/servers/{}?tab=logs"),
+    "sandbox": ("Settings", "/servers/{}?tab=settings"),
+    "restart": ("Restart", "/servers/{}"),
+    "refresh": ("Refresh tools", "/servers/{}"),
+    "enable": ("Enable", "/servers/{}"),
+    "login": ("Log in", "/servers/{}"),
     "reload": ("Reload", "/settings"),
     "check": ("Settings", "/settings"),
     "approve": ("Approve", "/approvals"),
 }
-"""The word and the page in the console for `mcpd COMMAND`."""
+"""The word and the address in the console for `mcpd COMMAND`, or `mcpd COMMAND SERVER` with {}."""
 
 
 def _in_console(command: str) -> Markup:
     """A command as the link to where the console does the same, else as code."""
-    match unescape(command).split():
-        case ["mcpd", word] if word in _PAGES:
-            title, address = _PAGES[word]
-        case ["mcpd", word, name] if word in _PAGES_OF_A_SERVER and "/" not in name:
-            title, tab = _PAGES_OF_A_SERVER[word]
-            address = with_query(server_page(server_of(name)), tab=tab)
-        case _:
-            return Markup("<code>{}</code>").format(Markup(command))  # noqa: S704 - escaped by the caller
-    return Markup('<a href="/ui{}">{}</a>').format(address, title)
+    words = unescape(command).split()
+    title, address = _PLACES.get(words[1] if words[:1] == ["mcpd"] and words[1:] else "", ("", ""))
+    if title and len(words) == 2 + address.count("{}") and "/" not in "".join(words):
+        return Markup('<a href="/ui{}">{}</a>').format(address.format(quote(server_of(words[-1]))), title)
+    return Markup("<code>{}</code>").format(Markup(command))  # noqa: S704 - escaped by the caller
 
 
 def marked(text: object, *, lines: bool = False) -> Markup:
@@ -178,12 +171,11 @@ def marked(text: object, *, lines: bool = False) -> Markup:
 def by_button(text: str, server: str) -> Markup:
     """A sentence as `marked`, with buttons of the page's forms in place of links to them."""
     told = marked(text)
-    for command, word, form in (
-        (f"mcpd restart {server}", "Restart", element_id("restart", server)),
-        ("mcpd reload", "Reload", "reload"),
-    ):
-        button = Markup('<button class="quiet" form="{}">{}</button>').format(form, word)
-        told = told.replace(_in_console(escape(command)), button)
+    forms = {f"mcpd restart {server}": element_id("restart", server), "mcpd reload": "reload"}
+    for command, form in forms.items():
+        link = _in_console(escape(command))
+        button = Markup('<button class="quiet" form="{}">{}</button>').format(form, link.striptags())
+        told = told.replace(link, button)
     return told
 
 

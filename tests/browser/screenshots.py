@@ -1,7 +1,8 @@
 """`python -m tests.browser.screenshots`: pictures of the console's pages, of a daemon that is at work.
 
-Each page of the navigation once, in light; the servers also in the dark and on a phone. The daemon's servers
-are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded tools and made calls.
+Each page of the navigation once, in light, and the page of one server; the servers also in the dark and on a
+phone. The daemon's servers are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded
+tools and made calls.
 """
 
 import itertools
@@ -82,10 +83,12 @@ def at_work(here: Here) -> None:
         client.hello(session="/home/ann/project", surface="load")
         client.greet(clientInfo=_CLIENT)
         client.listed()
-        client.load("git_log", "read_note")
+        large = [*MANY][::64]
+        client.load("git_log", "read_note", "find_tickets", *large)
         until = time.monotonic() + MINUTES_AT_WORK * 60
         for busy in itertools.cycle((3, 8, 5, 13, 2, 9)):
-            for name in ("git_log", "read_note", *["git_log"] * busy):
+            others = ["read_note", *["find_tickets"] * (busy // 3), *large * (busy % 4)]
+            for name in ("git_log", *others, *["git_log"] * busy):
                 client.call(name, {})
             if time.monotonic() > until:
                 break
@@ -117,6 +120,7 @@ def photograph(here: Here) -> None:
     ]
     first = shown[0].path
     takes += [
+        (f"{first}/git", "server", DESK, "light"),
         (first, f"{first.strip('/')}-dark", DESK, "dark"),
         (first, f"{first.strip('/')}-phone", PHONE, "light"),
     ]

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.driving import PHONE, Here, accessible, close_windows, console, expect_words, row, settled
 from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.pairwise import at_night
+from tests.registries import LocalRegistry, registry
 from tests.scripted_server import command
 from tests.unit.sources.packing import manifest, packed
 from tests.waiting import WAIT
@@ -21,11 +22,25 @@ HERE_OR_NOT = pytest.mark.parametrize("script", [True, False], ids=["script", "n
 HERE_OR_AT_NIGHT = pytest.mark.parametrize("script", at_night([True, False], True))
 
 
+FAR = {
+    "name": "io.example/far",
+    "version": "1.0.0",
+    "description": "Finds far things.",
+    "remotes": [{"type": "streamable-http", "url": "https://far.example/mcp"}],
+}
+
+
 @pytest.fixture(scope="module")
-def own(browser: Browser) -> Iterator[Here]:
+def published() -> Iterator[LocalRegistry]:
+    with registry([FAR]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own(browser: Browser, published: LocalRegistry) -> Iterator[Here]:
     """A daemon that gets more servers."""
     servers = {"git": scripted(tools=["git_log"]), "notes": scripted()}
-    with console(browser, {"mcpServers": servers}) as opened:
+    with console(browser, {"mcpServers": servers, "registries": [published.url]}) as opened:
         yield opened
 
 
@@ -126,6 +141,32 @@ def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None
     entry = json.loads(own.daemon.config.read_text())["mcpServers"]["bundled"]
     assert (entry["trust"], entry["sandbox"]) == ("none", "home")
     assert SECRET not in own.daemon.config.read_text()
+
+
+@HERE_OR_AT_NIGHT
+def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
+    own: Here, published: LocalRegistry, *, script: bool
+) -> None:
+    published.documents[:] = [FAR]
+    page = own.signed_in(java_script_enabled=script)
+    page.goto(f"{own.address}/add")
+    page.get_by_role("searchbox", name="Words").fill("nothing-is-called-so")
+    page.get_by_role("button", name="Search the registries").click()
+    expect_words(page, "no server fits")
+    page.get_by_role("searchbox", name="Words").fill("far things")
+    page.keyboard.press("Enter")
+    expect_words(page, "Finds far things.")
+    if script:
+        accessible(settled(page))
+    page.get_by_role("button", name="Add io.example/far").click()
+    expect(page.get_by_role("heading", name="This would be added")).to_be_visible()
+    expect_words(page, "connects to https://far.example/mcp")
+    published.documents[:] = [
+        {**FAR, "remotes": [{"type": "streamable-http", "url": "https://evil.example/mcp"}]}
+    ]
+    page.get_by_role("button", name="Add it").click()
+    expect_words(page, "io.example/far is not what was shown: now it is version 1.0.0")
+    assert "far" not in json.loads(own.daemon.config.read_text())["mcpServers"]
 
 
 def test_who_may_only_look_is_offered_nothing(own: Here) -> None:

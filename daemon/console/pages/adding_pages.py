@@ -99,7 +99,7 @@ FOUND_MOST = 10
 """Servers that a search shows: each may be described in some kilobytes, and what is printed is bounded."""
 
 
-async def _searched(viewer: Viewer) -> dict[str, object]:
+async def _search(viewer: Viewer) -> dict[str, object]:
     """The servers of registries that a query's words find."""
     words = viewer.query.get("q", "").split()
     if not (words and viewer.may_change):
@@ -119,7 +119,7 @@ ADD_PAGE = ConsolePage(
     title="Add a server",
     template="adding.html",
     fragments=_nothing,
-    own=_searched,
+    own=_search,
     in_navigation=False,
 )
 
