@@ -123,6 +123,9 @@ BASE = (
 )
 """Arguments of every sandbox, also of a tried one (`probing`)."""
 
+_PROC = ("--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys")
+"""Root may write the kernel's settings without a capability, and one names a program that the kernel runs."""
+
 Mount = tuple[str, str, str]
 """A step: a key of `_OPTIONS`, or for the stub `device`, `terminals`, `show` or `close`; a source; a place."""
 
@@ -153,8 +156,8 @@ def stub_steps(steps: Iterable[Sequence[str]]) -> bytes:
 def arguments(steps: Sequence[Mount] | None = None) -> list[str]:
     """The arguments that take the file system that the stub has made, or else take these steps."""
     if steps is None:
-        return [*BASE, "--dev-bind", "/", "/", "--proc", "/proc"]
-    words = [*BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        return [*BASE, "--dev-bind", "/", "/", *_PROC]
+    words = [*BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
     for what, source, place in steps:
         words += [*_OPTIONS[what], *filter(None, (source,)), place]
     return words

@@ -50,6 +50,7 @@ print(json.dumps({
     "seccomp": status["Seccomp"], "key": read(home + "/.ssh/id"), "home": read(home), "tmp": read("/tmp"),
     "write": {each: write(os.path.expanduser(each)) for each in
               ("~/x", "~/.npm/x", "/tmp/x", "/usr/x", os.environ["MCPD_DATA_DIR"] + "/x")},
+    "kernel": os.access("/proc/sys/kernel/core_pattern", os.W_OK),
     "interfaces": [name for _, name in socket.if_nameindex()], "proxy": os.environ.get("HTTPS_PROXY"),
 }))
 """
@@ -127,6 +128,7 @@ async def test_a_program_at_home_finds_no_secret_no_capability_and_no_descriptor
     found = await look(home, SandboxMode.HOME)
     assert found["fds"] == ["0", "1", "2"]
     assert (found["caps"], found["privileges"], found["seccomp"]) == ("0" * 16, "1", "2")
+    assert not found["kernel"]
     assert found["key"] == "No such file or directory"
     assert ".ssh" not in found["home"]
     assert "notes" in found["home"]
@@ -165,6 +167,7 @@ async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: 
 async def test_a_program_in_strict_mode_finds_an_empty_home_and_no_network(home: Path) -> None:
     found = await look(home, SandboxMode.STRICT)
     assert "notes" not in found["home"]
+    assert not found["kernel"]
     assert found["proxy"] is None
     assert found["write"]["/usr/x"] == "Read-only file system"
     assert not (home / "x").exists()

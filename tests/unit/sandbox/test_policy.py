@@ -274,7 +274,7 @@ def test_the_arguments_empty_what_is_others_and_end_with_the_directory(home: Pat
     assert f"--tmpfs {home} " in text
     assert f"--bind {home}/notes {home}/notes" in text
     assert words.index("--die-with-parent") < words.index("--ro-bind")
-    assert arguments()[-5:] == ["--dev-bind", "/", "/", "--proc", "/proc"]
+    assert arguments()[-8:-3] == ["--dev-bind", "/", "/", "--proc", "/proc"]
     assert "--unshare-net" not in arguments()
 
 
