@@ -61,7 +61,8 @@ def set_keys(options: argparse.Namespace) -> int:
     """Write keys, and wait for their effect."""
     path, present, place = _place(options)
     was = value_at(read_document(present.config.text() or "", Format.JSON, source=str(path)).value(), place)
-    known = [*(keys(Server) if place else (*keys(Config), "$schema")), *(was if isinstance(was, dict) else ())]
+    known = [*(keys(Server) if place else (*keys(Config), "$schema"))]
+    known += [each for each in was if each not in known] if isinstance(was, dict) else []
 
     def checked(trail: Trail) -> Trail:
         first = str(trail[0])

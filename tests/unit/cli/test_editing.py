@@ -93,6 +93,7 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
         ("set time API_TOKEN=x", 78, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
         ("set tim a=1", 1, "there is no server 'tim'"),
         ("set time autoApprove=[]", 78, "unknown key 'autoApprove': known are title, "),
+        ("set time autoApprove=[]", 78, "limits, restart\n"),
         ("set . theme=dark", 78, "unknown key 'theme': known are mcpServers, "),
         ("set time start=lazzy trust=al", 78, "2 faults"),
         ("set time limits.inFlight=many", 78, "expected a whole number"),
