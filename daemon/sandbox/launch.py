@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import platform
 import shutil
 import socket
 import subprocess
+import termios
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Lock, Thread
@@ -226,11 +228,16 @@ class Stub:
             pid, (listening,) = egress.received(self.channel)
         except CannotStart as error:
             with _turn:
-                if error.reason.data["problem"] == egress.SILENT and self._by in _forker:
-                    _end_forker()  # it may hang: the next start has another one
+                if error.reason.data["problem"] == egress.SILENT and self._by in _forker and _hangs():
+                    _end_forker()  # the next start has another one
             raise
         words = ["--target", str(pid), "--user", "--mount", "--net", "--preserve-credentials"]
         return words, socket.socket(fileno=listening)
+
+
+def _hangs() -> bool:
+    """Whether the forker has not taken what was sent; other starts need one that is only slow."""
+    return any(any(fcntl.ioctl(channel, termios.TIOCOUTQ, bytes(4))) for _, channel in _forker)
 
 
 def _begun() -> tuple[subprocess.Popen[bytes], socket.socket]:

@@ -7,9 +7,10 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,23 @@ async def test_a_forker_that_hangs_prevents_one_start_and_is_replaced(
         assert "not ready" in str(await failure(server_of("true", wish=SandboxMode.HOME), home))
     assert process.poll() == -signal.SIGKILL
     assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
+
+
+async def test_a_forker_stays_where_only_a_stub_says_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await look(home, SandboxMode.HOME)
+    (process, _), *_ = launch._forker
+    silent, _theirs = socket.socketpair()
+    monkeypatch.setattr(egress, "STUB_SECONDS", 0.1)
+    with silent, _theirs, ExitStack() as held:
+        stub = launch.Stub(held)
+        while launch._hangs():
+            await trio.lowlevel.checkpoint()
+        stub.channel = silent
+        with pytest.raises(CannotStart, match="not ready"):
+            stub.namespaces(())
+    assert launch._forker[0][0] is process
 
 
 async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_is_gone_does_not(
