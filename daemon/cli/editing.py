@@ -235,10 +235,17 @@ def _settle(
         status = finish(options, name, path, draft.undo, "the change stays")
     elif not options.no_reload:
         status = tell_reload(options, path)
-    if tries and options.again and not status and not _is_kept(options, name, was):
-        draft.undo()
-        note(BACK)
-        return tell_reload(options, path, name)
+    if tries and options.again and not status:
+        kept = False
+        try:
+            kept = _is_kept(options, name, was)
+        finally:  # also if a signal ends the question
+            if not kept:
+                draft.undo()
+                note(BACK)
+                status = tell_reload(options, path, name)
+        if not kept:
+            return status
     if draft.stands:
         tell_undo()
     elif not status:

@@ -209,16 +209,17 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
     before = pinning.config.read_text()
     with started(pinning.daemon):
         pinning.daemon.ready("a", "b")
-        with Typing(pinning.daemon, "upgrade", "--config", str(pinning.config), "a") as person:
-            said = person.until("Keep it? [Y/n] ")
-            assert "a is ready: 2 tools\n" in said
-            assert "  came: more\n  changed: echo\n" in said, said
-            person.write("n")
-            status, said = person.end()
-        assert (status, pinning.config.read_text()) == (0, before), said
-        assert "taken back: the files are as they were" in said
-        assert "meanwhile" not in said
-        assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
+        for key, expected in (("n", 0), ("\x03", 130)):
+            with Typing(pinning.daemon, "upgrade", "--config", str(pinning.config), "a") as person:
+                said = person.until("Keep it? [Y/n] ")
+                assert "a is ready: 2 tools\n" in said
+                assert "  came: more\n  changed: echo\n" in said, said
+                person.write(key)
+                status, said = person.end()
+            assert (status, pinning.config.read_text()) == (expected, before), said
+            assert "taken back: the files are as they were" in said
+            assert "meanwhile" not in said
+            assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
         status, said = pinning.run("--all", command="upgrade")
         assert (status, "a is ready: 2 tools" in said, "too new" in said, "taken back" in said) == (
             *(1, True, True, True),
