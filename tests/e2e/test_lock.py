@@ -252,7 +252,7 @@ def test_nothing_is_left_of_a_command_that_was_interrupted(number: signal.Signal
     with subprocess.Popen(words, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as process:
         eventually(lambda: began.exists() and '"start"' in began.read_text())
         process.send_signal(number)
-        assert process.wait(WAIT) == (130 if number == signal.SIGINT else -number)
+        assert process.wait(WAIT) == (-number if number == signal.SIGKILL else 130)
     eventually(lambda: not left_behind(daemon.directory))
 
 

@@ -303,7 +303,7 @@ def test_uninstalling_mcpd_takes_its_skills_and_leaves_changed_ones(daemon: Daem
     desk = Desk(daemon, tmp_path / "home")
     before = desk.tree
     desk.run("skill", "install", "claude-code", "gemini")
-    assert "the skill" not in desk.run("uninstall", "--all", "--dry-run")
+    assert desk.run("uninstall", "--all", "--dry-run").count("the skill would be out of ~/") == 2
     assert (desk.home / PLACES[0]).exists()
     assert desk.run("uninstall", "--all").count("the skill is out of ~/") == 2
     assert desk.tree == before
