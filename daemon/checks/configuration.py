@@ -177,9 +177,10 @@ def clients(scene: Scene) -> Iterator[Finding]:
     entries = [each for each in own if each.name == OWN_NAME]
     for program in dict.fromkeys(each.program for each in entries):
         apart = frozenset.intersection(*(each.left_out for each in entries if each.program is program))
-        lookup = known.lookup(program, machine)
+        records = Records(scene.state)
+        lookup = known.lookup(program, machine, records)
         try:
-            _, rules = held_rules(program, machine, lookup, known.servers, Records(scene.state))
+            _, rules = held_rules(program, machine, lookup, known.servers, records)
         except (ConfigError, DocumentError) as error:
             yield found("not-looked-at", place=program.title, problem=str(error).partition("\n")[0])
         else:

@@ -133,8 +133,8 @@ def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.File
     if left:
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
-            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}, or has {them} switched off"
-            " (`mcpd import`)"
+            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them} (`mcpd import`), or cannot"
+            f" run {them} (`mcpd status`). When it can, `mcpd install {program.name}` takes {them} over"
         )
     return lines
 
@@ -180,13 +180,13 @@ class Installing(NamedTuple):
 
     def kept(self, program: ClientProgram) -> tuple[Installation, list[ToolRule]]:
         """The entry for a client, and the client's rules about tools by its servers' names."""
-        ours, lookup = self.known.servers, self.known.lookup(program, self.machine)
+        ours, lookup = self.known.servers, self.known.lookup(program, self.machine, records())
         theirs, rules = held_rules(program, self.machine, lookup, ours, records(), self.scope)
         return keeping(self.wanted, theirs, rules, ours), rules
 
     def plans(self, program: ClientProgram) -> list[file_plans.FilePlan]:
         """The changes of a client's files."""
-        wanted, lookup = self.kept(program)[0], self.known.lookup(program, self.machine)
+        wanted, lookup = self.kept(program)[0], self.known.lookup(program, self.machine, records())
         return file_plans.install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:

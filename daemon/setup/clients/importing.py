@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from glob import escape
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
-from daemon.setup.clients.installing import command_line, is_own, left_out
+from daemon.setup.clients.installing import NamedEntry, Records, command_line, is_own, launched, left_out
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 from daemon.setup.drafts import Draft, Present, changed, in_keyring, known_values
 from daemon.setup.moved_secrets import (
@@ -277,24 +278,30 @@ class ConfiguredServers:
     servers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
-    def lookup(self, program: ClientProgram, machine: Machine) -> Known:
-        """Match a client's server; one that cannot run matches only if it is off there, too."""
-        there = dict[tuple[object, ...], tuple[str, bool]]()
+    def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
+        """Match a client's server, also by `records`; one that cannot run only if it is off there, too."""
+        there, on = dict[tuple[object, ...], str](), dict[str, bool]()
+        taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, written in self.servers.items():
             if isinstance(written, dict):
                 entry = translated(written).entry
                 runs = all(needed in self.variables for needed in references(entry))
-                is_on = runs and entry.get("enabled") is not False
-                there |= dict.fromkeys(_placed_identities(entry, self.variables), (name, is_on))
+                on[name] = runs and entry.get("enabled") is not False
+                there |= dict.fromkeys(_placed_identities(entry, self.variables), name)
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)
             if not isinstance(read, FoundServer):
                 return None
-            ours, is_on = _same_as(read.entry, there, self.variables) or (None, False)
-            if ours and asks_for_sandbox(read.entry) and not asks_for_sandbox(self.servers[ours]):
+            was = NamedEntry(place.trail, name, place.listed), launched(written)
+            # A pin or an upgrade changes what mcpd runs, not whose server it is.
+            named = (each.ours or each.name for each, launch in taken(place.path) if (each, launch) == was)
+            ours = _same_as(read.entry, there, self.variables) or next(named, None)
+            if ours not in on:
                 return None
-            return ours if is_on or read.entry.get("enabled") is False else None
+            if asks_for_sandbox(read.entry) and not asks_for_sandbox(self.servers[ours]):
+                return None
+            return ours if on[ours] or read.entry.get("enabled") is False else None
 
         return known
 

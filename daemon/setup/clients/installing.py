@@ -74,6 +74,8 @@ class NamedEntry:
     """As in `ClientPlace`, like `listed`."""
     name: str
     listed: bool = False
+    ours: str = attrs.field(default="", eq=False)
+    """In a record: mcpd's name of the server; empty: unknown, as of mcpd 0.1.0."""
 
     def entry(self, value: object) -> object:
         """The entry in a value, or None."""
@@ -141,6 +143,11 @@ LAUNCH = frozenset({
 """Keys of all clients that define a server; others are about its treatment."""
 
 
+def launched(entry: object) -> dict[str, Any]:
+    """The part of an entry that defines its server."""
+    return {key: value for key, value in entry.items() if key in LAUNCH} if isinstance(entry, dict) else {}
+
+
 @attrs.frozen(kw_only=True)
 class Installation:
     """Options of an installation."""
@@ -191,7 +198,7 @@ def put_in(
                 left.append(member.name)
                 continue
             taken.append(member.name)
-            changed.append(member)
+            changed.append(attrs.evolve(member, ours=name))
             if wanted.one_to_one or name in wanted.apart:
                 args = (*wanted.args, "--server", name)
                 _rewrite(document, member, place.shape.write(wanted.command, args))
@@ -269,6 +276,14 @@ class Records:
     def find(self, client: str, path: Path) -> Record | None:
         """A file's record; None if missing or broken."""
         return self._read(self.directory(client, path))
+
+    def taken(self, client: str, path: Path) -> list[tuple[NamedEntry, object]]:
+        """The servers that were taken from a file, with their entries. Raises ConfigError."""
+        record = self.find(client, path)
+        if record is None or record.original is None:
+            return []
+        value = read_document(record.original, record.form, source=str(path)).value()
+        return [(member, launch) for member in record.members if (launch := launched(member.entry(value)))]
 
     def keep(self, client: str, record: Record) -> None:
         """Replace a file's record. Raises DocumentError."""

@@ -128,9 +128,29 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
     assert (
-        "stay there as well: mcpd does not have them, or has them switched off (`mcpd import`"
+        "stay there as well: mcpd does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
         in capsys.readouterr()[0]
     )
+
+
+def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    IMPORT.main(["--write", "--yes"])
+    imported = config_of(here).read_text().replace('"time": {', '"clock": {')
+    config_of(here).write_text(imported)
+    assert main(["claude-code"]) == 0
+    config_of(here).write_text(imported.replace('"mcp-server-time', '"mcp-server-time==2026.1'))
+    for _ in range(2):
+        assert main(["claude-code"]) == 0
+        assert list(servers(here, ".claude.json")) == ["mcpd"]
+    assert "there as well" not in capsys.readouterr()[0]
+    anew = {"mcpServers": {**servers(here, ".claude.json"), "time": {"command": "other"}}}
+    (here.home / ".claude.json").write_text(json.dumps(anew))
+    assert main(["claude-code"]) == 0
+    assert servers(here, ".claude.json")["time"] == {"command": "other"}
+    assert "  time stays there as well: mcpd does not have it (`mcpd import`)" in capsys.readouterr()[0]
 
 
 def test_a_dry_run_of_uninstall_changes_nothing(
