@@ -18,7 +18,7 @@ def version() -> str:
 
 
 def program() -> str:
-    """The version and this module as they stand on the disk: others once another program is installed."""
+    """The version and this module on disk; they change when another program is installed."""
     return f"{version()} {_read(__file__)}"
 
 

@@ -104,7 +104,7 @@ class ConnectionEvents(Protocol):
         """Take a notification for clients; `cause` is the call that led to the notification, if known."""
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Take a message that is no JSON-RPC."""
+        """Take a message that is not JSON-RPC."""
 
     def on_child(self, pid: int, mark: int) -> None:
         """Learn the server's child process; `mark` identifies its descendants (`processes.children`)."""

@@ -35,7 +35,7 @@ def rows(path: Path, query: str) -> list[Any]:
 
 def replaced_by_nonsense(path: Path) -> None:
     other = path.with_name("other")
-    other.write_bytes(b"this is no database" * 1000)
+    other.write_bytes(b"this is not a database" * 1000)
     other.replace(path)
 
 

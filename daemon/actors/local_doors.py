@@ -42,7 +42,7 @@ ADDRESS = "127.0.0.1:0"
 
 @attrs.define(eq=False, repr=False)
 class ConsoleOpening:
-    """Serves the console on a port of its own from its first use."""
+    """Serves the console on its own port from the first use on."""
 
     _console: Callable[[], WebApplication]
     _outbox: Outbox

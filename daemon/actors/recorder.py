@@ -1,6 +1,6 @@
 """The recorder: owns the store, and keeps it in step with what is known.
 
-Only callers that ask whether something is on disk, or that read, wait for the store, and none beyond a bound. A
+Only callers that read, or ask whether something is on disk, wait for the store, and only for a bounded time. A
 store that fails, hangs or disappears costs time only: unwritten changes stay here, and are tried again.
 """
 
@@ -234,7 +234,7 @@ class Recorder:
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """List sessions, those used last first; if the store cannot be read, those that this daemon knows."""
+        """List sessions, most recently used first; if the store cannot be read, this daemon's."""
         try:
             stored = await self._access.ask(lambda store: store.sessions(limit))
         except StoreFault:

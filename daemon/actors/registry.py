@@ -17,7 +17,7 @@ from daemon.kit.waiting import Mailbox, Watch, keep_latest
 from daemon.operators.news import changed, newly_held, news
 
 MAX_HELD = 10_000
-"""Definitions whose holding was told, latest first to stay: each is told once, however often it changes."""
+"""Definitions reported as held, the latest: each is reported once, however often it changes."""
 
 
 class Registry:
@@ -46,7 +46,7 @@ class Registry:
         self._mailbox.tell(fact)
 
     def introduced(self, server: str) -> bytes:
-        """A server's description of itself (`catalog.extensions`), as far as it is known."""
+        """A server's description of itself (`catalog.extensions`), if known."""
         entry = self.catalog.value.servers.get(server)
         return b"" if entry is None else entry.said.introduction
 
@@ -79,7 +79,7 @@ class Registry:
         self._sum_up(catalog)
 
     async def _tell_news(self) -> None:
-        """Log changes in a turn of their own: of 5,000 tools that takes as long as to fold them."""
+        """Log changes in a separate turn: for 5,000 tools, logging takes as long as folding."""
         while True:
             await self._news.wait_until(bool)
             # What came in while they were folded goes first.

@@ -24,7 +24,7 @@ class Sampler:
 
     _upstreams: Mapping[str, UpstreamAccess | InstancedServer]
     _actors: Mapping[str, UpstreamAccess | InstancedServer]
-    """Shared servers, and the instances of the others, by their own names."""
+    """Shared servers, and unshared servers' instances, by their own names."""
     _tally: Tally
     _recent: RecentCalls
     _series: Series

@@ -95,7 +95,7 @@ class UpstreamActor:
             self._context.secrets.ended(self._server)
 
     def end(self, reason: Reason) -> None:
-        """End this run for a reason of the daemon's, with which its open calls fail."""
+        """End this run for the daemon's `reason`; open calls fail with it."""
         if self._connection is None or self.access.lifecycle is None or self._end_asked.is_set():
             return
         self._end_reason = reason

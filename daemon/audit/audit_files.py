@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     """A line of a file, and its record unless it is malformed."""
 
     at: float
-    """The record's time in seconds since the epoch; for a malformed line, that of its neighbour."""
+    """The record's time in seconds since the epoch; a malformed line has its neighbour's."""
     place: str
     """The file, and the line's number from the end that is read first."""
     line: bytes
@@ -76,7 +76,7 @@ def read(directory: Path, wanted: AuditQuery, *, newest_first: bool = False) -> 
 
 
 def chains(directory: Path) -> list[Path]:
-    """The directories of the chains: this one, and those of further daemons on the same state."""
+    """The chains' directories: this daemon's, and other daemons' on the same state."""
     return [each for each in (directory, *sorted(directory.glob("[0-9]*/"))) if files(each)]
 
 

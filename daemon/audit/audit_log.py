@@ -26,7 +26,7 @@ from daemon.host.sockets import private_directory
 from daemon.kit.waiting import RetryPolicy
 
 FILE_BYTES = 64 * 1024 * 1024
-"""Bytes after which a day gets another file: what an editor still opens."""
+"""Bytes after which a day gets another file: editors still open this much."""
 
 CHAINS = 64
 """Daemons that may write on one state directory."""
@@ -237,7 +237,7 @@ class Audit:
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
         self._told = 0
-        """The number of those that a record has counted; written by the thread."""
+        """The number of these that a record has counted; the thread writes it."""
         self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None
@@ -257,7 +257,7 @@ class Audit:
 
     @property
     def refuses(self) -> str:
-        """Why calls are refused, since no record of them can be written; empty if they are not."""
+        """The reason why calls are refused: no record of them can be written. Empty if they are not."""
         if self.keys.fail is not AuditFailure.CLOSED or not self.on:
             return ""
         since = self._busy_since
@@ -319,14 +319,14 @@ class Audit:
             logger.error("{} records of the audit are lost", len(self._waiting) + len(self._bodies))
 
     def _next_look(self) -> float:
-        """Seconds until something is due besides new records: the disk's sync, or a copy of the head."""
+        """Seconds until a sync to disk or a copy of the head is due."""
         if self.chain is None or self.chain.head == self._kept:
             return inf
         due = self._kept_at + HEAD_SECONDS if self.chain.is_synced else self._synced_at + SYNC_SECONDS
         return max(0.0, due - trio.current_time())
 
     async def _round(self, *, opening: bool = False, last: bool = False) -> bool:
-        """Write, sync and copy what is due; returns whether the disk did it. Opening only writes."""
+        """Write, sync and copy what is due; returns whether the disk took it. Opening only writes."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
         keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)

@@ -23,7 +23,7 @@ DECISIONS: Mapping[EventKind, Decision] = {
     EventKind.QUESTION_REFUSED: Decision.REFUSED,
     EventKind.HOST_REFUSED: Decision.REFUSED,
 }
-"""The decision that each kind of event is; a call that is refused has a record of its own."""
+"""The decision that each kind of event stands for; refused calls are recorded elsewhere."""
 
 SHOWN = frozenset({
     *("action", "approve", "change", "name", "names", "off", "on", "pattern", "profile", "profiles"),

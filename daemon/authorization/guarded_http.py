@@ -73,7 +73,7 @@ decode_grant = msgspec.json.Decoder(TokenGrant).decode
 
 
 def error_code(content: bytes) -> str:
-    """The error code in an answer (RFC 6749, section 5.2); empty if there is none fit for repetition."""
+    """The error code in an answer (RFC 6749, section 5.2); empty if none can be repeated safely."""
     refusal = decoded(_decode_refusal, content)
     return refusal.error if refusal is not None and CODE.fullmatch(refusal.error) else ""
 
@@ -89,7 +89,7 @@ def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[s
 
 
 def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """Renewal time and end of a token, in seconds since the epoch; None for what `expires_in` does not say."""
+    """A token's renewal time and end, in seconds since the epoch; None where `expires_in` does not tell."""
     try:
         seconds = float(expires_in) if expires_in is not None else None
     except ValueError:
@@ -124,7 +124,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
     if url.scheme not in {"http", "https"} or not url.host:
-        raise UnsafeAddress(f"'{url.scheme}:' is no address of an authorization server")
+        raise UnsafeAddress(f"'{url.scheme}:' is not an address of an authorization server")
     if url.userinfo:
         raise UnsafeAddress(f"the address at {place} has a password in it")
     if url.scheme == "http" and not loopback:

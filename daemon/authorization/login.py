@@ -60,7 +60,7 @@ async def authorize(
     *,
     local: bool,
 ) -> DeviceAnswer:
-    """Ask the device authorization endpoint for a code, which NoLogin reports missing.
+    """Ask the device authorization endpoint for a code. Raises NoLogin: it gave none.
 
     `fields` and `headers` authenticate the client; `local` says whether the MCP server is on loopback.
     """
@@ -113,7 +113,7 @@ async def granted(
                     break
                 case _:
                     return response
-    raise NoLogin("nobody has typed the code in time: begin again, and type the new one")
+    raise NoLogin("nobody typed the code in time: begin again, and type the new code")
 
 
 def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
@@ -172,7 +172,9 @@ class TransientStorage:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Take the granted tokens; raises NoLogin for unusable ones."""
         if not guarded_http.is_usable(tokens.access_token, tokens.refresh_token):
-            raise NoLogin("the authorization server gave a token that cannot be sent: tell its operator")
+            raise NoLogin(
+                "the authorization server gave a token that no header can hold: report this to its operator"
+            )
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -400,9 +402,7 @@ class LoginFlow:
     async def _match_resource(self, url: str, resource: str | None) -> None:
         """Refuse metadata of another resource, whose tokens would serve another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
-            raise NoLogin(
-                f"{self._wish.server} says that its logins are for another server than itself: ask its operator"
-            )
+            raise NoLogin(f"{self._wish.server} says that its logins are for another server: ask its operator")
 
     async def _show(self, url: str) -> None:
         try:

@@ -71,7 +71,7 @@ _decode = msgspec.json.Decoder(Said).decode
 
 
 class LoginRefused(McpdError):
-    """A login cannot begin, or an answer cannot be taken; the text says why."""
+    """A login cannot begin or take an answer; the text says why."""
 
 
 class LoginRun:
@@ -125,7 +125,7 @@ class LoginRun:
         self._shown.set()
 
     def end(self, outcome: Done | Failed) -> None:
-        """End the login with a result, of which the first counts, and stop its process."""
+        """End the login with a result, unless it has one, and stop its process."""
         if self.outcome is None:
             self.outcome = outcome
             self._shown.set()

@@ -121,7 +121,7 @@ class Answer(msgspec.Struct, tag="answer", rename="camel"):
 
 
 class Done(msgspec.Struct, tag="done", rename="camel"):
-    """The login is stored, or told here."""
+    """The login is stored, or reported here."""
 
     scope: str | None = None
     expires_at: float | None = None  # end of the access token, seconds since the epoch
@@ -136,7 +136,7 @@ class Failed(msgspec.Struct, tag="failed", rename="camel"):
 
 
 class NoLogin(McpdError):
-    """A login fails; the text is that of `Failed`."""
+    """A login failed; the text is `Failed`'s."""
 
 
 class NotNow(NoLogin):
@@ -186,7 +186,7 @@ class Logins(Protocol):
     """A store of logins. Every method blocks and raises LoginsTrouble on failure."""
 
     def read(self, server: str, url: str | None) -> Login | None:
-        """The login at a server; None if there is none, or it is for another url."""
+        """The login at a server; None without one for this url."""
 
     def write(self, server: str, login: Login) -> None:
         """Replace a login; the caller holds its lock. A failure leaves the previous one."""
@@ -285,7 +285,7 @@ def login_url(server: Server) -> str:
 
 
 async def _unable(_server: Server, _rejected: str | None) -> Login:
-    raise NotNow("the daemon has not begun to log in")
+    raise NotNow("the daemon is still starting: try again in a moment")
 
 
 class ServerLogins:

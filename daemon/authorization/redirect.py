@@ -29,7 +29,7 @@ MAX_REQUEST = 64 * 1024
 """Bytes of a request's head: a code of some thousand bytes, and the cookies of all of 127.0.0.1."""
 
 MAX_CONNECTIONS = 64
-"""Concurrent connections; beyond it the oldest ends, so that silent ones cannot keep the browser out."""
+"""Concurrent connections; one more ends the oldest, so that silent ones cannot keep the browser out."""
 
 MAX_FIELDS = 32  # parameters of an answer; a valid one has five at most (RFC 6749, 4.1.2; RFC 9207)
 
@@ -47,7 +47,7 @@ class Outcome(enum.Enum):
         "This belongs to another login, which is over. Open the newest link; this window can be closed.",
     )
     AGAIN = 409, "This login was answered before. You can close this window."
-    GARBAGE = 400, "This is no answer of an authorization server. You can close this window."
+    GARBAGE = 400, "This is not an answer of an authorization server. You can close this window."
     NOT_HERE = 404, "There is nothing here."
     NOT_THUS = 405, "This page takes only GET requests."
 

@@ -205,7 +205,7 @@ class Conversation:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a daemon takes the client's lines and has spoken, so that no deadline is pending."""
+        """Whether a daemon takes the client's lines and has answered: then no deadline is pending."""
         return self.through and self.heard
 
     @property

@@ -24,7 +24,7 @@ def doubled(first: float, longest: float, failures: int) -> float:
 
 
 def jittered(seconds: float, chance: float) -> float:
-    """Half of a delay plus a random part of the other half; `chance` is in [0, 1)."""
+    """Half a delay plus a random part of the other half; `chance` is in [0, 1)."""
     return seconds / 2 * (1 + chance)
 
 
@@ -54,7 +54,7 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """The known reason for the missing daemon: that of the last start, until another has ended."""
+        """The known reason for the missing daemon: the last ended start's."""
         return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:
@@ -96,7 +96,7 @@ class Starting:
         return True
 
     def _spawn(self, window: str) -> None:
-        """Run `mcpd start` in a session of its own, which outlives this window; its stderr is our pipe."""
+        """Run `mcpd start` in its own session, which outlives this window; its stderr is our pipe."""
         ours, theirs = os.pipe()
         # -P: nothing is imported from this directory, which may be a repository just cloned.
         command = [sys.executable, "-P", "-m", "daemon", "start", "--window", window]

@@ -7,8 +7,7 @@ MAX_OPEN = 10_000  # Open requests above which the client is not read: 3 MB of m
 KEPT_CALL_BYTES = 256 * 1024  # bytes of open requests above which no call is kept: calls are seldom sent again
 
 KEPT_BYTES = 512 * 1024
-"""The same for all requests, so that long calls leave room for harmless ones. A request that is not kept is
-refused when the daemon goes."""
+"""The same for any request: calls leave room for harmless ones. An unkept one fails when the daemon ends."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'

@@ -46,12 +46,12 @@ _WAIT = "Try again; if it stays so, start it again: `mcpd stop` and `mcpd run`{u
 _REASONS = {
     errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),
     errno.ECONNREFUSED: (
-        "nobody listens on it (ECONNREFUSED): the daemon that made it has ended, or it is no socket",
+        "nobody listens on it (ECONNREFUSED): the daemon that made it has ended, or it is not a socket",
         _START,
     ),
     errno.EACCES: ("this user may not connect to it (EACCES)", _ALLOW),
     errno.EPERM: ("this user may not connect to it (EPERM)", _ALLOW),
-    errno.ENOTDIR: ("a part of the path is no directory (ENOTDIR)", _FIX),
+    errno.ENOTDIR: ("a part of the path is not a directory (ENOTDIR)", _FIX),
     errno.EAGAIN: ("too many others are waiting for it (EAGAIN): the daemon is overloaded or hangs", _WAIT),
 }
 

@@ -101,8 +101,8 @@ def _require_url(url: object) -> None:
 def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
     """Copy a schema, messages or a part of these with legible texts.
 
-    `prose` converts texts; an `answer`, which clients may repeat, raises `UnsafeQuestion` instead of changing.
-    With `fields`, member names are fields, not schema keywords.
+    `prose` converts texts. `answer`: clients repeat this text, so raise `UnsafeQuestion` instead of changing
+    it. With `fields`, member names are fields, not schema keywords.
     """
     if isinstance(value, str):
         return _answer(value) if answer else prose(value)

@@ -98,7 +98,7 @@ class Table(Collection["ToolKey"]):
         return None if tools is None else tools.get(key[1])
 
     def beyond(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The tools that differ from the other table's, or are missing there."""
+        """The tools that the other table lacks or has in another form."""
         for server, tools in self.by_server.items():
             theirs = other.by_server.get(server, {})
             if theirs is not tools:

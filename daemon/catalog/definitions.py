@@ -155,7 +155,7 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Definition], listed: Mapping[str, Definition], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The present renames by old name: one definition went, and one came that differs only in its name."""
+    """The present renames by old name: a removed and an added definition differ only in name."""
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
     now: dict[str, str] = {}
@@ -234,7 +234,7 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
         raise ValueError("has no inputSchema")
     schema = definition[SCHEMA]
     if not isinstance(schema, dict):
-        raise ValueError("its inputSchema is no object")
+        raise ValueError("its inputSchema is not an object")
     if "type" in schema and schema["type"] != "object":
         raise ValueError('the "type" of its inputSchema is not "object", which MCP requires')
     return "type" not in schema

@@ -71,7 +71,7 @@ class KnownList:
         return self.definitions if self.everything is None else self.everything
 
     def split(self, found: Judged, since: float) -> KnownList:
-        """The list with what is held apart; `since` is the time that new forms count from."""
+        """The list, with held definitions separate; new forms count from `since`."""
         before = self.definitions
         same = say_the_same(before, found.offered)
         offered = before if same else found.offered
@@ -148,7 +148,7 @@ class ServerEntry:
     description: str
     status: facts.ServerStatus
     trouble: Reason = HEALTHY
-    """The reason for lists: that of `status`, but stable while tries fail alike (`lasting_trouble`)."""
+    """The reason for lists: `status`'s, but stable while tries fail alike (`lasting_trouble`)."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
     epoch: int = 0
     """Version of the visible capabilities."""
@@ -219,7 +219,7 @@ class ServerEntry:
         return self.switched_off or not self.enabled
 
     def awaits(self, kind: Kind) -> bool:
-        """Whether its first list of this kind is still expected; other lists follow that of tools."""
+        """Whether the first list of this kind is still expected; tools are listed before the others."""
         is_expected = self.status.is_unsettled or (kind is not Kind.TOOL and self.available)
         return kind not in self.lists and not self.disabled and is_expected
 
@@ -288,7 +288,7 @@ def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
 
 
 def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
-    """The stored lists behind the entry's gate, and the entry with what the first of them approve."""
+    """The stored lists behind the entry's gate, and the entry with the approvals of first lists."""
     gate, stored = entry.gate, {}
     for kind, definitions in fact.lists.items():
         looked = screened(definitions)
@@ -342,7 +342,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, same: bool) -> ServerEntry:
-    """The later summaries, so that two daemons agree; other tools' only if there are no others."""
+    """The later summaries, so that two daemons agree; those for other tools only if no others exist."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {

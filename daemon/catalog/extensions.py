@@ -31,7 +31,7 @@ from daemon.protocol import (
 
 
 class Reach(IntEnum):
-    """The surfaces on which an extension passes."""
+    """The surfaces that let an extension pass."""
 
     ALONE = 1
     """Between a client and the one server that it has chosen, where unknown methods pass, too."""
@@ -112,7 +112,7 @@ def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
     try:
         members = decode_members(said)
     except UNREADABLE:
-        return {}, "`extensions`, which is no object"
+        return {}, "`extensions`, which is not an object"
     kept: dict[str, Raw] = {}
     dropped, size = [], 0
     for name, own in members.items():
@@ -128,7 +128,7 @@ def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
 
 
 def bounded(capabilities: Raw) -> tuple[Raw, str]:
-    """Capabilities with their usable extensions alone, and what was dropped in words."""
+    """Capabilities with usable extensions only, and in words what was dropped."""
     told = bytes(capabilities)
     try:
         members = decode_members(told) if may_extend(told) else {}
@@ -200,7 +200,7 @@ SHORT = ("name", "title", "version", "description", "websiteUrl")
 """Members kept of an oversized `serverInfo`."""
 
 SHORT_TEXT = 4096
-"""Characters of each of those, and of the instructions; bytes of all other members."""
+"""Characters of each text, and of the instructions; bytes of all other members."""
 
 
 class _KeptIntroduction(Struct, omit_defaults=True):

@@ -133,7 +133,7 @@ def _folded_name(name: object) -> str:
 
 
 def _folded(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of which each property says itself whether it is required."""
+    """A schema whose properties each say whether they are required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return schema
@@ -151,7 +151,7 @@ def _is_idle(name: str, value: Any) -> bool:
 
 
 def _steady(value: Any, key: str, *, are_names: bool = False) -> Any:
-    """A value in one order, with steady texts; `are_names`: its members are no keywords."""
+    """A value in one order, with steady texts; `are_names`: its members are not keywords."""
     if key in _EXACT:
         return sorted(value, key=canonical) if isinstance(value, list) else value
     if isinstance(value, str):
@@ -186,7 +186,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class SteadyForm(msgspec.Struct, frozen=True):
-    """A definition without what may vary."""
+    """A definition without its variable parts."""
 
     digest: str
     """64 hexadecimal digits (SHA-256)."""

@@ -76,7 +76,7 @@ _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
-    """Split a page into its raw definitions. Raises `ValueError`: the result is no page of this kind."""
+    """Split a page into its raw definitions. Raises `ValueError`: the result is not a page of this kind."""
     form = LISTS[kind]
     try:
         members = decode_members(result)
@@ -154,7 +154,7 @@ def _read_name(kind: Kind, raw: bytes, position: int) -> str:
     try:
         name = decode_text(members[key])
     except UNREADABLE:
-        raise _Unusable(anonymous, f"its {key} is no string") from None
+        raise _Unusable(anonymous, f"its {key} is not a string") from None
     longest = TOOL_BYTES if key == "name" else URI_BYTES
     if not name or not name.isprintable() or len(name.encode()) > longest:
         raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {key} has 1 to {longest} printable bytes")
@@ -191,7 +191,7 @@ def _new_definition(kind: Kind, server: str, name: str, raw: bytes) -> Definitio
         raise ValueError("has no name, which MCP requires")
     arguments = definition.get("arguments") if kind is Kind.PROMPT else None
     if arguments is not None and not are_named(arguments, "name"):
-        raise ValueError("its arguments are no list of objects with a name")
+        raise ValueError("its `arguments` must be a list of objects, each with a name")
     digest, content = hashes(definition)
     return Definition(kind=kind, server=server, name=name, raw=raw, schema_hash=digest, content_hash=content)
 

@@ -101,7 +101,7 @@ VALID = Verdict()
 
 @attrs.frozen(kw_only=True)
 class LoadedTool:
-    """A tool as of its loading."""
+    """A tool as it was when loaded."""
 
     key: ToolKey
     schema_hash: str

@@ -50,11 +50,11 @@ class Spelling(msgspec.Struct, frozen=True):
     ways: Callable[[ToolKey], Iterator[str]]
     """Yields the possible names, best first; one is always free."""
     misleads: Callable[[str, str, Collection[str]], bool]
-    """Whether a server's name reads as a reference to another of these servers."""
+    """Whether a server's name could be read as a reference to another of these servers."""
 
 
 def of_tool(key: ToolKey) -> Iterator[str]:
-    """Possible names of a tool or prompt, its own first; endless, since others may take any."""
+    """Possible names of a tool or prompt, its own first; endless, since any may be taken."""
     server, own = key
     yield own
     _bare, slashed, prefixed = spellings(server, own)
@@ -122,7 +122,7 @@ def is_page(uri: str) -> bool:
 
 
 def read_mcpd_uri(uri: str) -> ToolKey | None:
-    """The server and its own URI in one of our URIs; None if malformed."""
+    """The server, and the server's URI, in one of our URIs; None if malformed."""
     ours, kept = _OURS.match(uri), _KEPT.match(uri)
     server, slash, rest = uri[ours.end() if ours else 0 :].partition("/")
     server = server.lower()
@@ -171,7 +171,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def literal(self) -> str:
-        """The beginning of each of its URIs."""
+        """The prefix of the server's URIs."""
         return self.text.partition("{")[0]
 
     @property
@@ -283,7 +283,7 @@ class Names:
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
-        """The time from which all names of a tool meant this tool, in seconds since the epoch."""
+        """The time since which every name of a tool has meant this tool, in seconds since the epoch."""
         names = (self.given.get(key), self.beside.get(key))
         return max((self.valid_since(name) for name in names if name), default=self.begun)
 
@@ -495,7 +495,7 @@ def skill_fault(entry: Mapping[str, object]) -> str:
     if not isinstance(front, dict) or not isinstance(front.get("name"), str):
         return "its frontmatter has no name, which SEP-2640 requires"
     listed = are_named(files, "uri") or files == "dynamic"
-    return "" if listed else "its resources are no list of files with a uri"
+    return "" if listed else "its `resources` must be a list of files, each with a uri"
 
 
 def are_named(items: object, member: str) -> bool:
@@ -506,7 +506,7 @@ def are_named(items: object, member: str) -> bool:
 
 
 def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """A raw result with the `skill` in it named by `name`."""
+    """A raw result; `name` converts the URIs of its `skill`."""
     said = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(said)
@@ -517,7 +517,7 @@ def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> byt
 
 
 def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """A raw object in which `name` has named the `uri` of each object in the array `member`, if any."""
+    """A raw object; `name` converts the `uri` of each object in its array `member`, if any."""
     said = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(said)

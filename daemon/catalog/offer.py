@@ -279,7 +279,7 @@ class Offered:
     """Whether a call needs the user's consent."""
     form: SchemaForm = SchemaForm.ORIGINAL
     among: bool = True
-    """Whether its client sees several servers, so that its app's URI names its server."""
+    """Whether the client sees several servers, so that a tool's app URI must name the server."""
     cut: bool = False
     """Whether its results may be cut: its client would refuse them by an output schema, which is left out."""
 
@@ -289,7 +289,7 @@ class Offered:
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
-        """The entry in `tools/list` under `name`, or its own: the server's bytes unless something differs."""
+        """The entry in `tools/list`, under `name` if given: the server's bytes unless something differs."""
         name = self.name if name is None else name
         parts = shown_parts(self.tool, self.form, cut=self.cut)
         if self.among and self.tool.app.page:

@@ -130,7 +130,7 @@ class Catalog:
         return None if entry is None else entry.held(kind, key[1])
 
     def names_of(self, kind: Kind) -> Names:
-        """The names of one kind; templates share those of resources."""
+        """The names of one kind; templates and resources share theirs."""
         return self.naming[NAMED_AS[kind]]
 
 
@@ -198,7 +198,7 @@ def _with_approvals(catalog: Catalog, approvals: Iterable[Approval], now: float)
 
 
 def _gated(catalog: Catalog, now: float) -> Catalog:
-    """Judge the lists of servers whose gates are others again; what a first list approves is added."""
+    """Judge again the lists of servers whose gates changed; adds what a first list approves."""
     servers, approvals = dict(catalog.servers), catalog.approvals
     for name, entry in catalog.servers.items():
         gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)
@@ -255,7 +255,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
-    """Restore stored names; those of removed servers are free again."""
+    """Restore stored names, and free those of removed servers."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
     return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))

@@ -101,7 +101,7 @@ def value_in(result: bytes) -> object:
 
 MAX_BYTES, MAX_DEPTH, MAX_MEMBERS, MAX_ITEMS = 2048, 6, 100, 50
 """Bytes of the largest shape as JSON, and its levels; a larger one loses the deepest. Members of an object that
-is no map, and elements of an array that are looked at."""
+is not a map, and elements of an array that are looked at."""
 
 MAX_ALIKE, MAX_ALIKE_OBJECTS, MAX_APART = 20, 2, 8
 """Members of one type, objects of one shape, members of two objects that share none: more are a map."""

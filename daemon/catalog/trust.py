@@ -35,7 +35,7 @@ class HeldBecause(StrEnum):
     CHANGED = "changed"
     """It differs from each approved form."""
     LOCK = "lock"
-    """The lock cannot be read, or does not have the server as it is configured."""
+    """The lock cannot be read, or lacks the server as configured."""
     UNKNOWN = "unknown"
     """The approvals are not known yet: they are in the store."""
 
@@ -46,7 +46,7 @@ class HeldDefinition(msgspec.Struct, frozen=True, kw_only=True):
     definition: Definition
     because: HeldBecause
     change: Change = {}
-    """Empty if there is no approved form, or too much has changed to compare it."""
+    """Empty without an approved form, or if too much has changed to compare."""
     before: bytes = b""
     """The approved form that it differs from, as far as known."""
 
@@ -73,7 +73,7 @@ class Gate:
         return attrs.evolve(self, known=joined(self.known or {}, approvals)) if approvals else self
 
     def approval_of(self, definition: Definition) -> Approval | None:
-        """The last approval of a form that differs in nothing that counts; None where nothing is held."""
+        """The last approval of a form without differences that count; None where nothing is held."""
         known = () if self.is_open else (self.known or {}).get((definition.kind, definition.name), ())
         same = (each for each in reversed(known) if not forms.change(each.kind, each.raw, definition.raw))
         return next(same, None)
@@ -148,7 +148,7 @@ def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) 
 
 
 def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval:
-    """The approval of a definition as it is."""
+    """The approval of a definition in this form."""
     return Approval(
         identity=gate.identity, kind=definition.kind, name=definition.name, raw=definition.raw, by=by, at=at
     )
@@ -157,7 +157,7 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
 def _compared(
     each: Definition, known: tuple[Approval, ...], line: LockedLine | None, work: forms.Comparing
 ) -> HeldDefinition | None:
-    """The definition as held; None if it is in an approved form, or differs in nothing that counts."""
+    """The held definition; None if no difference from an approved form counts."""
     if any(was.raw == each.raw for was in known):
         return None
     if not known and line is None:

@@ -150,9 +150,9 @@ def _undescribed(config: Config) -> Iterator[Fault]:
         if server.enabled and not server.description and name not in described
     ]
     categories = [name for name, category in config.categories.items() if not category.description]
-    instead = "the first sentence that a server says of itself, else the names of its tools"
+    instead = "the first sentence of the server's own description, else the names of its tools"
     yield from _without_words("mcpServers", "this server", servers, instead)
-    instead = "what its tools do, as far as a line holds that"
+    instead = "its tools' purposes, cut to a line"
     yield from _without_words("categories", "this category", categories, instead)
 
 

@@ -123,7 +123,7 @@ def packages(server: Server) -> Iterator[Finding]:
 
 
 def base_of(server: Server, inherited: Environ) -> Path:
-    """The working directory; home if each client has its own."""
+    """The server's working directory; home if each client has its own."""
     fixed = None if WRITTEN in (server.cwd or "") else server.cwd
     return Path(fixed or paths.home(inherited))
 
@@ -151,9 +151,9 @@ def _is_file(path: Path) -> bool:
 
 def _unusable(directory: Path) -> str:
     if not os.path.lexists(directory):
-        return "is not there"
+        return "does not exist"
     if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever we may not read
-        return "is no directory"
+        return "is not a directory"
     return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
 
 

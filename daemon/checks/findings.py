@@ -95,7 +95,7 @@ class Finding(FindingText):
     """One thing that a check found, in words."""
 
     cause: str
-    """The name of its row in the table; it stays the same when the words change."""
+    """The name of the finding's row in the table, whatever its words."""
     data: Mapping[str, object] = attrs.field(repr=False)
     """Values for the words; `server` is the name of the server concerned."""
 

@@ -256,7 +256,7 @@ def _ui(options: argparse.Namespace) -> int:
 
 
 def _begun() -> bool:
-    """Start a daemon without servers if there is no configuration yet; whether one was started."""
+    """Start a daemon without servers if there is no configuration yet; returns whether it did."""
     found = _files.look(config_file(os.environ))
     if found.content is not None:
         return False

@@ -74,10 +74,7 @@ def add(options: argparse.Namespace) -> int:
 def _wanted(
     options: argparse.Namespace, present: Present, variables: Variables, undo: ExitStack
 ) -> WantedServer:
-    """The server that the words name; of a registry's or a bundle's what the user agreed to.
-
-    `undo` removes what was unpacked.
-    """
+    """The server that the words name; an offered one as agreed to. `undo` removes what was unpacked."""
     if offer := adding_offers.found(options, present, undo):
         name = named([*options.words[:-1], offer.name][0])
         server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)

@@ -39,7 +39,7 @@ _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.r
 """They load an HTTP client, which most commands do without."""
 
 MOST_MORE = 4
-"""Inputs that are asked for besides the needed ones: some servers have dozens."""
+"""Number of optional inputs that are asked for: some servers have dozens."""
 
 MOST_TEXT = 300
 """Characters of a description."""
@@ -162,7 +162,7 @@ def _former(registries: Any, origin: EntryOrigin) -> Any:
 
 
 def _fresh(offer: ServerOffer, made: Mapping[str, Any], former: Any) -> dict[str, Any]:
-    """The part of an offer that an entry of its `former` arguments lacks."""
+    """The part of an offer that an entry with its `former` arguments lacks."""
     args, held = offer.entry.get("args", []), None if former is None else len(former)
     fresh: dict[str, Any] = {"args": args[held:] if held is not None and args[:held] == former else []}
     for key in ("env", "headers"):

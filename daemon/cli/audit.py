@@ -31,7 +31,7 @@ SHOWN = 50
 """Records without --limit, --since and --json: a screen or two."""
 
 MEANT = 5000
-"""Newest records in which a server of a similar name is looked for: some 40 ms."""
+"""Newest records searched for a similar server name: takes some 40 ms."""
 
 MOST = 100_000
 """Most records for --limit, which are held in memory: 100 MB."""

@@ -125,7 +125,7 @@ class CommandLine(NamedTuple):
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Have signals that end a command raise KeyboardInterrupt, so that it takes back what it was trying."""
+    """Make signals that end a command raise KeyboardInterrupt, so that it undoes what it was trying."""
     with suppress(ValueError):  # not in the main thread
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -218,7 +218,7 @@ def browse(url: str) -> bool:
 
 
 def agreed(question: str, *, yes: bool, default: bool = True) -> bool:
-    """Ask a question that Enter answers with `default`; without a terminal the answer is that of `--yes`."""
+    """Ask a question that Enter answers with `default`; without a terminal, `--yes` answers."""
     if yes:
         return True
     if not has_terminal():

@@ -141,7 +141,7 @@ _BY_OPTION = {
     "servers": _BY_WORD["SERVER"],
     "category": _Live(("tools", lambda answer: answer["categories"])),
 }
-"""Completers of options' values, by option, where the option says more than the metavar."""
+"""Completers by option, where the option says more about its value than the metavar."""
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:

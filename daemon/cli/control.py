@@ -180,7 +180,7 @@ class Wire:
         del self._received[: end + 1]
         self._searched = 0
         if not isinstance(message, dict):
-            raise ValueError("a line of it is no JSON object")
+            raise ValueError("a line of it is not a JSON object")
         return message
 
     def readable(self) -> Iterator[Message]:
@@ -269,7 +269,7 @@ def ask_with(
 
 
 def other_version(options: argparse.Namespace) -> str:
-    """A sentence if another program runs than this one, or than the one that is installed now; else empty."""
+    """A sentence if the daemon's program differs from this or the installed one; else empty."""
     with suppress(DaemonUnreachable, RemoteFault):
         running = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]
         if running["version"] != version() or running.get("replaced"):
@@ -291,7 +291,7 @@ def note(text: str, *, lines: bool = False) -> None:
 def guarded(
     action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
 ) -> int:
-    """Run a command, report its failures, and return its exit status; `kinds` has those of error codes."""
+    """Run a command, report its failures, and return its exit status; `kinds` maps error codes to statuses."""
     try:
         return action()
     except DaemonUnreachable as error:

@@ -116,7 +116,7 @@ def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[
 
 
 def is_daemon(words: Sequence[str]) -> bool:
-    """Whether a command line is that of an mcpd daemon: `mcpd run …` or `python -m daemon run …`."""
+    """Whether a command line starts an mcpd daemon: `mcpd run …` or `python -m daemon run …`."""
     return any(
         word == "run" and (Path(before).name == "mcpd" or (option, before) == ("-m", "daemon"))
         for option, before, word in zip(["", *words], words, words[1:], strict=False)
@@ -143,7 +143,7 @@ def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
 
 
 def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The daemon's environment as far as it is disclosed; other values are this command's, or unknown."""
+    """The daemon's environment where it is disclosed; other values are this command's, or unknown."""
     names: list[str] = daemon.get("variables", [])
     return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]} if names else None
 

@@ -117,7 +117,7 @@ def _trail(key: str) -> Trail:
 
 
 def _value(trail: Trail, text: str) -> object:
-    """The text where the key takes one, else what it says as JSON."""
+    """The text if the key takes one; else its JSON value."""
     if _fits(trail, text):
         return text
     try:
@@ -255,7 +255,7 @@ def _settle(
 
 
 def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> bool:
-    """Show what an upgrade changes of a server's tools, and ask whether it stays."""
+    """Show how an upgrade changes a server's tools, and ask whether to keep it."""
     try:
         now, seen = tools_of(options, name), ask_with(options, "status", {})["servers"][name]
     except DaemonUnreachable:
@@ -269,7 +269,7 @@ def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> 
 
 
 def edit(options: argparse.Namespace) -> int:
-    """Let a person edit files, of which none is put in place with a fault."""
+    """Let a person edit files; a faulty one is not put in place."""
     if not has_terminal():
         raise CommandFailed("an editor needs a terminal: `mcpd set SERVER KEY=VALUE` needs none")
     path = edited_file(options)
@@ -312,7 +312,9 @@ def _after_editor(file: Path) -> str:
         subprocess.run([*words, str(file)], check=True)
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as error:
-        raise CommandFailed(f"no text from the editor ({error}): $VISUAL or $EDITOR names another") from None
+        raise CommandFailed(
+            f"no text from the editor ({error}): set $VISUAL or $EDITOR to another editor"
+        ) from None
 
 
 def _is_sound(file: Path, path: Path, text: str) -> bool:
@@ -337,7 +339,7 @@ def tell_reload(options: argparse.Namespace, path: Path, name: str = "") -> int:
 
 
 def pin(options: argparse.Namespace) -> int:
-    """Write the newest versions of what servers' commands fetch, one server after another."""
+    """Write the newest versions of the packages in servers' commands, one server at a time."""
     if bool(options.servers) == options.all:
         raise UsageError("name servers, or write --all")
     names, options.newer = options.servers or read_present(edited_file(options)).servers, {}

@@ -122,7 +122,7 @@ def moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        why = f"{text!r} is no time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
+        why = f"{text!r} is not a time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
         raise argparse.ArgumentTypeError(why) from None
 
 
@@ -329,7 +329,7 @@ class LogLines(EventLines):
         self._why: tuple[object, ...] = ()
 
     def show(self, answer: Message, last: int | None = None) -> None:
-        """Print the lines and events of an answer, the last `last` of them."""
+        """Print the last `last` lines and events of an answer."""
         lines = [
             {**line, "instance": instance} if instance else line
             for instance, page in _pages(answer).items()
@@ -346,7 +346,7 @@ class LogLines(EventLines):
         return {"event": entry["kind"], **entry} if "kind" in entry else entry
 
     def line(self, entry: Any) -> str:
-        """Time, run and text of a line, or an event, of whose retries only the first has cause and remedy."""
+        """Time, run and text of a line or an event; of retries, only the first shows cause and remedy."""
         if "kind" in entry:
             why = entry["instance"], entry["cause"], *map(entry["details"].get, ("happened", "helps"))
             before, self._why = self._why, why if entry["cause"] else self._why

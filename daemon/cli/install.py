@@ -55,7 +55,7 @@ def chosen(options: argparse.Namespace) -> list[ClientProgram]:
 
 
 def clients_of(names: Sequence[str]) -> list[ClientProgram]:
-    """The clients of these names, or all for no names. Raises UsageError for an unknown one."""
+    """The clients with these names, or all without names. Raises UsageError for an unknown one."""
     try:
         return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
     except LookupError as error:
@@ -90,7 +90,7 @@ def records() -> Records:
 
 
 def is_here(program: ClientProgram, machine: Machine) -> bool:
-    """Whether a client is on this machine: a file of it, their directory, or a program of its name."""
+    """Whether a client is on this machine: its files, their directory, or a program of its name."""
     shared = {machine.home, machine.directory}
     paths = [place.path for place in program.places(machine)]
     return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
@@ -358,7 +358,7 @@ def _chosen(entry: dict[str, Any]) -> str:
 
 
 def _made() -> dict[Path, str]:
-    """Each directory of mcpd's, with the paths in it that mcpd makes; those of directories end with `/`."""
+    """Each directory of mcpd's, with the paths that mcpd makes in it; a directory's path ends with `/`."""
     own = xdg(os.environ, "XDG_CONFIG_HOME", ".config") / "mcpd"
     data = xdg(os.environ, "XDG_DATA_HOME", ".local/share") / "mcpd"
     return {

@@ -24,7 +24,7 @@ RELOAD_SECONDS = 60.0
 """Seconds for the daemon to reload (as `mcpd reload`)."""
 
 LOGIN_SECONDS = 600.0
-"""Seconds for the user: authorization servers give their pages no more."""
+"""Seconds for the user: authorization servers' pages last no longer."""
 
 SERVE_SECONDS = 30.0
 """Seconds for a daemon to serve: it takes one, on a busy machine ten."""

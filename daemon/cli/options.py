@@ -99,7 +99,7 @@ def count(text: str) -> int:
 def seconds_of(text: str) -> float:
     """The seconds in `90s`, `30m`, `1h` or `2d`, for argparse."""
     if not (seconds := length_in(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 1h or 2d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 90s, 30m, 1h or 2d")
     return seconds
 
 

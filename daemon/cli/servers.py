@@ -60,7 +60,7 @@ def switched(answer: change_reports.SwitchReport) -> str:
 
 
 def switch(options: argparse.Namespace, names: Sequence[str], *, off: bool) -> int:
-    """Have the daemon switch servers, or what they list, on or off."""
+    """Have the daemon switch servers, or listed definitions, on or off."""
     return ask_each(options, names, "switch", lambda name: {"name": name, "off": off}, switched)
 
 

@@ -27,7 +27,7 @@ WATCH_SECONDS = 2.0
 
 
 def _interval(text: str) -> float:
-    """The seconds of `--watch`; the error explains that a server's name stands before it."""
+    """The seconds of `--watch`; the error explains that a server's name comes before it."""
     import argparse  # noqa: PLC0415 - loaded by now: by options
 
     try:

@@ -309,7 +309,7 @@ def _program(server: reports.ServerReport) -> list[str]:
 
 
 def _processes(server: reports.ServerReport) -> list[str]:
-    """The pid, and that of a second process where clients of both eras call the server."""
+    """The pid, and a second process's where clients of both eras call the server."""
     if server["pid"] is None:
         return []
     pids = server["pids"]

@@ -31,8 +31,8 @@ MODULES = {
     "daemon.cli.tools": "tools search",
     "daemon.cli.use": "call prompt prompts resources read",
 }
-"""Module of each command, which holds a `CommandLine` of that name in capitals, or itself has `main` and
-`make_parser` (`connect` and `run`, which must start fast)."""
+"""Each command's module. It holds a `CommandLine`, the command's name in capitals; `connect` and `run`, which
+must start fast, have `main` and `make_parser` instead."""
 
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable", "unset", "purge"}
 """Commands that end or remove something: never suggested for a typo."""

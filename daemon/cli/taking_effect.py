@@ -62,7 +62,7 @@ class Effect(NamedTuple):
 
     @property
     def held(self) -> list[str]:
-        """The operators' words for what waits for approval."""
+        """The command's arguments for what waits for approval."""
         return [] if self.seen is None else list(self.seen.get("held", ()))
 
 
@@ -107,7 +107,7 @@ def without_sandbox(problem: CannotStart) -> str:
 
 
 def edited_file(options: argparse.Namespace) -> Path:
-    """The configuration to change: the named one, that of a daemon whose socket is named, or the usual one."""
+    """The configuration to change: the named one, the named socket's daemon's, or the usual one."""
     named = options.config or os.environ.get("MCPD_CONFIG")
     sockets = (options.control, options.socket, *map(os.environ.get, ("MCPD_CONTROL", "MCPD_SOCKET")))
     if not named and any(sockets):
@@ -265,7 +265,7 @@ def finish(
 
 
 def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
-    """Show what of a server waits for approval, and approve it if the user agrees."""
+    """Show a server's definitions that wait for approval, and approve them if the user agrees."""
     if not held:
         return
     waiting = ask_with(options, "approve", {"names": [name]})["waiting"]

@@ -42,7 +42,7 @@ class Screen(NamedTuple):
 
 
 def console_of(screen: Screen) -> Console:
-    """A console that writes to memory, and text as it stands: servers wrote much of it."""
+    """A console that writes to memory, and text unchanged: servers wrote much of it."""
     return Console(
         file=io.StringIO(),
         width=screen.width,
@@ -98,7 +98,7 @@ def columns_of(
     least: int | None = None,
     **cells: Callable[[Any], str],
 ) -> list[Column]:
-    """Columns of a table of reports, by name; `cells` gives some of them words of their own."""
+    """Columns of a table of reports, by name; `cells` words some columns itself."""
     return [
         Column(
             each.heading,
@@ -171,7 +171,7 @@ def first_sentence(text: object) -> str:
 
 
 def typed(prompt: str, *, hidden: bool = False) -> str:
-    """Ask a person for a line, of which `hidden` shows nothing. Raises KeyboardInterrupt: Ctrl-C or Ctrl-D."""
+    """Ask a person for a line, unseen if `hidden`. Raises KeyboardInterrupt: Ctrl-C or Ctrl-D."""
     ask = getpass if hidden else input
     try:
         with redirect_stdout(sys.stderr):

@@ -225,7 +225,7 @@ LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bo
 
 
 def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
-    """Findings grouped by check (those of one are adjacent), and `counts` of each level."""
+    """Findings grouped by check (each check's are adjacent), and `counts` of each level."""
     parts: list[RenderableType] = []
     for title, findings in groupby(told, itemgetter("check")):
         parts += [Text(title, style="bold"), _findings(findings), Text("")]

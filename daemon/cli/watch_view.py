@@ -59,7 +59,7 @@ ORDERS: dict[str, Callable[[str, ServerReport], tuple[object, ...]]] = {
     "errors": lambda name, server: (-server["recent"]["errors"], name),
     "memory": lambda name, server: (-(server["rssBytes"] or 0), name),
 }
-"""Sort keys of servers, in the order in which `s` cycles."""
+"""Sort keys of servers, in the order that `s` cycles through."""
 
 
 @attrs.define
@@ -174,7 +174,7 @@ class StatusPoll:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`look` answers the status, and that of a named server; raises as `control.ask`."""
+        """`look` answers mcpd's status, and a named server's; raises as `control.ask`."""
         self._look, self._every, self._wall = look, every, wall
         self._wanted: str | None = None
         self._wake = threading.Event()

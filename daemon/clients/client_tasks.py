@@ -65,7 +65,7 @@ class Task:
     unwanted: bool = False
     """Whether its client has cancelled it, and need not poll it any more."""
     outlives: bool = False
-    """Whether the server may keep the task when its connection ends: the server is no child of mcpd's."""
+    """Whether the server may keep the task when its connection ends: the server is not a child of mcpd's."""
     convert: Callable[[Buffer], bytes] | None = attrs.field(default=None, repr=False)
     """Converts the result of the call for its surface (`surfaces.surface.Forward`)."""
 

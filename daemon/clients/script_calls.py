@@ -156,7 +156,7 @@ class _Script:
         if len(name) > MAX_NAME:
             raise ScriptError("UnknownTool", f"no tool has a name of {len(name):,} characters")
         if decoded(_decode_raw, arguments) is None:
-            raise ScriptError("InvalidArguments", f"the arguments of {name} are no JSON, as NaN is none")
+            raise ScriptError("InvalidArguments", f"the arguments of {name} are not JSON (NaN is not JSON)")
         self._count += 1
         # No client has an id that is not JSON, and no tool a name that is two lines: what the client's surface
         # has decided about a name does not hold for a script.

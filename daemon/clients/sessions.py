@@ -217,7 +217,7 @@ class SessionState:
         )
 
     def adopt(self, record: SessionRecord, catalog: Catalog, at: float) -> None:
-        """Take another daemon's change without writing differing verdicts back, which would never end."""
+        """Take another daemon's change; differing verdicts are not written back, or this would never end."""
         loaded = record.loaded.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
         self.assume_shown(loaded)

@@ -62,9 +62,9 @@ _decode_polled = msgspec.json.Decoder(_Polled).decode
 
 
 def _final(result: Raw) -> bytes:
-    """The result of a task. Raises MsgspecError: it is no answer, but asks, or is another task."""
+    """The result of a task. Raises MsgspecError: it is not an answer, but asks, or is another task."""
     if input_required.result_type(result) not in {"", "complete"}:
-        raise msgspec.ValidationError("its result is no final one")
+        raise msgspec.ValidationError("its result is not a final one")
     return bytes(result)
 
 

@@ -293,7 +293,7 @@ def read_profiles(config: Path) -> ProfileFiles:
         found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
         return found
     if len(paths) > MAX_FILES:
-        message = f"{len(paths)} files: {MAX_FILES} are read at most, so this is no folder of profiles"
+        message = f"{len(paths)} files: {MAX_FILES} are read at most, so this is not a folder of profiles"
         found.faults.append(Fault(path=FOLDER, message=message))
     for path in paths[:MAX_FILES]:
         _read(path, found)
@@ -327,9 +327,9 @@ def text_of(path: Path, most: int, what: str, trail: str = "", *, waits: bool = 
             content = file.read(most + 1) if is_fit else b""
         if is_fit and len(content) <= most:
             return content.decode()
-        message = f"larger than {most // 1024} KiB: this is no {what}"
+        message = f"larger than {most // 1024} KiB: this is not a {what}"
         if not is_fit:
-            message = f"this is no regular file: put the {what}'s own here"
+            message = f"this is not a regular file: put the {what}'s own here"
     except FileNotFoundError as error:
         raise NoFile(str(path), [Fault(path=trail, message=f"cannot be read: {error.strerror}")]) from None
     except OSError as error:

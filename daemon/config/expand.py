@@ -77,7 +77,7 @@ def _assignments(text: str) -> Iterator[re.Match[str]]:
             found = passed
         else:
             line = text.count("\n", 0, at) + 1
-            what = "is no KEY=VALUE" if found is None else "begins a quote that does not end"
+            what = "is not KEY=VALUE" if found is None else "begins a quote that does not end"
             raise ValueError(f"line {line} {what}")
         at = found.end()
 

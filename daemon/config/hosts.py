@@ -123,9 +123,11 @@ def pattern_problem(text: str) -> str:
     except ValueError:
         if host := _host(text if "://" in text else f"//{text}"):
             return f"{text!r} is more than a host: write {host!r} (ranges are not read, every port is allowed)"
-        return f"{text!r} is no host: write a name such as 'example.com', or '*.example.com' for all below it"
+        return (
+            f"{text!r} is not a host: write a name such as 'example.com', or '*.example.com' for all below it"
+        )
     if bare != text and is_address:
-        return f"{text!r} is no pattern of names: name each address alone"
+        return f"{text!r} is not a pattern of names: name each address alone"
     if is_address and ":" not in name and name != _address(name):
         return f"{text!r} is another way to write an address: write its four numbers with dots"
     return ""

@@ -95,8 +95,8 @@ def _wrong_metrics_address(address: str) -> str:
     if is_loopback(host):
         return ""
     return (
-        f"{quoted(host)} is no loopback address, and metrics have no password. Write {METRICS_EXAMPLE}, and let"
-        " a proxy serve other machines"
+        f"{quoted(host)} is not a loopback address, and metrics have no password. Write {METRICS_EXAMPLE}, and"
+        " let a proxy serve other machines"
     )
 
 
@@ -115,7 +115,7 @@ def _wrong_proxy(proxy: str) -> str:
     try:
         network = ip_network(proxy, strict=False)
     except ValueError:
-        return f"{quoted(proxy)} is no address or network: write 10.0.0.7 or 10.0.0.0/24"
+        return f"{quoted(proxy)} is not an address or network: write 10.0.0.7 or 10.0.0.0/24"
     if network.prefixlen:
         return ""
     return f"{quoted(proxy)} is everybody, who could then pretend to be anybody: name the proxies"
@@ -144,7 +144,7 @@ HostName = Annotated[
     str,
     like(
         _HOST,
-        "{} is no name: write it without scheme, port and path, as in mcp.example.org. Addresses need not be"
+        "{} is not a name: write it without scheme, port and path, as in mcp.example.org. Addresses need not be"
         " named",
     ),
 ]
@@ -152,7 +152,7 @@ Origin = Annotated[
     str,
     like(
         _ORIGIN,
-        "{} is no origin: write scheme, host and perhaps a port without a path, as in https://app.example",
+        "{} is not an origin: write scheme, host and perhaps a port without a path, as in https://app.example",
     ),
 ]
 Proxy = Annotated[str, Rule(_wrong_proxy)]

@@ -105,7 +105,7 @@ def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
         if not _is_safe(url):
             yield where, "write an https:// URL (http:// only for this machine): secrets are sent there"
     if auth.private_key and not _is_private_key(auth.private_key):
-        yield "privateKey", "this is no unencrypted private key in PEM: write ${file:PATH} of one"
+        yield "privateKey", "this is not an unencrypted private key in PEM: write ${file:PATH} of one"
 
 
 def _is_safe(url: str) -> bool:

@@ -80,7 +80,7 @@ def parse(url: str) -> StateUrl:
     """Parse a URL without checking that the place exists. Raises StateUrlError."""
     found = _URL.fullmatch(url)
     if found is None:
-        raise StateUrlError(f"this is no url: write {SQLITE_EXAMPLE} or {POSTGRESQL_EXAMPLE}")
+        raise StateUrlError(f"this is not a url: write {SQLITE_EXAMPLE} or {POSTGRESQL_EXAMPLE}")
     backend, _, driver = found["scheme"].partition("+")
     if backend == "sqlite":
         return _file(found, driver)
@@ -129,7 +129,9 @@ def _server(found: re.Match[str], driver: str) -> StateUrl:
         raise StateUrlError("write @, / ? and # in its user and password as %40, %2F, %3F and %23")
     port = found["port"]
     if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port) <= MAX_PORT):
-        why = f"its port is no number up to {MAX_PORT}: write {POSTGRESQL_EXAMPLE}, or HOST:PORT for the host"
+        why = (
+            f"its port is not a number up to {MAX_PORT}: write {POSTGRESQL_EXAMPLE}, or HOST:PORT for the host"
+        )
         raise StateUrlError(why)
     given = {"host": found["host"].strip("[]"), "port": port, "dbname": found["path"]}
     given |= {"user": found["user"], "password": found["password"]}

@@ -152,7 +152,7 @@ class Application:
         cookie, delay = self._sign_in_with(form.get("token", "").strip(), address)
         if cookie is None:
             await trio.sleep(delay)
-            problem = "This is no token that may see the console."
+            problem = "This is not a token that may see the console."
             return HTMLResponse(await self._bare("sign_in.html", {"problem": problem}), UNAUTHORIZED)
         response = RedirectResponse("/ui", SEE_OTHER)
         set_cookie(response, request, cookie)
@@ -324,7 +324,7 @@ async def _to_start(_request: Request) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form. Raises HTTPException: the body is no form."""
+    """The fields of a form. Raises HTTPException: the body is not a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise HTTPException(WRONG_TYPE, "This is not how a form is sent.")
     try:

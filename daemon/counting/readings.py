@@ -49,7 +49,7 @@ class CountedUpstream(Protocol):
     of: str
     """The name of the server."""
     children: dict[int, int]
-    """The marks of its processes, by pid."""
+    """The marks of a server's processes, by pid."""
 
     @property
     def in_flight(self) -> int:
@@ -61,7 +61,7 @@ class CountedUpstream(Protocol):
 
 
 def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
-    """Calls by server, those of its instances together."""
+    """Calls by server, all its instances together."""
     in_flight: Counter[Labels] = Counter()
     queued: Counter[Labels] = Counter()
     for each in actors:
@@ -83,7 +83,7 @@ def instances(divided: Mapping[str, Instances], actors: Iterable[CountedUpstream
 
 
 def memory(marks: Mapping[int, Labels], resident: Mapping[int, int]) -> dict[str, Values]:
-    """Resident bytes by server and by instance, given those of each mark."""
+    """Resident bytes by server and by instance, from the bytes of each mark."""
     used: Counter[Labels] = Counter()
     of_instances: Counter[Labels] = Counter()
     for mark, labels in marks.items():
@@ -135,7 +135,7 @@ class Exporter:
     tally: Tally
     catalog: Watch[Catalog]
     actors: Mapping[str, CountedUpstream]
-    """Shared servers, and the instances of the others, by their own names."""
+    """Shared servers, and unshared servers' instances, by their own names."""
     divided: Callable[[], Mapping[str, Instances]]
     """Returns the instances of running servers, by server; without those that all clients share."""
     sessions: Callable[[], Iterable[tuple[str, int]]]

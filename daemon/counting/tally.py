@@ -98,7 +98,7 @@ class ServerCalls(msgspec.Struct):
     requests: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Ended requests of clients other than calls, by method and outcome."""
     relays: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """Requests that the server made of clients, by method and what became of them."""
+    """The server's requests to clients, by method and outcome."""
 
     refused_hosts: int = 0
     """Requests for hosts that its sandbox refused."""
@@ -145,7 +145,7 @@ class Lists(Spared):
     sent: int = 0
     """Bytes of the tools in these answers."""
     full: int = 0
-    """Bytes of these answers if they had all tools of the profile."""
+    """Bytes of these answers, had they listed all tools of the profile."""
 
 
 def tokens_in(size: int) -> int:
@@ -338,7 +338,7 @@ def summary(tally: Tally) -> dict[str, object]:
 
 
 def counters(tally: Tally) -> dict[str, int]:
-    """The counters to keep across restarts, by name: from `summary`, and calls of tools. None ever falls."""
+    """The counters to keep across restarts, by name: `summary`'s, and tools' calls. They never fall."""
     found: dict[str, int] = {}
     for name, value in summary(tally).items():
         if isinstance(value, dict):

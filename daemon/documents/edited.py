@@ -19,7 +19,7 @@ Trail = tuple[str | int, ...]
 
 _ABSENT = object()
 
-TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels: this is no configuration"
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels: this is not a configuration"
 _MARK = "\ufeff"
 
 

@@ -18,7 +18,7 @@ import attrs
 from daemon.errors import McpdError
 
 MAX_FILE = 32 * 1024 * 1024
-"""Bytes: clients keep histories of some MiB next to servers; more is no configuration."""
+"""Bytes: clients keep histories of some MiB next to servers; more is not a configuration."""
 
 BACKUPS = 10
 """Backups per file: enough to find the last good one."""
@@ -73,15 +73,15 @@ def look(path: Path, *, foreign: bool = False) -> FoundFile:
     return FoundFile(path=path, target=target, content=content, identity=_identity(found))
 
 
-_TOO_LARGE = f"has more than {MAX_FILE >> 20} MiB: this is no configuration"
+_TOO_LARGE = f"has more than {MAX_FILE >> 20} MiB: this is not a configuration"
 
 
 def _unfit(found: os.stat_result, *, foreign: bool) -> str:
-    """Why a file is no configuration, as a predicate; empty if it is."""
+    """Why a file is not a configuration, as a predicate; empty if it is."""
     if stat.S_ISDIR(found.st_mode):
         return "is a directory: name a file"
     if not stat.S_ISREG(found.st_mode):
-        return "is no regular file: name one"
+        return "is not a regular file: name one"
     if not foreign and os.geteuid() not in {found.st_uid, 0}:
         return f"belongs to another user (uid {found.st_uid}): change it as that user, or by what has made it"
     return _TOO_LARGE if found.st_size > MAX_FILE else ""

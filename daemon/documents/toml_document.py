@@ -49,12 +49,12 @@ class TomlDocument(EditedText):
             numbers = [int(number) for number in re.findall(r"\d+", place)]
             # At the end of the file, it names no line.
             line, column = numbers or (text.count("\n") + 1, 1)
-            fault = Fault(path=ROOT, message=f"this is no TOML: {said}", line=line, column=column)
+            fault = Fault(path=ROOT, message=f"this is not TOML: {said}", line=line, column=column)
             raise ConfigError(self.source, [fault]) from None
         except (ValueError, RecursionError) as error:
-            # Integers of thousands of digits are no TOMLDecodeError.
+            # Integers of thousands of digits are not TOMLDecodeError.
             said = TOO_DEEP if isinstance(error, RecursionError) else "a number cannot be read"
-            raise ConfigError(self.source, [Fault(path=ROOT, message=f"this is no TOML: {said}")]) from None
+            raise ConfigError(self.source, [Fault(path=ROOT, message=f"this is not TOML: {said}")]) from None
         if is_too_deep(value):
             raise ConfigError(self.source, [Fault(path=ROOT, message=TOO_DEEP)])
         return value

@@ -185,14 +185,14 @@ class YamlDocument(EditedText):
             said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
             # Without what it quotes, which may be a secret.
             said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
-            raise ConfigError(self.source, [_fault(f"this is no YAML: {said}", mark)]) from None
+            raise ConfigError(self.source, [_fault(f"this is not YAML: {said}", mark)]) from None
         except (ValueError, RecursionError):
-            message = "this is no YAML: a value cannot be read"
+            message = "this is not YAML: a value cannot be read"
             raise ConfigError(self.source, [_fault(message)]) from None
         try:
             plain = {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
         except (StopIteration, RecursionError):
-            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is no configuration")]) from None
+            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is not a configuration")]) from None
         if is_too_deep(plain):
             raise ConfigError(self.source, [_fault(TOO_DEEP)])
         return plain

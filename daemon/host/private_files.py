@@ -79,7 +79,7 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise
         number = error.errno
-    raise OSError(number, f"{path} is no regular file: remove it")
+    raise OSError(number, f"{path} is not a regular file: remove it")
 
 
 def content(path: Path, most: int, shut: int = 0o077, *others: int) -> bytes | None:
@@ -97,7 +97,7 @@ def refuse_open(
 ) -> None:
     """Raise `OSError` for another kind of file (`fits`), owner (but for `others`) or mode (one in `shut`)."""
     if not fits(found.st_mode):
-        raise OSError(errno.EINVAL, f"{path} is no file or directory of its own: remove it")
+        raise OSError(errno.EINVAL, f"{path} is not a file or directory of its own: remove it")
     if found.st_uid not in {os.geteuid(), *others}:
         text = f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
         raise PermissionError(errno.EACCES, text)

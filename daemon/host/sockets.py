@@ -106,7 +106,7 @@ def private_directory(directory: Path) -> None:
 def _remove_stale(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(errno.EEXIST, f"{path} exists and is no socket: choose another --socket")
+            raise FileExistsError(errno.EEXIST, f"{path} exists and is not a socket: choose another --socket")
         path.unlink()
 
 

@@ -98,7 +98,7 @@ class _Ask:
 
 
 class Mailbox(Generic[F]):
-    """Takes facts and questions to an actor, the single writer of its state.
+    """Brings facts and questions to an actor, the single writer of its state.
 
     A newer fact of the same key replaces an unread one, which bounds the mailbox. `ask_settled` is a rendezvous
     without a buffer, so that nobody waits for a dead actor.
@@ -112,7 +112,7 @@ class Mailbox(Generic[F]):
         self._ask, self._asked = trio.open_memory_channel[_Ask](0)
 
     def tell(self, fact: F) -> None:
-        """Leave a fact in place of an unread one of the same key; keys are ordered by their newest facts."""
+        """Replace the unread fact of the same key, if any; keys are read in the order of their newest facts."""
         key = self._key(fact)
         self._facts.pop(key, None)
         self._facts[key] = fact

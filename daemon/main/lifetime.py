@@ -36,7 +36,7 @@ HEAP_SECONDS = 2.0
 """Seconds between two polls of the free end of the heap, which large answers reuse."""
 
 HEAP_LOOKS = 15
-"""Looks after a large message: half a minute, in which nearly every client takes its answer."""
+"""Number of looks after a large message: half a minute, within which nearly every client reads its answer."""
 
 SPARE_BYTES = 2 * 1024 * 1024
 """Free bytes to keep: less than the daemon needs for anything else."""
@@ -178,7 +178,7 @@ class _Life:
             last = now
 
     async def _look(self, file: WatchedFile) -> tuple[object, object] | None:
-        """The file's identity; after an error the one last read, so that the daemon goes on."""
+        """The file's identity; after an error the last known one, so that the daemon goes on."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - as in `_look`

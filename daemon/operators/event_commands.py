@@ -32,7 +32,7 @@ MAX_WAIT = 25.0
 
 
 LATE_SECONDS = 60.0
-"""Seconds by which another daemon's first event may arrive late in a shared store, as clocks differ."""
+"""Seconds by which another daemon's first event may be late in a shared store: clocks differ."""
 
 
 MAX_LIVES = 100
@@ -152,7 +152,7 @@ def _query(params: EventsParams) -> EventQuery:
 
 
 async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
-    """The query with the tools that its session has loaded: changes of those concern the session."""
+    """The query, and the tools that its session has loaded: their changes concern the session."""
     return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
 
 

@@ -72,7 +72,9 @@ async def login_answer(context: OperatorContext, params: LoginAnswerParams) -> d
     """Pass the browser's last address to the login under way; raises `Refused` or `LoginRefused`."""
     run = context.logins.under_way(params.server)
     if run is None:
-        raise Refused(f"no login is under way at {params.server}: it has ended")
+        raise Refused(
+            f"no login is under way at {params.server}: begin again with `mcpd login {params.server}`"
+        )
     run.answer(params.url)
     return {"server": params.server}
 
@@ -159,7 +161,7 @@ async def logout(context: OperatorContext, params: OneServer) -> dict[str, objec
 
 async def _forget(context: OperatorContext, name: str) -> dict[str, object]:
     """End the login of a server that the configuration no longer has, or switches off."""
-    # Whatever is no name of a server would be a path.
+    # Whatever is not a name of a server would be a path.
     if not SERVER_NAME.fullmatch(name):
         raise context.unknown(name)
     ended = await end_login(context.logins.logins.kept, name, None)

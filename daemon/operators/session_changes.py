@@ -200,7 +200,7 @@ def _fitting(context: OperatorContext, session: _Session, pattern: str) -> Mappi
         known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
         profiles = ", ".join(session.profiles)
         raise InvalidArguments(
-            f"{quoted(pattern)} is no tool that the user of session {session.name} is asked about (profile"
+            f"{quoted(pattern)} is not a tool that the user of session {session.name} is asked about (profile"
             f" {profiles}). {known}"
         )
     if len(found) > MAX_GRANTS:

@@ -41,7 +41,7 @@ USER_SHARE = 2
 """A user who is neither us nor root gets one half of the places: `listen.uids` may name several."""
 
 KEPT_SHARE = 4
-"""One quarter of the places is kept for processes without any, so that none can lock others out."""
+"""A quarter of the places is for processes without a connection, so that none locks others out."""
 
 KEPT_MOST = 16
 """Most places that are kept. A single process may have all others, as some programs act for many clients."""
@@ -66,7 +66,7 @@ class RefusalReason(StrEnum):
 
 
 class PeerCredentials(NamedTuple):
-    """The credentials of the process at the other end."""
+    """The peer's credentials."""
 
     pid: int
     """0 if it is in a pid namespace that we cannot see."""
@@ -219,7 +219,7 @@ def origin_refusal(child: int | None, servers: Collection[int | None]) -> tuple[
 
 
 def _is_still(connection: socket.socket) -> bool:
-    """Whether the process that connected is still alive, so that its pid was not reused meanwhile."""
+    """Whether the connected process is still alive: if so, its pid was not reused."""
     try:
         fd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:

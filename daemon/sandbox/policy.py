@@ -65,7 +65,7 @@ class DaemonPlaces:
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
     def directories_of(self, server: Server) -> tuple[str, str]:
-        """The directory of a server, and the one whose files stay, which each instance has of its own."""
+        """A server's directory, and the directory whose files stay; each instance has its own two."""
         root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
         name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
         return root, os.path.realpath(f"{root}/instances/{name}" if server.instance else f"{root}/data")
@@ -83,7 +83,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, str]
     """Links on the way to the program, made again where the mode hides them, and their targets."""
     own: Mapping[str, str]
-    """Places of the server's own: the path inside, and the directory outside that stands there."""
+    """The server's own places: the path inside, and the directory outside that is mounted there."""
     data: str
     """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
 
@@ -280,7 +280,7 @@ class _Places:
         return bool(self._hidden_above(path)) or not set(empty).isdisjoint(around)
 
     def _hidden_above(self, path: str) -> str:
-        """The nearest hidden place that a path is, or is in; empty if there is none."""
+        """The nearest hidden place that equals or contains a path; empty if there is none."""
         return next((each for each in (path, *above(path)) if self.found.get(each) is Access.HIDDEN), "")
 
     def _hide_present(self, directory: str) -> None:
@@ -304,7 +304,7 @@ class _Places:
             self._put(each, Access.HIDDEN)
 
     def _resolved(self, path: str) -> str:
-        """The real path: hundreds are in a few directories, each of which is resolved once."""
+        """The real path; each directory is resolved once, since hundreds of paths are in a few directories."""
         if path not in self._real:
             directory, name = os.path.split(path)
             if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114
@@ -348,7 +348,7 @@ class _Places:
         return os.path.realpath(path)
 
     def _forged(self, path: str) -> str:
-        """The first link on the way to a path that the server can make; empty if there is none."""
+        """The first link in a path that the server could have made; empty if there is none."""
         writable = (*self._writable, os.path.realpath(self._around.data))
         for link in _links(path):
             holder = os.path.realpath(os.path.dirname(link))  # noqa: PTH120
@@ -357,7 +357,7 @@ class _Places:
         return ""
 
     def _secret_behind(self, path: str) -> str:
-        """The hidden place to which links lead from a path that does not name it; empty if there is none."""
+        """The hidden place that an innocent-looking path reaches by links; empty if it reaches none."""
         is_named = self._hidden_above(os.path.normpath(path))
         return "" if is_named else self._hidden_above(os.path.realpath(path))
 
@@ -380,7 +380,7 @@ def _listed(directory: str) -> list[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """The symbolic links on the way to a path, also those of links' targets."""
+    """The symbolic links in a path and in these links' targets."""
     waiting, seen = [path], set[str]()
     while waiting:
         at = waiting.pop()

@@ -250,7 +250,7 @@ def _make(directory: int, name: bytes, type_: int) -> None:
 
 
 def _open(path: bytes) -> _Descriptor:
-    """Open a file or directory that is no link, nor behind one."""
+    """Open a file or directory that is not a link, nor behind one."""
     try:
         return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
     except OSError as error:

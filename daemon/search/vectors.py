@@ -139,7 +139,7 @@ def _encoder(weights: str, tokenizer: str) -> Encoder:
     reader.no_truncation()
     _do_not_remember(reader)
     if tensors[found].ndim != len(("tokens", "dimensions")):
-        raise ValueError(f"{found} is no table")
+        raise ValueError(f"{found} is not a table")
     unknown = getattr(reader.model, "unk_token", None)
     return Encoder(
         tokenizer=reader,

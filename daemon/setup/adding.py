@@ -181,7 +181,9 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
     if not words:
         raise WordsError("write a name and a command behind --, a url, a package, registry:SERVER or a bundle")
     if not _URL.fullmatch(target):
-        raise WordsError(f"'{target}' is no url, package or bundle, nor registry:SERVER; a command follows --")
+        raise WordsError(
+            f"'{target}' is not a url, package or bundle, nor registry:SERVER; a command follows --"
+        )
     return WantedServer(name=named(words[0]), entry={"url": target})
 
 
@@ -207,7 +209,9 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
         lacks = "no server in it has a `command` or `url` that is text: " if value else ""
         raise WordsError(f"{lacks}write `mcpd add NAME -`, and a server's entry in JSON to standard input")
     if found.keys().isdisjoint(names) and len(found) > 1:
-        raise WordsError(f"it has {', '.join(found)}: `mcpd add {next(iter(found))} -` takes one of them")
+        raise WordsError(
+            f"the snippet has {', '.join(found)}: name one, as in `mcpd add {next(iter(found))} -`"
+        )
     name = next(each for each in (*names, *found) if each in found)
     left = [key for key in _USERS if is_snippet and found[name].get(key) is not None]
     notes = [f"{each.path}: {each.message}" for each in normal.notes]

@@ -54,7 +54,7 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
 async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool) -> bytes:
     place, host = _place(url), url.raw_host.decode("ascii")
     if url.scheme not in ({"https", "http"} if private else {"https"}) or not host or url.userinfo:
-        raise SourceTrouble(f"{place} is no address to fetch from: that is https://HOST without a password")
+        raise SourceTrouble(f"{place} is not an address to fetch from: that is https://HOST without a password")
     headers = {"host": url.netloc.decode("ascii"), "accept-encoding": "identity", "user-agent": _AGENT}
     extensions = {"sni_hostname": host, "timeout": {"connect": CONNECT_SECONDS}}
     failure: Exception = SourceTrouble(f"{place} has no address")

@@ -94,7 +94,7 @@ class Registries:
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
         """A server's first registry, and its newest server.json, or a version's; raises SourceTrouble."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
-            raise SourceTrouble(f"{name[:80]!r} {version or ''} is no server: write io.github.OWNER/NAME")
+            raise SourceTrouble(f"{name[:80]!r} {version or ''} is not a server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
         for url in self.urls:
             for server in self._servers(url, path):
@@ -254,7 +254,7 @@ class _Making:
         usual = INPUT.sub(lambda found: self.inputs[found[1]].default or "x", address)
         host = re.match(r"https://([\w.-]+)(?::\d+)?(?:[/?]|\Z)", usual, re.ASCII)
         if host is None or _PUBLIC.verdict(host[1]).refusal:
-            raise SourceTrouble(f"{usual[:80]!r} is no https URL of a public host")
+            raise SourceTrouble(f"{usual[:80]!r} is not an https URL of a public host")
         headers = {each["name"]: self._text(each["name"], each) for each in remote.get("headers", ())}
         return {"type": "sse" if remote["type"] == "sse" else "http", "url": address, "headers": headers}
 

@@ -285,7 +285,7 @@ def digest(approval: Approval) -> str:
 
 def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
     if not isinstance(raw, bytes):
-        return None, "raw is no bytes"
+        return None, "raw is not bytes"
     usable, faulty = read_definitions(Kind.TOOL, server, [msgspec.Raw(raw)])
     return (usable[0], "") if usable else (None, next(iter(faulty.values())))
 

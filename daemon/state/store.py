@@ -91,7 +91,7 @@ def version_of(transaction: sql.Transaction, where: str, steps: Sequence[Step] =
         raise _foreign(where, f"its table '{_VERSION}' is not mcpd's")
     found = [row["version"] for row in transaction.rows(f"SELECT version FROM {_VERSION}")]
     if len(found) != 1 or not isinstance(found[0], int) or found[0] < 0:
-        raise _foreign(where, f"its table '{_VERSION}' says {found[:3]} instead of one number")
+        raise _foreign(where, f"its table '{_VERSION}' holds {found[:3]} instead of one version number")
     if found[0] > len(steps):
         why = f"it has schema {found[0]}, this mcpd knows up to {len(steps)}"
         raise StoreFault(StoreCause.NEWER_SCHEMA, where, why)
@@ -359,7 +359,7 @@ class Store:
                 aside = self._database.move_aside(tables_of_before)
         except StoreFault as fault:
             why = f"it was made before mcpd 0.1.0, and cannot be moved aside: {fault}"
-            raise StoreFault(fault.cause, self.where, why, "Or move it away by hand") from fault
+            raise StoreFault(fault.cause, self.where, why, "Or move the store away by hand") from fault
         if aside:
             text = (
                 "the store {} was made before mcpd 0.1.0: it was moved aside as a whole, to {}, and a new one"

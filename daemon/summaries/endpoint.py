@@ -227,7 +227,7 @@ class Endpoint:
 
     def _names(self, body: bytes) -> tuple[str, ...]:
         if (listed := decoded(_MODELS.decode, body)) is None:
-            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no list of models")
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is not a list of models")
         names = {
             each.id for each in listed.data if each.id.isprintable() and 0 < len(each.id) <= MAX_MODEL_NAME
         }
@@ -235,7 +235,7 @@ class Endpoint:
 
     def _answered(self, body: bytes) -> Answered:
         if (completion := decoded(_COMPLETION.decode, body)) is None:
-            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no chat completion")
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is not a chat completion")
         text = completion.choices[0].message.content if completion.choices else None
         if not text:
             raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} has no text")
@@ -295,7 +295,7 @@ _MEANINGS = {
     5: (Failing.FAILING, "it has a problem of its own"),
 }
 """The meaning of each status, else of its hundreds."""
-_NO_MEANING = Failing.UNREADABLE, "that is no answer"
+_NO_MEANING = Failing.UNREADABLE, "that is not an answer"
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:

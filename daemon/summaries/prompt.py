@@ -261,7 +261,7 @@ def _object_in(text: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(text[start : end + 1], type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
-        raise UnreadableAnswer(f"what stands between braces in the answer is no JSON: {error}") from None
+        raise UnreadableAnswer(f"what stands between braces in the answer is not JSON: {error}") from None
     return found
 
 

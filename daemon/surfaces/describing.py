@@ -101,8 +101,8 @@ def position(cursor: str | None, count: int) -> int:
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= len(str(count)) and int(cursor) <= count:
         return int(cursor)
     raise InvalidArguments(
-        f"{cursor[:20]!r} is no cursor. Leave it out to begin at the first tool, or use the one in meta.next of"
-        " the last answer."
+        f"{cursor[:20]!r} is not a cursor. To begin at the first tool, leave the cursor out; to go on, use"
+        " meta.next of the last answer."
     )
 
 
@@ -280,8 +280,8 @@ def _definitions_of_all(
         some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
         call = _call(tool, meta["category"], toolNames=some)
         meta["note"] = (
-            f"These are no definitions: those of all {len(tools)} tools do not fit one answer. Ask for the ones"
-            f" that you need: {tool}({answers.written(call)})"
+            f"The definitions of all {len(tools)} tools do not fit one answer, so these are lines. Ask for the"
+            f" definitions that you need: {tool}({answers.written(call)})"
         )
         longest = _left(len(tools), _call(tool, meta["category"], cursor=str(len(tools))))
         page = outlined(view, tools, answers.room_of(view) - _beside({**meta, **longest}), start)

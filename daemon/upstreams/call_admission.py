@@ -1,6 +1,6 @@
 """The calls of one connection: in flight, in line or refused; and the server's requests that they cause.
 
-Clients take turns: a freed place goes to the next in line. A lone client may have the whole line; once it is
+Clients take turns: a freed place goes to the next in line. A lone client may fill the whole queue; once it is
 full, the newest call of the client with most places makes room (McKenney, "Stochastic fairness queueing",
 1990).
 
@@ -104,7 +104,7 @@ class Admitted(Struct, eq=False):
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The requests that its client can answer."""
+        """The requests that the calling client can answer."""
         return self.exchange.answerable
 
 
@@ -212,7 +212,7 @@ class Attribution:
                 request.end(reason)
 
     def alive(self) -> set[int]:
-        """The keys of the calls that wait for a client: such a wait is no silence of the server's."""
+        """The keys of calls that wait for a client; the server is not silent then."""
         waiting = [tickets for request, tickets in self.open.items() if request.is_open]
         return {self._calls[ticket].key for tickets in waiting for ticket in tickets if ticket in self._calls}
 
@@ -254,7 +254,7 @@ def _are_one(askers: Iterable[object]) -> bool:
 
 
 def names_task(params: Raw | None) -> bool:
-    """Whether a request names a task; also if that is unreadable, so that nothing is guessed instead."""
+    """Whether a request names a task; true for an unreadable one, so that nothing is guessed."""
     if params is None or b"related-task" not in bytes(params):
         return False
     meta = protocol.decoded(protocol.meta_of, params)
@@ -284,11 +284,11 @@ class Line:
         return len(self._turns.get(client, ()))
 
     def all(self) -> list[InLine]:
-        """Every call in line."""
+        """Every queued call."""
         return [place for places in self._turns.values() for place in places.values()]
 
     def join(self, place: InLine) -> None:
-        """Add a call, behind the others of its client."""
+        """Queue a call after its client's other calls."""
         self.clients[place.ticket] = place.client
         self._turns.setdefault(place.client, {})[place.ticket] = place
 
@@ -304,7 +304,7 @@ class Line:
         return place
 
     def next(self, most: int = 1) -> list[InLine]:
-        """Remove the oldest calls of the client whose turn it is, all of one asker; it is last from now on."""
+        """Remove the oldest calls of one asker from the client whose turn it is, which is last from now on."""
         # One connection may be shared by clients that only the asker tells apart.
         client = next(iter(self._turns))
         places = self._turns.pop(client)
@@ -330,10 +330,10 @@ RETRY_LEAST = 0.1
 """Shortest hint when to try again, in seconds: less is not worth saying."""
 
 RETRY_MOST = 60.0
-"""Longest hint, in seconds: an estimate from the last calls says nothing beyond a minute."""
+"""Longest hint, in seconds: the last calls predict nothing beyond a minute."""
 
 RETRY_UNKNOWN = 1.0
-"""The hint, in seconds, for a server that had no line, so that its pace is unknown."""
+"""The hint, in seconds, for a server of unknown pace: it has had no queue."""
 
 ONE_AT_A_TIME = ", and it works for one client at a time"
 
@@ -415,7 +415,7 @@ class Admission:
             self._advance()
 
     def close(self) -> None:
-        """Take no more calls, as the connection has ended. Calls in line are reported as not sent."""
+        """Take no more calls, as the connection has ended. Queued calls are reported as not sent."""
         self._closed = True
         waiting, self._line = self._line, Line()
         self._queued = self._line.clients
@@ -471,7 +471,7 @@ class Admission:
                     place.admitted.was_not_sent(error)
 
     def _room(self) -> int:
-        """The number of calls that may leave the line now, all of the client whose turn it is."""
+        """The number of calls that may leave the queue now, all from the client whose turn it is."""
         free = self._most - len(self._in_flight)
         if not self._apart.is_on:
             return min(free, 1)

@@ -350,7 +350,7 @@ class ServerEvents:
             self._server.shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is no MCP: much degrades the server, a flood that blocks the loop is a ProtocolFault."""
+        """Count what is not MCP: much degrades the server, a flood that blocks the loop is a ProtocolFault."""
         server = self._server
         too_much = server.noise.add(line, trio.current_time(), self.redact.cut)
         first = server.noise.first

@@ -344,7 +344,7 @@ def _object(raw: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
     except protocol.UNREADABLE as error:
-        raise ProtocolFault(f"the answer to the handshake is no object: {error}") from None
+        raise ProtocolFault(f"the answer to the handshake is not an object: {error}") from None
 
 
 def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> Greeting:

@@ -44,7 +44,7 @@ class SecondConnection:
         on_change: Callable[[Reason], None] = lambda _problem: None,
         idle: float = IDLE_SECONDS,
     ) -> None:
-        """Begin closed, for all runs; `limit`: seconds of a handshake, `on_change`: reports of `Keepalive`."""
+        """Start closed. `limit`: seconds of a handshake; `on_change` gets the reports of `Keepalive`."""
         self._first = first
         self._context = attrs.evolve(context, events=SecondEvents(first, events.redact, self))
         self._limit = limit
@@ -156,7 +156,7 @@ class SecondConnection:
                 return
 
     def close(self) -> None:
-        """Take no more calls; from now on it may be wanted again, even before it is cleaned up."""
+        """Take no more calls; a new one may open the connection again, even before the clean-up ends."""
         if not self._is_open:
             return
         self._is_open = False
@@ -179,7 +179,7 @@ async def _keep_alive(pings: Keepalive) -> None:
 
 
 class SecondEvents(ServerEvents):
-    """The events of a second connection: only its calls and its end are its own."""
+    """The events of a second connection, which handles only its calls and its end itself."""
 
     def __init__(self, first: UpstreamAccess, redact: Redactor, second: SecondConnection) -> None:
         super().__init__(first, redact)

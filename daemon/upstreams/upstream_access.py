@@ -207,9 +207,9 @@ class Waking:
             await child.status.wait_settled()
 
     async def for_list(self, child: Child, *, wholly: bool = False) -> None:
-        """As `for_call`, for a caller that wants to know the tools: once for each run, and not as long.
+        """As `for_call`, for a caller that needs the list of tools: once per run, and for a shorter time.
 
-        Every caller during one run shares a deadline: a server that hangs costs one wait. Only the first start
+        All callers during a run share a deadline: a server that hangs costs one wait. Only the first start
         of a lazy server, or of one that a client has chosen (`wholly`), is waited for as a whole.
         """
         state = child.status.value.state
@@ -266,11 +266,11 @@ def outlook(server: str, status: ServerStatus) -> str:
 
 
 INSTANCE_IDLE = 600.0
-"""Seconds without use after which an instance ends if `idle` does not say: unused browsers hold much memory."""
+"""Seconds without use after which an instance ends unless `idle` says otherwise: browsers hold much memory."""
 
 
 def idle_seconds(server: Server) -> float:
-    """Seconds without use after which a server, or an instance of it, is ended; infinite for never."""
+    """Seconds without use after which a server or an instance is ended; infinite for never."""
     if server.idle is not None:
         return server.idle
     return math.inf if server.shared_by is Share.ALL else INSTANCE_IDLE
@@ -363,7 +363,7 @@ class UpstreamAccess:
         self.egress: Egress | None = None
         """The proxy of its sandbox, with the hosts that it asked for; None without a sandbox."""
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
-        """The catalog for its clients' calls: an instance may list something of its own."""
+        """The catalog for the clients' calls: an instance's list may differ."""
         self.wait_current = listing.tools.wait_current
         self.use: LastUse | None = last_use_of(server)
         """Its last use; None if nothing depends on it."""
@@ -412,7 +412,7 @@ class UpstreamAccess:
 
     @property
     def list_status(self) -> ListingStatus:
-        """The state of its list of tools."""
+        """The state of the server's list of tools."""
         return self.listing.tools.status
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
@@ -424,7 +424,7 @@ class UpstreamAccess:
         return self.admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a call, over whichever connection it went: no two calls have the same key."""
+        """Give up a call on either connection: no two calls have the same key."""
         for each in (self.admission, self.second_admission):
             if each is not None:
                 each.cancel(key, reason)
@@ -464,7 +464,7 @@ class UpstreamAccess:
         return None if self.egress is None else self.egress.refused
 
     def shut(self) -> None:
-        """Take no more calls over the first connection, and give back those in line."""
+        """Take no more calls over the first connection, and give back the queued ones."""
         self.listing.end()
         if not self.is_gone:
             # Its name may be another's by now.

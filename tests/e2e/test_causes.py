@@ -57,8 +57,8 @@ def test_a_status_has_the_cause_of_each_server_that_is_down_and_so_has_the_refus
     assert refused["structuredContent"]["error"]["cause"] == "command-not-found"
 
 
-WANTS = "It wants the environment variable DATABASE_URL, which it does not get."
-REFUSES = "wants to know who calls: no credentials were sent, or wrong ones, or they have expired (HTTP 401)."
+WANTS = "It needs the environment variable DATABASE_URL, which is not set for it."
+REFUSES = "requires credentials: none were sent, or they are wrong or expired (HTTP 401)."
 
 
 class Unauthorized(BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
     assert (status["broken"]["happened"], status["notion"]["cause"]) == (WANTS, "unauthorized")
     assert WANTS in shown
     for text in (full["instructions"], full["tools"]["mcpd_status"], full["said"]["content"][0]["text"]):
-        assert f"{WANTS} What helps (tell the user): A server gets HOME" in text
+        assert f"{WANTS} What helps (tell the user): `mcpd set" in text
         assert REFUSES in text
     assert list(full["tools"]) == ["mcpd_status", "echo"]
     assert "mcpd_status" not in category["tools"]

@@ -98,7 +98,7 @@ def test_one_server_alone_declares_all_but_what_is_not_routed(daemon: Daemon, er
             assert not ask(client, "tools/call", {"name": "echo", "arguments": {}})["result"]["isError"], name
     said = daemon.said()
     assert "mcpd drops of what it declares: extension 'com.example/large': no object, or beyond" in said
-    assert "mcpd drops of what it declares: `extensions`, which is no object" in said
+    assert "mcpd drops of what it declares: `extensions`, which is not an object" in said
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -87,7 +87,7 @@ def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) 
         told = daemon.run("doctor", "--end-leftovers", check=None)
         assert "Ended" in told
         assert not alive(left)
-        assert "Nothing is left of a daemon that was killed." in daemon.run("doctor", check=None)
+        assert "No killed daemon has left anything running." in daemon.run("doctor", check=None)
         daemon.start()
 
 

@@ -369,7 +369,7 @@ def test_a_lock_that_cannot_be_read_is_neither_obeyed_nor_overwritten() -> None:
         assert not here.lock.is_file()
         # It takes the place of the lock between two looks.
         params = {"servers": {"a": {}}, "check": False, "approve": True, "are_all": True, "seconds": WAIT}
-        with pytest.raises(RemoteFault, match="no regular file"):
+        with pytest.raises(RemoteFault, match="not a regular file"):
             here.daemon.ask("lock", **params)
         here.lock.unlink()
         here.lock.write_text('{"lockfileVersion": 1, "servers": {}}')

@@ -234,10 +234,10 @@ def test_a_file_that_is_no_database_is_set_aside_by_name_and_a_new_one_begun() -
     with served() as (daemon, _client):
         daemon.stop(signal.SIGKILL)
         removed_with_all_beside(daemon.state)
-        daemon.state.write_bytes(b"this is no database" * 1000)
+        daemon.state.write_bytes(b"this is not a database" * 1000)
         daemon.start()
         daemon.ready()
-        assert_set_aside(daemon, b"this is no database" * 1000)
+        assert_set_aside(daemon, b"this is not a database" * 1000)
         daemon.ask("switch", name="s/more0", off=True)
         with daemon.client().hello(session="k") as again:
             again.load("read", "write")

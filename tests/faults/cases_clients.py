@@ -1,4 +1,4 @@
-"""What clients do that they should not: what is no JSON-RPC, what is no MCP, floods, silence, bad lines."""
+"""What clients do that they should not: what is not JSON-RPC, what is not MCP, floods, silence, bad lines."""
 
 import json
 from typing import Any

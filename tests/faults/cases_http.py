@@ -320,7 +320,7 @@ UNIX = (
         )
     ),
     case(
-        "a socket that is no socket",
+        "a socket that is not a socket",
         net("unix", WAITS_LONG, url="/etc/hostname"),
         Reaches("backoff", reason="cannot connect"),
     ),

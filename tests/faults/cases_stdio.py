@@ -111,7 +111,7 @@ STARTS = (
         for what, entry, reason in (
             ("no such command", {"command": "/no/such/program"}, "command not found"),
             ("a command that is a directory", {"command": "/tmp"}, "Permission denied"),
-            ("a command that is no program", {"command": "/etc/hostname"}, ""),
+            ("a command that is not a program", {"command": "/etc/hostname"}, ""),
             ("a directory that does not exist", {"cwd": "/no/such/directory"}, "/no/such/directory"),
         )
     ),

@@ -89,7 +89,7 @@ class Caller:
         if self._waits - answered:
             self._results.blame(last, f"the server was not answered {sorted(self._waits - answered)[:5]}")
         if heard["unreadable"]:
-            self._results.blame(last, f"the server got {heard['unreadable']} lines that are no JSON")
+            self._results.blame(last, f"the server got {heard['unreadable']} lines that are not JSON")
 
     async def call(self, name: str, arguments: dict[str, Any]) -> bytes | None:
         """Call a tool. Returns the answer as it came, None if there is none."""

@@ -90,7 +90,7 @@ class Talk:
         """Check one line of the other side."""
         message = _readable(line)
         if message is None:
-            self._blame(f"the answer is no JSON-RPC: {line[:200]!r}")
+            self._blame(f"the answer is not JSON-RPC: {line[:200]!r}")
         elif message.has("method"):
             return
         elif message.last("id") == f"ping-{self._next_ping}" and not isinstance(message.last("id"), Number):

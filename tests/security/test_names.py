@@ -337,7 +337,7 @@ def asked(method: str) -> str:
 
 
 def answers_to_the_server(hostile: Watched) -> list[dict[str, Any]]:
-    """What the server `asking` has received that is no request."""
+    """What the server `asking` has received that is not a request."""
     lines = (hostile.directory / "asked").read_text().splitlines()
     messages = [event["message"] for event in map(json.loads, lines) if event["event"] == "message"]
     return [message for message in messages if "method" not in message]

@@ -312,7 +312,7 @@ def test_a_server_that_has_a_token_is_no_client_over_http_either(named: bool) ->
         assert "http: refused a connection of uid" in daemon.said()
         counted = daemon.ask("events", kinds=["refused"])["events"]
         assert {each["details"]["reason"] for each in counted} == {"server"}
-        # Who is no server's process comes in with the same token.
+        # Who is not a server's process comes in with the same token.
         link = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
         link.request("GET", "/mcp", headers={"authorization": f"Bearer {token}"})
         assert link.getresponse().status != 401

@@ -20,7 +20,7 @@ from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
 
 MAX_ROUNDS = 20
-"""Rounds in which a server of MCP 2026-07-28 may ask before it answers."""
+"""Most rounds of questions from a server of MCP 2026-07-28 before it answers."""
 
 METHOD_NOT_FOUND = -32601
 URL_REQUIRED = -32042
@@ -67,7 +67,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
 
 
 def converse_as_client(options: argparse.Namespace, server: str, tool: str, arguments: Message) -> Message:
-    """Call a tool in a client's session of its own: only that can run a script. Raises as `converse`."""
+    """Call a tool in its own client session: only a client can run a script. Raises as `converse`."""
     companion = CallCompanion.of(options, server)
     hello = {**_place(options.workspace), "profile": options.profile, "surface": "full"}
     greeting = {
@@ -197,7 +197,7 @@ class CallCompanion(NamedTuple):
         return {"inputResponses": responses, **state}
 
     def visits(self, pages: list[Message]) -> bool:
-        """Send the person to pages; returns whether all were accepted, so that the call is repeated."""
+        """Send the person to pages; returns whether all were accepted: then the call is repeated."""
         person = self.person()
         if not pages or person is None:
             return False

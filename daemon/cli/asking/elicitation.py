@@ -80,7 +80,7 @@ class Terminal:
 
 
 def forget_typed(stdin: TextIO) -> None:
-    """Drop what was typed before a question: it answers nothing."""
+    """Drop what was typed before a question, as it is not an answer."""
     import termios  # noqa: PLC0415 - only with a terminal
 
     with suppress(termios.error):
@@ -188,7 +188,7 @@ def _url(server: str, message: str, url: object, person: Terminal, browse: Calla
     parts = _page(url)
     if parts is None:
         person.say(f"{visible(server)} asks: {_said(server, message)}")
-        person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is no address of a page on the web.")
+        person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is not an address of a page on the web.")
         raise Declined
     host = parts.hostname or ""
     person.say(f"{person.loud(visible(server))} asks you to open a page: {_said(server, message)}")

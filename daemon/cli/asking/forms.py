@@ -28,7 +28,7 @@ _PLAIN = frozenset({"string", "number", "integer", "boolean"})
 
 
 class Unaskable(ValueError):
-    """Raised for a form that is not asked; the text says why, as a clause."""
+    """Raised for a form that is not shown; the text is a clause that says why."""
 
 
 def fields_of(schema: object) -> list[Field]:
@@ -100,7 +100,7 @@ def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
             raise Unaskable(f"{said} has choices that are none")
         pairs = [(option.get("const"), option.get("title", option.get("const"))) for option in options]
     if not all(isinstance(part, str) for pair in pairs for part in pair):
-        raise Unaskable(f"{said} has choices that are no texts")
+        raise Unaskable(f"{said} has choices that are not texts")
     if len({value for value, _title in pairs}) != len(pairs):
         raise Unaskable(f"{said} has the same choice twice")
     return tuple(Choice(value, title.strip() or value) for value, title in pairs)

@@ -115,7 +115,7 @@ def begin(
 ) -> None:
     """Send a request to the server that `route` names, now or once that server is up.
 
-    `others` travel on unchanged, `kinds` may list its subject. Raises MsgspecError: its `_meta` is no object.
+    `others` pass unchanged; `kinds` may list its subject. Raises MsgspecError: its `_meta` is not an object.
     """
     asked = make(
         calls=connection.calls,

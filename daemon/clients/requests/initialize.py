@@ -197,7 +197,7 @@ _NOBODY = msgspec.Raw(b"{}")
 
 
 def initialize(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25). Raises MsgspecError: the params are no object."""
+    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25). Raises MsgspecError: the params are not an object."""
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:

@@ -266,7 +266,7 @@ def _acknowledge(
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
-    """Cancel a request of any kind (MCP, cancellation). Raises MsgspecError: the params are no object."""
+    """Cancel a request of any kind (MCP, cancellation). Raises MsgspecError: the params are not an object."""
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)

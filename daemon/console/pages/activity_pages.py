@@ -263,7 +263,7 @@ def _moment(text: str, otherwise: float) -> float:
         except (ValueError, OverflowError, OSError):
             at = math.nan
     if not math.isfinite(at):
-        raise InvalidArguments(f"{text[:40]!r} is no time: write 2026-11-22T22:00")
+        raise InvalidArguments(f"{text[:40]!r} is not a time: write 2026-11-22T22:00")
     return at
 
 

@@ -22,7 +22,7 @@ from daemon.operators.server_changes import ReloadParams, reload
 from daemon.surfaces.table import SURFACES
 
 MAX_NOTES = 50
-"""Faults, warnings and notes of the configuration, each: a file with more is no configuration."""
+"""Faults, warnings and notes of the configuration, each: a file with more is not a configuration."""
 
 MAX_WORD = 300
 """Characters of a profile's or model's name in a form."""

@@ -195,7 +195,7 @@ def _value(place: ClientPlace) -> object:
 def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
     """A client's entry in mcpd's keys, or why it cannot be imported; None for mcpd's own."""
     if not isinstance(written, dict):
-        return f"is not written as {origin.program.title} writes servers: it is no object"
+        return f"is not written as {origin.program.title} writes servers: it is not an object"
     shape = origin.place.shape
     try:
         read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})

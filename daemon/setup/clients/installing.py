@@ -92,7 +92,7 @@ class NamedEntry:
         return (*self.trail, self.name) if isinstance(servers, dict) and self.name in servers else None
 
     def put(self, document: EditedText, entry: Mapping[str, Any]) -> None:
-        """Set or replace the entry. Raises DocumentError: a parent is no object."""
+        """Set or replace the entry. Raises DocumentError: a parent is not an object."""
         value = document.value()
         written = {_NAME: self.name, **entry} if self.listed else dict(entry)
         place = self.place(value)

@@ -107,7 +107,7 @@ class HttpLink(PostLink):
             await self._take_whole(response, post.uid)
         else:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
-            text = f"{self.place} answered {what}, which is no answer"
+            text = f"{self.place} answered {what}, which is not an answer"
             if post.method == "initialize":
                 self.fail(post.uid, failures.Failure(Cause.NOT_MCP, text, {"place": self.place, "form": form}))
             await self.deliver(error_line(post.uid, made_error(INTERNAL_ERROR, text)))

@@ -197,7 +197,7 @@ class PostLink(ABC):
         return not closing
 
     async def _write(self) -> None:
-        """Send requests side by side; what is no request keeps its order, so the next one waits for it."""
+        """Send requests side by side; what is not a request keeps its order, so the next one waits for it."""
         while True:
             await self._kick.wait()
             self._kick = trio.Event()

@@ -248,7 +248,7 @@ class RawConnection:
         await self._peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Pass on requests for clients; refuse those in the answer to a request that is no call."""
+        """Pass on requests for clients; refuse those in the answer to a request that is not a call."""
         request = self._asked.take(request_id, method, params)
         if request is None:
             return

@@ -106,7 +106,7 @@ def _endpoint(url: httpx2.URL, named: str) -> str:
     try:
         endpoint = url.join(named)
     except httpx2.InvalidURL:
-        raise ProtocolFault("the stream names an endpoint that is no url", Cause.NOT_MCP) from None
+        raise ProtocolFault("the stream names an endpoint that is not a url", Cause.NOT_MCP) from None
     if not http_client.same_origin(url, endpoint):
         origin = f"{endpoint.scheme}://{endpoint.host}"
         text = f"the stream wants messages sent to another origin: {origin}"

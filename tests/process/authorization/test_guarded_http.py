@@ -57,9 +57,9 @@ class Endless(httpx2.AsyncByteStream):
     ("url", "local", "why"),
     [
         ("http://login.example/", True, "not encrypted"),
-        ("ftp://login.example/", True, "no address of an authorization server"),
-        ("javascript:alert(1)", True, "no address of an authorization server"),
-        ("file:///etc/passwd", True, "no address of an authorization server"),
+        ("ftp://login.example/", True, "not an address of an authorization server"),
+        ("javascript:alert(1)", True, "not an address of an authorization server"),
+        ("file:///etc/passwd", True, "not an address of an authorization server"),
         ("https://user:canary@login.example/", True, "a password in it"),
         ("http://127.0.0.1/", False, "this machine"),
         ("https://localhost/", False, "this machine"),

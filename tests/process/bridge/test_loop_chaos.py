@@ -140,7 +140,7 @@ def outcome(message: Json) -> str:
 
 
 def collect(stream: IO[bytes], count: int) -> dict[RequestId, str]:
-    """The outcome of each request; a line that is no JSON is the end of a long answer that never came."""
+    """The outcome of each request; a line that is not JSON is the end of a long answer that never came."""
     found: dict[RequestId, str] = {}
     while len(found) < count:
         line = stream.readline()

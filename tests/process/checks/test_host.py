@@ -204,7 +204,7 @@ def test_another_user_is_sent_to_the_daemons(house: House, monkeypatch: pytest.M
         owner = house.state.stat().st_uid
         monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
         said = only(leavings(house.look()), Level.WARNING)
-        assert f"known to uid {owner} alone" in said
+        assert f"Only uid {owner} can see" in said
         assert daemon.alive == daemon.all
 
 
@@ -352,7 +352,7 @@ def test_a_program_in_the_directory_of_a_client_is_not_called_missing(
 ) -> None:
     server["workspacePrograms"] = True
     told = only(found(house, **server), Level.NOTE)
-    assert "stands in the directory of its client" in told
+    assert "is in the client's directory" in told
     assert "\0" not in told
     assert levels(found(house, **server)) == ["note"]
 
@@ -388,5 +388,5 @@ def test_where_sandboxes_work_they_are_fine_and_where_not_only_those_that_ask_ar
         {"mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "sandbox": "off"}}, "sandbox": "home"}
     )
     said = only(sandboxes(house.look()), Level.FAULT)
-    assert "do not start without: a." in said
+    assert "need one to start: a." in said
     assert "`sudo apt install bubblewrap`" in said

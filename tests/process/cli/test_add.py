@@ -187,7 +187,7 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
     assert '"limits": {"inFlight": 1} is written; to undo that, remove it in its entry' in known.stderr
     assert json.loads(config.read_text())["mcpServers"]["m"]["limits"] == {"inFlight": 1}
     done = alone(tmp_path, "add", "y", "ftp://example.com/")
-    assert (done.returncode, "'ftp://example.com/' is no url" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "'ftp://example.com/' is not a url" in done.stderr) == (2, True), done.stderr
     before = config.read_text()
     assert "+" in alone(tmp_path, "add", "y", "/run/y.sock", "--dry-run").stdout
     config.chmod(0o400)

@@ -85,7 +85,7 @@ def test_what_is_no_file_is_named_in_the_place_of_one_of_ours(user: User, name: 
     path.parent.mkdir(mode=0o700, parents=True)
     place(path, kind)
     done = user.mcpd("start")
-    assert (done.returncode, f"{path} is no regular file: remove it" in done.stderr) == (1, True)
+    assert (done.returncode, f"{path} is not a regular file: remove it" in done.stderr) == (1, True)
     assert not path.with_name("else").exists()
 
 

@@ -348,7 +348,7 @@ def test_what_is_no_file_is_refused_in_its_place(tmp_path: Path, kind: str) -> N
         capture_output=True,
     )
     assert ran.returncode == 1
-    assert b"is no regular file: remove it" in ran.stderr
+    assert b"is not a regular file: remove it" in ran.stderr
     assert not (tmp_path / "else").exists()
 
 

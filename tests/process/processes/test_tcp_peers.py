@@ -67,7 +67,7 @@ async def test_a_servers_process_is_refused_unless_it_is_named(
 ) -> None:
     with connected(script, family) as (pid, link):
         peers, tcp = door()
-        assert await tcp.admit(link), "a child of ours that is no server may come in"
+        assert await tcp.admit(link), "a child of ours that is not a server may come in"
         mark = marks.new()
         marks.started(mark, pid)
         try:

@@ -144,7 +144,7 @@ def test_a_store_that_turns_read_only_says_so(sqlite_place: Sqlite, opening: Ope
 @pytest.mark.parametrize(
     ("spoil", "kind"),
     [
-        (lambda path: path.write_bytes(b"this is no database" * 500), StoreCause.CORRUPT),
+        (lambda path: path.write_bytes(b"this is not a database" * 500), StoreCause.CORRUPT),
         (lambda path: overwrite(path, 0, b"\0" * 100), StoreCause.CORRUPT),
         (lambda path: overwrite(path, 4096, b"\xff" * (path.stat().st_size - 4096)), StoreCause.CORRUPT),
         (lambda path: os.truncate(path, path.stat().st_size // 2), StoreCause.CORRUPT),
@@ -356,6 +356,6 @@ def test_a_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "x.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="is no regular file: remove it"), hold(tmp_path / "x"):
+    with pytest.raises(OSError, match="is not a regular file: remove it"), hold(tmp_path / "x"):
         pass
     assert not (tmp_path / "elsewhere").exists()

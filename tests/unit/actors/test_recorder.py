@@ -409,10 +409,10 @@ async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it(disk: Disk) 
 
 
 async def test_rows_that_cannot_be_read_are_named_once(disk: Disk, logged: list[str]) -> None:
-    disk.unreadable = ("tool a/read: raw is no bytes",)
+    disk.unreadable = ("tool a/read: raw is not bytes",)
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
-    assert len([line for line in logged if "tool a/read: raw is no bytes" in line]) == 1
+    assert len([line for line in logged if "tool a/read: raw is not bytes" in line]) == 1
 
 
 __all__ = ["postgres", "url"]

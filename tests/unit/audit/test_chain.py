@@ -133,7 +133,7 @@ def test_files_expire_by_day_and_by_size_and_never_the_present_one(
 def test_a_chain_that_cannot_be_opened_is_free_for_the_next_try(tmp_path: Path) -> None:
     (tmp_path / f"{DAY}.jsonl").mkdir()
     for _try in range(2):
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             Chain(tmp_path)
     (tmp_path / f"{DAY}.jsonl").rmdir()
     assert Chain(tmp_path).directory == tmp_path

@@ -243,7 +243,7 @@ RESULTS = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(KEYS, inner, max_size=4)
         | st.dictionaries(KEYS | SECRET_KEYS, inner, max_size=4)
-        # A word that is a value somewhere is no name of a member anywhere.
+        # A word that is a value somewhere is not a name of a member anywhere.
         | st.builds(lambda name, value: {"id": name, "items": {name: value}}, SECRETS, inner)
     ),
     max_leaves=25,

@@ -97,9 +97,9 @@ def test_an_operator_switches_a_skill_off() -> None:
     [
         ({"frontmatter": {}}, "its frontmatter has no name"),
         ({"frontmatter": None}, "its frontmatter has no name"),
-        ({"resources": None}, "no list of files with a uri"),
-        ({"resources": "static"}, "no list of files with a uri"),
-        ({"resources": [{"digest": "sha256:0"}]}, "no list of files with a uri"),
+        ({"resources": None}, "must be a list of files, each with a uri"),
+        ({"resources": "static"}, "must be a list of files, each with a uri"),
+        ({"resources": [{"digest": "sha256:0"}]}, "must be a list of files, each with a uri"),
     ],
 )
 def test_an_entry_that_no_host_may_load_is_quarantined(members: dict[str, Any], why: str) -> None:

@@ -74,7 +74,7 @@ def test_what_stands_still_needs_no_warning(command: str, args: list[str], progr
 def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
     ((place, message),) = warnings({"command": "nope"}, programs)
     assert place == "$.mcpServers.s.command"
-    assert message.startswith("nope is not on the PATH. That is")
+    assert message.startswith("nope is not on the PATH. A daemon started in this shell has the PATH")
     assert message.endswith("Install it, or write its absolute path")
     assert "there is no program /nope/nope" in warnings({"command": "/nope/nope"}, programs)[0][1]
 
@@ -107,7 +107,7 @@ def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
 ) -> None:
     ((path, message),) = astray(beside, entry)
     assert path == f"$.mcpServers.s.{place}"
-    assert message.startswith(f"'{word}' begins in the home directory, for there is no `cwd`")
+    assert message.startswith(f"'{word}' does not exist in the home directory")
     assert '"cwd": "."' in message
     assert not astray(beside, {**entry, "enabled": False})
     assert not [message for _, message in astray(beside, {**entry, "cwd": "."}) if "home" in message]

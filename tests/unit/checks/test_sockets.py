@@ -38,7 +38,7 @@ def test_a_socket_that_is_left_over_is_a_note(house: House) -> None:
         pass
     found = list(check(house.look()))
     assert levels(found) == ["note", "ok", "ok"]
-    assert "left over" in found[0].what
+    assert "left behind" in found[0].what
     assert "left over" in found[2].what
 
 
@@ -85,7 +85,7 @@ def test_a_directory_that_cannot_be_made_is_a_fault(house: House) -> None:
     (house.root / "run").chmod(0o555)
     with as_somebody_else():
         said = [each.what for each in check(house.look()) if each.level is Level.FAULT]
-    assert said == [f"{house.run} is not there and cannot be made in {house.root / 'run'}."] * 2
+    assert said == [f"{house.run} does not exist and cannot be made in {house.root / 'run'}."] * 2
     (house.root / "run").chmod(0o755)
     assert levels(check(house.look())) == ["note", "ok", "ok"]
 
@@ -155,7 +155,7 @@ def test_a_database_is_fine_and_what_is_none_is_a_warning(house: House) -> None:
     database.close()
     assert levels(check_state(house.look())) == ["ok"]
     file.write_bytes(b"SQLite no more")
-    assert "sets it aside" in only(check_state(house.look()), Level.WARNING)
+    assert "renames it" in only(check_state(house.look()), Level.WARNING)
 
 
 def test_a_database_that_one_may_not_use_is_a_fault(house: House) -> None:
@@ -192,7 +192,7 @@ def test_a_database_of_somebody_elses_is_not_asked_and_shows_no_password(house: 
 
 def test_what_cannot_be_a_socket_is_a_fault(house: House) -> None:
     (house.run / "mcpd.sock").write_text("")
-    assert "is no socket" in only(check(house.look()), Level.FAULT)
+    assert "is not a socket" in only(check(house.look()), Level.FAULT)
     path = f"{house.run}/{'x' * LONGEST}"
     house.write({"listen": {"socket": path}})
     assert "too long" in only(check(house.look(MCPD_SOCKET=path)), Level.FAULT)
@@ -200,7 +200,7 @@ def test_what_cannot_be_a_socket_is_a_fault(house: House) -> None:
     (house.run / "mcpd.sock").unlink()
     house.run.rmdir()
     house.run.write_text("")
-    assert "is no directory" in "".join(each.what for each in check(house.look()))
+    assert "is not a directory" in "".join(each.what for each in check(house.look()))
 
 
 def test_a_daemon_of_another_version_is_noted(house: House) -> None:
@@ -216,4 +216,4 @@ def test_what_is_odd_about_the_directory_of_the_state_is_told(house: House) -> N
     assert "chmod 700" in only(check_state(house.look()), Level.FAULT)
     house.state.rmdir()
     house.state.write_text("")
-    assert "is no directory" in "".join(each.what for each in check_state(house.look()))
+    assert "is not a directory" in "".join(each.what for each in check_state(house.look()))

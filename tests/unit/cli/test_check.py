@@ -67,13 +67,13 @@ def test_warnings_and_notes_do_not_fail(file: Path, capsys: pytest.CaptureFixtur
         f"note: line 3, column 82: {SHELL}.timeout: understood as `timeouts.call` of 30000 milliseconds",
         'note: line 4, column 70: $.mcpServers.b.disabled: understood as "enabled": true',
         f"warning: line 3, column 18: {SHELL}.command: there is no program /bin/sh -e",
-        f"warning: line 4, column 28: $.mcpServers.b.cwd: its directory {file.parent}/gone is not there.",
+        f"warning: line 4, column 28: $.mcpServers.b.cwd: its directory {file.parent}/gone does not exist.",
     ]
     assert all(line.startswith(begin) for line, begin in zip(err.splitlines(), lines, strict=True))
     (file.parent / "server.here").touch()
     file.write_text('{"mcpServers": {"a": {"command": "/bin/sh", "args": ["server.here"]}}}')
     main([])
-    assert "$.mcpServers.a.args[0]: 'server.here' begins in the home dir" in capsys.readouterr().err
+    assert "$.mcpServers.a.args[0]: 'server.here' does not exist in the home dir" in capsys.readouterr().err
     file.write_text(UNWISE)
     assert main(["--json"]) == 0
     said = json.loads(capsys.readouterr().out)

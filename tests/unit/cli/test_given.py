@@ -108,8 +108,8 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
 @pytest.mark.parametrize(
     ("words", "text", "status", "said"),
     [
-        ("add -", SNIPPET, 2, "it has time, web: `mcpd add time -` takes one of them"),
-        ("add clock -", SNIPPET, 2, "it has time, web"),
+        ("add -", SNIPPET, 2, "the snippet has time, web: name one, as in `mcpd add time -`"),
+        ("add clock -", SNIPPET, 2, "the snippet has time, web"),
         ("add -", '{"mcpServers": {"x": {"comand": "uvx"}}}', 2, "no server in it has a `command` or `url`"),
         ("add -", json.dumps(TIME), 2, "write `mcpd add NAME -`"),
         (
@@ -133,7 +133,7 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
         ("add x -", f"\0{KEY}", 1, "the entry must be text"),
         ("add x - --env-file -", f"A={KEY}\n", 1, "the entry must be text"),
         ("add x --env-file no.env url", "", 1, "there is no no.env; nothing was changed"),
-        ("add x --env-file - https://example.com/", f"A=1\n{KEY}\n", 2, "line 2 is no KEY=VALUE"),
+        ("add x --env-file - https://example.com/", f"A=1\n{KEY}\n", 2, "line 2 is not KEY=VALUE"),
     ],
 )
 def test_what_is_no_server_is_refused_without_a_value(

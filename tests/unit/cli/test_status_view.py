@@ -88,7 +88,7 @@ SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
 DEGRADED = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
 STARTING = {"state": "starting", "reason": "trying again after: x", "attempt": 3, "nextRetryInMs": None}
 FAULTS = {
-    "quarantined": {"evil": "its schema is no object"}, "hidden": {"sly": "1 hidden character: U+202E"},
+    "quarantined": {"evil": "its schema is not an object"}, "hidden": {"sly": "1 hidden character: U+202E"},
     "completed": ["bare", "bald"], "noise": {"count": 3, "first": "Listening on stdio"},
     "oneClientAtATime": True, "listingError": "timed out",
 }  # fmt: skip

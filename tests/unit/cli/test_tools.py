@@ -277,7 +277,7 @@ def test_a_difference_is_wrapped_and_has_a_screenful_of_lines_at_most() -> None:
     lines = approval({**LOG, "difference": [("description", None, long)]})
     assert max(map(len, lines)) <= SCREEN.width
     assert lines[2].startswith("    + word word")
-    assert lines[3].startswith("      word word"), "the column of signs is no server's"
+    assert lines[3].startswith("      word word"), "the column of signs is not a server's"
     assert "    + + argument place" in lines
     assert len(lines) < LONGEST + 10
     assert re.fullmatch(r"and \d+ more lines: --json has all", lines[LONGEST + 1])

@@ -231,7 +231,7 @@ def test_what_is_no_regular_file_is_refused_by_name_and_not_waited_for(config: P
     (config.parent / FOLDER / "folder.json").mkdir(0o700)
     folder, pipe = faults(config)
     assert folder == "profiles.d/folder.json: cannot be read: Is a directory"
-    assert pipe.startswith("profiles.d/pipe.json: this is no regular file")
+    assert pipe.startswith("profiles.d/pipe.json: this is not a regular file")
 
 
 def test_what_others_keep_beside_the_files_is_no_profile(config: Path) -> None:
@@ -285,7 +285,7 @@ def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config:
     ("content", "mode", "told"),
     [
         (b"TOKEN=x", 0o666, "env: every user of this machine can write"),
-        (b"A=1\ns3cr3t", 0o600, "env: line 2 is no KEY=VALUE: write NAME=VALUE, or a # before a comment"),
+        (b"A=1\ns3cr3t", 0o600, "env: line 2 is not KEY=VALUE: write NAME=VALUE, or a # before a comment"),
         (b"A=\xff", 0o600, "env: line 1 is not UTF-8"),
         (b"#" * (MAX_FILE + 1), 0o600, "env: larger than 64 KiB: this is no file of variables"),
     ],

@@ -107,7 +107,10 @@ def test_private_keys_as_programs_write_them_are_taken(key: Any, form: PrivateFo
 )
 def test_what_is_no_readable_key_is_a_fault_at_its_place_that_quotes_nothing(wrong: str) -> None:
     [(where, message)] = faults(entry(privateKey=wrong))
-    assert (where, "no unencrypted private key in PEM" in message) == ("$.mcpServers.s.auth.privateKey", True)
+    assert (where, "not an unencrypted private key in PEM" in message) == (
+        "$.mcpServers.s.auth.privateKey",
+        True,
+    )
     assert wrong not in message
 
 

@@ -130,7 +130,7 @@ def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
     [
         ("{}".encode("utf-16"), "this is UTF-16: save the file as UTF-8"),
         (b"{\n\xff}", "line 2 is not UTF-8: save the file as UTF-8"),
-        (b" " * (4 * 1024 * 1024 + 1), "larger than 4096 KiB: this is no configuration"),
+        (b" " * (4 * 1024 * 1024 + 1), "larger than 4096 KiB: this is not a configuration"),
     ],
     ids=["utf-16", "latin-1", "huge"],
 )

@@ -134,7 +134,7 @@ def test_files_that_others_may_have_made_are_refused_with_the_reason(tmp_path: P
         "scripts/latin.py: line 5 is not UTF-8",
         "scripts/linked.py: write the file itself here",
         "scripts/open.py: every user of this machine can write ",
-        "scripts/pipe.py: this is no regular file: put the script's own here",
+        "scripts/pipe.py: this is not a regular file: put the script's own here",
     ]
     said = [str(fault) for fault in config.script_faults]
     assert [text[: len(begin)] for text, begin in zip(said, beginnings, strict=True)] == beginnings

@@ -53,7 +53,7 @@ def test_what_is_no_address_with_a_port_is_a_fault_that_shows_one(listen: str) -
 def test_what_others_can_reach_or_rename_is_a_fault(host: str) -> None:
     ((path, message),) = faults(f"{host}:9464")
     assert path == "$.metrics.listen"
-    assert "is no loopback address, and metrics have no password" in message
+    assert "is not a loopback address, and metrics have no password" in message
     assert Redactor(())(message) == message, "it must not look like a credential"
     assert METRICS_EXAMPLE in message
 

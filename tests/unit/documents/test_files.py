@@ -54,7 +54,12 @@ def test_what_is_no_configuration_is_refused_with_its_reason(tmp_path: Path) -> 
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", MAX_FILE + 1)
-    reasons = {"": "is a directory", "pipe": "is no regular file", "circle": "link", "huge": "more than 32 MiB"}
+    reasons = {
+        "": "is a directory",
+        "pipe": "is not a regular file",
+        "circle": "link",
+        "huge": "more than 32 MiB",
+    }
     for name, reason in reasons.items():
         with pytest.raises(DocumentError, match=reason):
             look(tmp_path / name)

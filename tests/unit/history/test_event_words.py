@@ -78,7 +78,7 @@ def test_kinds_are_spelt_alike() -> None:
         (Event(kind=EventKind.ENDED, text="for a restart"), False),
         (Event(kind=EventKind.ENDED, cause=Cause.KILLED), True),
         (Event(kind=EventKind.RELOADED), False),
-        (Event(kind=EventKind.RELOADED, text="line 3 is no JSON"), True),
+        (Event(kind=EventKind.RELOADED, text="line 3 is not JSON"), True),
         (Event(kind=EventKind.DAEMON_STARTED, details={"unclean": True}), True),
     ],
 )

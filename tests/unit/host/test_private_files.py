@@ -23,7 +23,7 @@ def place(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY | os.O_APPEND])
 def test_a_file_of_ours_is_a_file_and_nothing_else(tmp_path: Path, kind: str, flags: int) -> None:
     place(tmp_path / "file", kind)
-    with pytest.raises(OSError, match="file is no regular file: remove it"):
+    with pytest.raises(OSError, match="file is not a regular file: remove it"):
         own_file(tmp_path / "file", flags)
     assert not (tmp_path / "else").exists()
 

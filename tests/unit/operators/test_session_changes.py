@@ -91,7 +91,7 @@ async def test_what_is_allowed_is_listed_and_revoked() -> None:
 @pytest.mark.parametrize(
     ("session", "tool", "more", "said"),
     [
-        ("4", "beta/echo", {}, "is no tool that the user of session #4 is asked about"),
+        ("4", "beta/echo", {}, "is not a tool that the user of session #4 is asked about"),
         ("4", "alpha/ecko", {}, "alpha/echo"),
         ("5", "alpha/echo", {}, "It asks about none"),
         ("4", "", {}, "an empty pattern"),

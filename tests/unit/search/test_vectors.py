@@ -317,7 +317,7 @@ def test_an_unusable_folder_is_refused_by_name(tmp_path: Path, how: str) -> None
     ("tensors", "why"),
     [
         ({"other": COMPASS}, "no tensor"),
-        ({"embeddings": COMPASS[0]}, "no table"),
+        ({"embeddings": COMPASS[0]}, "not a table"),
         ({"embeddings": COMPASS.astype("<u2")}, "kind uint16"),
         ({"embeddings": COMPASS, "mapping": COMPASS}, "kind float32"),
     ],

@@ -131,7 +131,7 @@ def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to
         f"GRANT CREATE ON SCHEMA public TO {role}",
     )
     guest = parse(postgres_place.dsn.replace("postgres@", f"{role}@"))
-    with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move it away by hand") as fault:
+    with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move the store away by hand") as fault:
         Store.open(guest, writer="guest", slack=SLACK)
     assert fault.value.cause is StoreCause.MISCONFIGURED
     assert postgres_place.run("SELECT tool FROM public.switches") == [("push",)]

@@ -156,4 +156,4 @@ def test_hostile_words_are_read_in_the_end(unit: str) -> None:
 
 def test_a_program_that_prints_its_usage_and_calls_that_a_success_is_told_so() -> None:
     found = told(Cause.ENDED, {}, "Usage: foo --dir DIR")
-    assert found.happened == "It printed how it wants to be called: foo --dir DIR."
+    assert found.happened == "It only printed its usage: foo --dir DIR."

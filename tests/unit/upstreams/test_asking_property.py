@@ -17,7 +17,7 @@ def test_no_client_is_asked_for_another_each_request_is_answered_once_and_none_i
     done = play(requests, seed)
     assert not done.wrong
     assert done.asks >= requests
-    # It is no answer to refuse everything.
+    # It is not an answer to refuse everything.
     assert done.count["delivered"] > 0.8 * done.asks
     assert done.count["answered"] > 0.5 * done.asks
     assert 0 < done.count["uncertain"] < 0.1 * done.asks

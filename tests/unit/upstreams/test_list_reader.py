@@ -59,8 +59,12 @@ async def test_a_server_without_tools_is_well_if_it_is_good_for_something_else(
 async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
     scene = Scene()
     scene.connection.members = {"inputSchema": 5}
-    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
-    data: dict[str, str | int | float] = {"count": 1, "tool": "echo", "error": "its inputSchema is no object"}
+    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is not an object"
+    data: dict[str, str | int | float] = {
+        "count": 1,
+        "tool": "echo",
+        "error": "its inputSchema is not an object",
+    }
     assert await scene.read() == ("", Reason(text, Cause.TOOLS_UNUSABLE, data))
 
 

@@ -110,7 +110,7 @@ class RecordingExchange(OwnExchange):
 
 
 class RecordingHandler:
-    """Receives what is no answer, and notes it; `at_the_end` happens when it is told that the link ended."""
+    """Notes what it receives besides answers; `at_the_end` happens when it is told that the link ended."""
 
     def __init__(self, at_the_end: Callable[[], None] = lambda: None) -> None:
         self.requests: list[tuple[bytes, str, bytes | None]] = []

@@ -34,7 +34,7 @@ def alternating(levels: int) -> bytes:
 
 
 def check_refusal(line: bytes, code: int, request_id: bytes, text: str) -> None:
-    """A line is refused with this code, id and reason; what is no JSON, from a server, too."""
+    """A line is refused with this code, id and reason; what is not JSON, from a server, too."""
     with pytest.raises(BadMessage) as caught:
         decode_strictly(line)
     fault = caught.value

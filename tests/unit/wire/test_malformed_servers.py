@@ -1,4 +1,4 @@
-"""What becomes of a call while its server says what is no JSON-RPC, or only nearly: thousands of inputs."""
+"""What becomes of a call while its server says what is not JSON-RPC, or only nearly: thousands of inputs."""
 
 import contextlib
 

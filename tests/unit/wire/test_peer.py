@@ -21,7 +21,7 @@ from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedL
 
 
 class Talk:
-    """A peer under test, its scripted link, and the owner of everything that is no answer."""
+    """A peer under test, its scripted link, and the owner of everything that is not an answer."""
 
     def __init__(self, *, strict: bool) -> None:
         self.outbox = Outbox()

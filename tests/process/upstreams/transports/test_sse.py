@@ -165,7 +165,7 @@ def events(text: str) -> bytes:
             "another origin",
         ),
         *(
-            (events(f"event: endpoint\ndata: {named}\n\n"), ProtocolFault, Cause.NOT_MCP, "is no url")
+            (events(f"event: endpoint\ndata: {named}\n\n"), ProtocolFault, Cause.NOT_MCP, "is not a url")
             for named in ("http://[::1", "/a\0b", "/" + "x" * 100_000)
         ),
     ],

@@ -84,7 +84,7 @@ def test_json_goes_as_it_is(what: str, given: str) -> None:
     [
         ({"what": " "}, "write what to add"),
         ({"what": "uvx 'x"}, "No closing quotation"),
-        ({"what": "uvx x", "env": "s3cret"}, "line 1 is no KEY=VALUE"),
+        ({"what": "uvx x", "env": "s3cret"}, "line 1 is not KEY=VALUE"),
         ({"what": '{"a": {"command": "b"}}', "env": "K=s3cret"}, "JSON has a place for variables"),
     ],
 )

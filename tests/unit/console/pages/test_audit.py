@@ -69,7 +69,7 @@ async def test_records_can_be_chosen(tmp_path: Path, query: str, numbers: list[i
 
 
 async def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArguments, match="is no time"):
+    with pytest.raises(InvalidArguments, match="is not a time"):
         await values_of(AUDIT_PAGE, viewer_of(context_of(tmp_path), query="until=soon"))
 
 

@@ -97,7 +97,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     assert len(messages) == 5
     for message, words in zip(
         messages,
-        ("a directory", "not UTF-8", "no regular file", "mcpServers is not an object", "a link"),
+        ("a directory", "not UTF-8", "not a regular file", "mcpServers is not an object", "a link"),
         strict=True,
     ):
         assert words in message
