@@ -57,6 +57,9 @@ message."""
 UNSENT = "mcpd/unsent"
 """Notification of a stopping daemon with requests for a bridge to keep for the next, `{"ids": [...]}`."""
 
+HELD = "mcpd/held"
+"""Notification of a bridge after `UNSENT`: the stopping daemon has every line that it gets from the bridge."""
+
 TASKS_EXTENSION = META + "tasks"
 """The tasks extension (SEP-2663): a server may answer a call with a task, which the client polls."""
 

@@ -89,6 +89,8 @@ class Session:
         self._settled = False
         """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False
+        self._bridge_sends = False
+        """Whether a bridge that holds requests from now on may have sent some before it knew."""
         self._since = context.wall()
 
     async def run(self) -> None:
@@ -125,6 +127,11 @@ class Session:
         """The number of calls without an answer."""
         return len(self.calls.open)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call is in flight, or may be on its way here."""
+        return self._bridge_sends or bool(self.calls.open)
+
     def move(self, profile: str) -> None:
         """Switch the client to another profile; notifies the client if that changes its tools."""
         self._connection.move(profile)
@@ -132,6 +139,7 @@ class Session:
     def give_back(self) -> None:
         """Have a bridge hold unsent requests, and later ones, for the next daemon."""
         if self._client.holds:
+            self._bridge_sends = True
             ids = b",".join(self.calls.give_back())
             self._peer.notify(protocol.UNSENT, b'{"ids":[%b]}' % ids)
             self._context.outbox.flush()
@@ -210,6 +218,8 @@ class Session:
                 cancel(self._connection, params)
             elif method == protocol.PROGRESS and params is not None:
                 self._peer.requests.progress(params)
+            elif method == protocol.HELD:
+                self._bridge_sends = False
             elif method == protocol.INITIALIZED:
                 self._connection.begin_roots()
             elif method == protocol.ROOTS_CHANGED:

@@ -160,6 +160,7 @@ class Script:
 
 
 HELLO = b'"mcpd/hello"'
+HELD = b'"mcpd/held"'
 INITIALIZED = b'"notifications/initialized"'
 CANCELLED = b'"notifications/cancelled"'
 
@@ -231,7 +232,7 @@ class Conversation:
 
     def hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
         """Keep a line for the next daemon, unless the script repeats it or only the last daemon wanted it."""
-        if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
+        if method is None or method in {HELLO, HELD, INITIALIZED, CANCELLED}:
             return
         if method == LISTEN and request_id in self.script.subscriptions:
             return
@@ -252,7 +253,8 @@ class Conversation:
         self.unheard.cancel(request_id)
 
     def leaves(self, unsent: list[bytes]) -> None:
-        """Note that the daemon is stopping, and the requests that it has not forwarded."""
+        """Note that the daemon is stopping, and what it has not forwarded; tell it that nothing more comes."""
+        self.up.put(b'{"jsonrpc":"2.0","method":%b}\n' % HELD)
         self.is_leaving, self.through = True, False
         self.unsent.update(unsent)
 

@@ -298,7 +298,7 @@ async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAcc
     """Let calls finish for `DRAIN_SECONDS`, then answer the rest with an error; bridges get unsent ones."""
     _give_back(sessions)
     with trio.move_on_after(DRAIN_SECONDS):
-        while any(session.in_flight for session in sessions):  # noqa: ASYNC110
+        while any(session.is_awaited for session in sessions):  # noqa: ASYNC110
             await trio.sleep(POLL_SECONDS)
     _give_back(sessions)
     for server in servers.values():

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
@@ -181,6 +183,33 @@ def test_a_restart_waits_for_calls_in_flight(user: User) -> None:
         eventually(lambda: json.loads(user.mcpd("calls", "--json").stdout)["inFlight"])
         assert user.start("--restart")["started"]
         assert "awake" in json.dumps(window.receive(call)["result"])
+
+
+def test_a_restart_loses_no_call_of_a_client_that_makes_one_after_the_other(user: User) -> None:
+    program, *args = command(tools=["sleep"])
+    user.configure({**GOOD, "mcpServers": {"one": {"command": program, "args": args}}})
+    user.start()
+    over, answers, lost = threading.Event(), list[str](), list[str]()
+    with user.window() as window, ThreadPoolExecutor(1) as pool:
+        window.greet()
+        assert window.tools() == ["sleep"]
+
+        def calls() -> None:
+            while not over.is_set():
+                call = window.send("tools/call", name="sleep", arguments={"seconds": 0.001})
+                answer = json.dumps(window.receive(call))
+                (answers if "awake" in answer else lost).append(answer)
+
+        calling = pool.submit(calls)
+        try:
+            for _ in range(3):
+                answers.clear()
+                eventually(lambda: len(answers) > 5)
+                assert user.start("--restart")["started"]
+        finally:
+            over.set()
+        calling.result(WAIT)
+    assert not lost
 
 
 def test_a_restart_without_a_daemon_is_a_start(user: User) -> None:

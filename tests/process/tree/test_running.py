@@ -85,7 +85,9 @@ async def test_what_was_not_sent_is_given_back_before_and_after_the_calls_in_fli
 ) -> None:
     told = list[str]()
     session: Any = SimpleNamespace(
-        in_flight=1, give_back=lambda: told.append("given back"), lose_calls=lambda _error: told.append("lost")
+        is_awaited=True,
+        give_back=lambda: told.append("given back"),
+        lose_calls=lambda _error: told.append("lost"),
     )
     await drain([session], {})
     assert told == ["given back", "given back", "lost"]

@@ -686,6 +686,11 @@ async def test_a_bridge_gets_back_what_was_not_sent(full: Stage, nursery: trio.N
     if holds:
         said = await known.client.get()
         assert (said["method"], said["params"]) == ("mcpd/unsent", {"ids": ["eight"]})
+        await known.client.tell("notifications/cancelled", {"requestId": 7})
+        assert known.session.is_awaited  # until the bridge says that nothing is on its way
+        await known.client.tell("mcpd/held", {})
+        await trio.testing.wait_all_tasks_blocked()
+    assert known.session.is_awaited is not holds
 
 
 @cases("result", "failed", raw={"result"})
