@@ -173,7 +173,7 @@ class TransientStorage:
         """Take the granted tokens; raises NoLogin for unusable ones."""
         if not guarded_http.is_usable(tokens.access_token, tokens.refresh_token):
             raise NoLogin(
-                "the authorization server gave a token that no header can hold: report this to its operator"
+                "the authorization server gave a token that cannot be sent: report this to its operator"
             )
         self.tokens = tokens
 

@@ -94,7 +94,7 @@ def test_a_file_that_another_program_holds_is_locked(sqlite_place: Sqlite, openi
     store = opening(sqlite_place, slack=LITTLE)
     store.keep(BATCH)
     with holding(sqlite_place.path, "BEGIN IMMEDIATE"):
-        with failing(StoreCause.LOCKED, "end the program that holds it"):
+        with failing(StoreCause.LOCKED, "end the program that locks it"):
             store.keep(BATCH)
         assert store.recall().servers == BATCH.servers
     store.keep(BATCH)

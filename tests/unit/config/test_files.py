@@ -287,7 +287,7 @@ def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config:
         (b"TOKEN=x", 0o666, "env: every user of this machine can write"),
         (b"A=1\ns3cr3t", 0o600, "env: line 2 is not KEY=VALUE: write NAME=VALUE, or a # before a comment"),
         (b"A=\xff", 0o600, "env: line 1 is not UTF-8"),
-        (b"#" * (MAX_FILE + 1), 0o600, "env: larger than 64 KiB: this is no file of variables"),
+        (b"#" * (MAX_FILE + 1), 0o600, "env: larger than 64 KiB: this is not a file of variables"),
     ],
 )
 def test_a_bad_file_of_variables_is_a_fault_that_names_it(

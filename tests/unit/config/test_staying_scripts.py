@@ -100,7 +100,7 @@ TOO_LONG = GOOD + "#" * MAX_CODE
         (main("a: int = 1\x00"), "scripts/x.py: "),
         (main("a: str = '\\ud800'"), "scripts/x.py: cannot be read: Unicode"),
         (main("a: int = 1j"), "scripts/x.py: cannot be read: TypeError"),
-        (TOO_LONG, f"scripts/x.py: larger than {MAX_CODE // 1024} KiB: this is no script"),
+        (TOO_LONG, f"scripts/x.py: larger than {MAX_CODE // 1024} KiB: this is not a script"),
     ],
 )
 def test_a_faulty_script_says_what_to_write_and_costs_no_other(tmp_path: Path, text: str, fault: str) -> None:
