@@ -160,6 +160,9 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             # An upgrade is tried, which only a start does.
             ask_with(options, "refresh", {"server": name})
             seen = ask_with(options, "status", {})["servers"][name]
+        if seen is not None and seen["state"] == "dormant" and seen["share"] != "all" and seen["cause"]:
+            # Its first list has failed, and so would each client's start.
+            seen["state"] = "failed"
         return Effect(asked=True, problem="", seen=seen, tools=tuple(tools_of(options, name)))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)

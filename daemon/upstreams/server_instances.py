@@ -14,7 +14,7 @@ from daemon.catalog.loaded import is_anonymous
 from daemon.catalog.snapshot import Catalog, fold_all
 from daemon.causes import Cause
 from daemon.config.config_model import WORKSPACE, Instance, Server, Share, TransportType
-from daemon.counting.measures import CallStats
+from daemon.counting.measures import CallStats, StderrTail
 from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
@@ -24,7 +24,7 @@ from daemon.model import Kind
 from daemon.ports import Holder
 from daemon.safety.escape import visible
 from daemon.sandbox.egress import SeenHosts
-from daemon.states import ServerState
+from daemon.states import SERVING, ServerState
 from daemon.upstreams.server_actors import ServerActors
 from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
@@ -239,6 +239,8 @@ class ServerInstances:
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
         self.speaks = True
         """Whether it is the server of its name, rather than one replaced since."""
+        self.failed: tuple[ServerStatus, StderrTail] | None = None
+        """The first list's failure, until an instance comes up: nobody else sees that instance."""
         self.begun = self.ended = self._restarts = 0
         """Instances so far, ended ones, and the restarts of those."""
         self.refused_hosts: SeenHosts | None = None
@@ -340,6 +342,11 @@ class ServerInstances:
         statuses = [each.actor.child.status.value for each in self.running.values()]
         now = overall(statuses, self.status, run=self._run, now=self._actors.around.wall())
         now = attrs.evolve(now, restarts=now.restarts + self._restarts)
+        if now.state in SERVING:
+            self.failed = None
+        elif self.failed is not None and now.state is ServerState.DORMANT:
+            why = self.failed[0].why
+            now = attrs.evolve(now, reason=why.text, cause=why.cause, cause_data=why.data, remedy=why.remedy)
         if self.off:
             since = self.status.since if self.status.state is ServerState.DISABLED else now.since
             now = attrs.evolve(now, state=ServerState.DISABLED, reason=self.off, since=since)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
 
+import attrs
 import trio
 from loguru import logger
 
@@ -28,7 +29,7 @@ from daemon.ports import CallRoute, CallToSend, Holder
 from daemon.processes.marks import Effort, efforts
 from daemon.safety.redact import REASON
 from daemon.sandbox.egress import SeenHosts
-from daemon.states import COMING, SERVING, ServerState
+from daemon.states import COMING, SERVING, WAITING, ServerState
 from daemon.supervision.starts import Rank
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.call_admission import Apart
@@ -79,7 +80,9 @@ class InstancedServer:
     @property
     def stderr(self) -> StderrTail:
         """The last lines of the newest instance's stderr."""
-        return self._none[1] if (newest := self._newest()) is None else newest.stderr
+        if (newest := self._newest()) is not None:
+            return newest.stderr
+        return self._none[1] if self.instances.failed is None else self.instances.failed[1]
 
     @property
     def apart(self) -> Apart:
@@ -171,6 +174,7 @@ async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], 
     async with trio.open_nursery() as nursery:
         while True:
             seen = newest.value
+            tried = {name: known for name, known in tried.items() if name in seen.servers}
             for name, server in servers.items():
                 entry = seen.servers.get(name)
                 if not isinstance(server, InstancedServer) or entry is None or entry.tools is not None:
@@ -218,6 +222,10 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
         await trio.lowlevel.checkpoint()
         is_listed = status.state in SERVING
         why = "it has listed" if is_listed else f"it did not come up to list ({status.reason or status.state})"
+        if status.state in WAITING - {ServerState.NEEDS_AUTH}:
+            told = status.remedy  # Soon there is no instance of its name.
+            told = told and attrs.evolve(told, helps=told.helps.replace(actor.name, server.name))
+            server.instances.failed = attrs.evolve(status, remedy=told), actor.stderr
         actor.log.say("INFO", f"{why}, and no client waits for this instance")
         for each in [each for each in server.instances.running.values() if each.actor is actor]:
             server.instances.end(each, why)

@@ -64,6 +64,15 @@ def test_what_cannot_come_up_is_explained_and_taken_back(daemon: Daemon) -> None
     assert set(daemon.ask("status")["servers"]) == {"old"}
 
 
+def test_what_is_divided_and_cannot_come_up_is_taken_back_each_time(daemon: Daemon) -> None:
+    for _ in range(2):
+        status, said = told(
+            daemon, "add", "sick", "--share", "session", "--", "sh", "-c", "echo oh no >&2; exit 1"
+        )
+        assert (status, ": exited with status 1" in said, "taken back" in said) == (1, True, True), said
+        assert ("stderr| oh no" in said, daemon.config.read_text()) == (True, TEXT), said
+
+
 def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: Daemon) -> None:
     wants_a_variable = ("sh", "-c", "echo GITHUB_TOKEN is not set >&2; exit 1")
     status, said = told(daemon, "add", "github", "--", *wants_a_variable)
