@@ -147,7 +147,9 @@ def configured(options: argparse.Namespace, name: str) -> tuple[Path, Present]:
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Remove servers from the configuration, and have the daemon stop them."""
+    """Remove servers from the configuration, all or none, and have the daemon stop them."""
+    for name in options.servers:
+        configured(options, name)
     return for_each(options, options.servers, partial(_remove, options))
 
 

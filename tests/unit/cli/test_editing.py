@@ -271,11 +271,12 @@ def test_a_whole_entry_has_no_unknown_key_that_stood_not_there_before(
     assert told(config, "set", "web", "-") == (0 if key == "autoApprove" else 78)
 
 
-def test_several_servers_are_removed_past_one_that_is_not_there(
+def test_several_servers_are_removed_unless_one_is_not_there(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(config, "remove", "tim", "web", "time") == 1
+    assert (told(config, "remove", "web", "tim"), config.read_text()) == (1, WRITTEN)
     assert "there is no server 'tim'" in capsys.readouterr().err
+    assert told(config, "remove", "web", "time") == 0
     left: Any = decode(config.read_text(), source="")[0]
     assert left["mcpServers"] == {}
 
