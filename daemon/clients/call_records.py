@@ -39,8 +39,8 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     if trace is not None:
         call.trace = None
         _trace(call, trace, outcome, at, size)
-    if outcome in {OK, CANCELLED} and not _was_sent(call):
-        return
+    if outcome in {OK, CANCELLED} and (call.key is None or call.in_line) and not _was_sent(call):
+        return  # a call that was sent asks no function here: its bound of Python calls is reached
     if len(call.given) <= LARGE:
         audit.note(_body, audit, call, trace, outcome, seconds, at, size)
     elif audit.on:
