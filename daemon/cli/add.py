@@ -58,15 +58,20 @@ def add(options: argparse.Namespace) -> int:
         draft.write()
         undo.callback(draft.undo)
         made = undo.pop_all()
-    if variables.kept:
-        where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
-        note(f"kept in {where}: {', '.join(variables.kept)}")
-    if not options.json:
-        undo_by = f"; undo: {typed_as(options, 'remove', name)}" * (name not in present.servers)
-        print(visible(f"added {name} to {path}{undo_by}"))
-    for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
-        note(line)
-    if not options.no_reload and (status := finish(options, name, path, made.close)):
+
+    def stays() -> None:
+        if variables.kept:
+            where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
+            note(f"kept in {where}: {', '.join(variables.kept)}")
+        if not options.json:
+            undo_by = f"; undo: {typed_as(options, 'remove', name)}" * (name not in present.servers)
+            print(visible(f"added {name} to {path}{undo_by}"))
+        for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+            note(line)
+
+    if options.no_reload:
+        stays()
+    elif status := finish(options, name, path, made.close, tell=stays):
         return status
     return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 

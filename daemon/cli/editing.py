@@ -96,7 +96,7 @@ def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:
 
 def _entry(options: argparse.Namespace, path: Path, present: Present, was: Any) -> list[Setting]:
     server = load_changed(path, {}, {**present.variables, **os.environ}).mcp_servers[options.server]
-    if not isinstance(new := decode(given("the entry"), source="standard input")[0], dict):
+    if not isinstance(new := decode(given("the entry"), source="the entry")[0], dict):
         raise UsageError("an entry is an object, {...}")
     return [*differences(with_kept(new, was, secrets_of(server)[0]), was)]
 

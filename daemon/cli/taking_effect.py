@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -229,9 +230,14 @@ def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
 
 
 def finish(
-    options: argparse.Namespace, name: str, path: Path, undo: Callable[[], object], stays: str = ""
+    options: argparse.Namespace,
+    name: str,
+    path: Path,
+    undo: Callable[[], object],
+    stays: str = "",
+    tell: Callable[[], object] = lambda: None,
 ) -> int:
-    """Wait for the server and report its state; undo the edit if the server cannot come up with it.
+    """Wait for the server and report its state; undo the edit if it cannot come up with it, else `tell`.
 
     Raises KeyboardInterrupt: the user did not wait.
     """
@@ -252,6 +258,10 @@ def finish(
     if undone:
         undo()
         come_up(options, path, name)
+        # There is nothing any more to restart or to read again.
+        told = re.sub(r"[,.] (?:Then|then) `mcpd re(?:start|load)\b.*", ".", told)
+    else:
+        tell()
     if options.json:
         state, why = (None, "") if seen is None else (seen["state"], seen["reason"])
         said = {"server": name, "state": state, "reason": why or effect.problem, "tools": [*effect.tools]}

@@ -196,7 +196,7 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
         note(line)
     if options.json or found:
         rows = (f"{each['name']} {each['version']}: {each['description']}" for each in found)
-        print(document({"servers": found}) if options.json else lines(*rows))
+        print(document({"servers": found, "unread": registries.notes}) if options.json else lines(*rows))
     return 0 if found else EX_FAULT
 
 

@@ -226,10 +226,10 @@ class Application:
         if "again" in fields:
             fields = {**session.typed.get(back, {}), **fields}
         logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
-        outcome = "ok"
         try:
             told = await action.act(viewer, fields)
             notice = Notice(told) if isinstance(told, str) else told
+            outcome = "failed" if notice.is_error else "ok"
         except McpdError as error:
             notice, outcome = Notice(str(error), is_error=True), "refused"
         did = action.path.rpartition("/")[2]

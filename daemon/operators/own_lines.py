@@ -48,11 +48,16 @@ class Printed:
     @property
     def data(self) -> dict[str, Any]:
         """The JSON of `--json`, behind the remarks; empty without one."""
-        _remarks, brace, rest = f"\n{self.text}".partition("\n{")
+        _, brace, rest = f"\n{self.text}".partition("\n{")
         try:
             return dict(json.loads(brace + rest))
         except ValueError:
             return {}
+
+    @property
+    def remarks(self) -> str:
+        """The text before the JSON of `--json`; all of it without one."""
+        return (f"\n{self.text}".partition("\n{")[0] if self.data else self.text).strip()
 
 
 async def run_line(

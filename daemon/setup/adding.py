@@ -198,7 +198,7 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     # READMEs show members without their braces, and chats show fences.
     text = re.sub(r"\A\s*```\w*\n|\n```\s*\Z", "", text)
     text = f"{{{text}\n}}" if re.match(r'\s*"[^"]*"\s*:', text) else text
-    value: Any = decode(text, source="standard input")[0]
+    value: Any = decode(text, source="the entry")[0]
     if (is_snippet := not _is_entry(value)) and (reaches := _REACHES.search(str(value))):
         raise WordsError(f"it has {reaches[0]}…}}, which reaches out of a sandbox: paste that entry alone")
     value = dict.fromkeys(names, value) if not is_snippet else value if isinstance(value, dict) else {}

@@ -84,6 +84,19 @@ def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bo
         accessible(page)
 
 
+def test_what_is_taken_back_was_not_added_and_failed(own: Here) -> None:
+    page = own.signed_in()
+    for what, said in ('{"absent": }', "the entry: 1 fault"), ("/absent", "absent is failed"):
+        page.goto(f"{own.address}/add")
+        page.get_by_label("What to add").fill(what)
+        page.get_by_role("button", name="Add", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text(said)
+    expect(page.get_by_role("alert")).not_to_contain_text("added")
+    expect(page.get_by_role("alert").get_by_role("link")).to_have_count(0)
+    page.goto(f"{own.address}/audit")
+    expect(page.locator("tbody tr", has_text="console of").first).to_contain_text("failed")
+
+
 def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by_the_keyboard(
     own: Here,
 ) -> None:
@@ -147,9 +160,12 @@ def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None
 def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
     own: Here, published: LocalRegistry, *, script: bool
 ) -> None:
-    published.documents[:] = [FAR]
+    published.documents[:] = [{"name": 7}]
     page = own.signed_in(java_script_enabled=script)
-    page.goto(f"{own.address}/add")
+    page.goto(f"{own.address}/add?q=far")
+    expect(page.get_by_role("alert")).to_contain_text(published.url)
+    published.documents[:] = [FAR]
+    page.get_by_role("link", name="Try again").click()
     page.get_by_role("searchbox", name="Words").fill("nothing-is-called-so")
     page.get_by_role("button", name="Search the registries").click()
     expect_words(page, "no server fits")
@@ -201,7 +217,8 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         expect_words(page, "Take this server into")
         if script:
             accessible(settled(page))
-        page.get_by_role("button", name="Set all of this up").click()
+        expect(page.locator("#servers-available")).to_have_class("idle")
+        page.get_by_role("button", name="Set all of this up, and change your clients' files").click()
         expect_words(page, "Works: echo, in Cursor")
         expect(row(page, "echo")).to_contain_text("ready")
         expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)

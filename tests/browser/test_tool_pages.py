@@ -51,6 +51,7 @@ def test_a_tool_is_found_as_a_model_finds_it(own: Here) -> None:
     expect(page.locator("tbody th").first).to_contain_text("read")
     page.get_by_role("link", name="read", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("read")
+    expect(page.get_by_role("button", name="Call read")).not_to_have_css("column-gap", "normal")
 
 
 def test_a_tool_is_switched_off_and_on_in_its_category(own: Here) -> None:

@@ -103,7 +103,7 @@ async def _search(viewer: Viewer) -> dict[str, object]:
     """The servers of registries that a query's words find."""
     words = viewer.query.get("q", "").split()
     if not (words and viewer.may_change):
-        return {"found": [], "said": ""}
+        return {"found": [], "said": "", "unread": []}
     options = ("--registry", "--json", f"--limit={FOUND_MOST}")
     try:
         printed = await run_line(viewer.context, ("search", *words), options=options)
@@ -111,7 +111,8 @@ async def _search(viewer: Viewer) -> dict[str, object]:
         printed = Printed(1, str(error))
     found = printed.data.get("servers", [])
     too_long = "" if found else "their descriptions are too long to show: write more words"
-    return {"found": found, "said": printed.text if printed.status else too_long}
+    said = printed.remarks if printed.status else too_long
+    return {"found": found, "said": said, "unread": printed.data.get("unread", [])}
 
 
 ADD_PAGE = ConsolePage(

@@ -30,16 +30,8 @@ ADD, UP = ADDING_ACTIONS
     ("what", "name", "command"),
     [
         ("uvx mcp-server-time", "time", ["uvx", "mcp-server-time"]),
-        (
-            "$ npx -y @scope/server-mail --to 'a b'\r\n",
-            "mail",
-            ["npx", "-y", "@scope/server-mail", "--to", "a b"],
-        ),
-        (
-            "docker run -i \\\r\n  --rm ghcr.io/o/files:1",
-            "files",
-            ["docker", "run", "-i", "--rm", "ghcr.io/o/files:1"],
-        ),
+        ("$ npx -y @s/server-mail --to 'a b'\r\n", "mail", ["npx", "-y", "@s/server-mail", "--to", "a b"]),
+        ("docker run \\\r\n  --rm ghcr.io/o/files:1", "files", ["docker", "run", "--rm", "ghcr.io/o/files:1"]),
         ("/opt/My.Tool", "my", ["/opt/My.Tool"]),
         ("x; rm -rf $HOME `id`", "x", ["x;", "rm", "-rf", "$HOME", "`id`"]),
         ("--yes uvx x", "yes", ["--yes", "uvx", "x"]),
@@ -133,7 +125,8 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
 ) -> None:
     offer = {"name": "o/x", "version": "1", "description": "d", "packages": [{"registryType": "npm"}] * 2}
     found = "mcpd: one registry is down\n" + json.dumps({"servers": [{**offer, "remotes": [{}]}]}, indent=2)
-    lines = Lines(Printed(0, found), Printed(1, "no server fits 'y'"), Printed(0, "{cut"), Refused("busy"))
+    none = Printed(1, 'mcpd: none fits\n{"servers": [], "unread": ["r.org: refused"]}')
+    lines = Lines(Printed(0, found), Printed(1, "no server fits 'y'"), Printed(0, "{"), Refused("busy"), none)
     monkeypatch.setattr(adding_pages, "run_line", lines)
     assert ADD_PAGE.own is not None
 
@@ -141,12 +134,18 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
         viewer = viewer_of(OperatorStage().context(), query=query, may_change=may_change)
         return await ADD_PAGE.own(viewer)  # type: ignore[misc]
 
-    assert await searched("q=x", may_change=False) == await searched("q= ") == {"found": [], "said": ""}
+    assert (
+        await searched("q=x", may_change=False)
+        == await searched("q= ")
+        == {"found": [], "said": "", "unread": []}
+    )
     (seen,) = (await searched("q=x files"))["found"]
     assert seen["name"] == "o/x"
     assert (await searched("q=y"))["said"] == "no server fits 'y'"
     assert "too long" in (await searched("q=z"))["said"]
     assert (await searched("q=z"))["said"] == "busy"
+    down = {"found": [], "said": "mcpd: none fits", "unread": ["r.org: refused"]}
+    assert await searched("q=z") == down
     assert lines.ran[0] == (["search", "x", "files"], "", ["--registry", "--json", "--limit=10"])
 
 
