@@ -37,7 +37,7 @@ class Cause(StrEnum):
     SECRET_UNAVAILABLE = "secret-unavailable"  # noqa: S105 - a cause
     """A command or the keyring did not give a secret. `error`; `command`, or `secret`: the name there."""
     CONFIGURATION = "configuration"
-    """A faulty entry. `error`, the first fault; `variable`, if one is unset."""
+    """A faulty entry. `error`, the first fault; `variable`, if one is unset; `env`, its equal name there."""
 
     # A program that ended or was killed.
     ENDED = "ended"

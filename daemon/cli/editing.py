@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
@@ -78,9 +79,12 @@ def set_keys(options: argparse.Namespace) -> int:
             checked(each.trail)
         return _change(options, wished)
     wished, base = [], (SERVERS, options.server) if place else ()
-    for word in options.keys:
+    for word, after in zip_longest(options.keys, options.keys[1:], fillvalue="="):
         key, equals, text = word.partition("=")
         trail = checked(_trail(key))
+        if "=" not in word + after and camel(re.split(r"[.\[]", after)[0]) not in known:
+            value = "VALUE" if trail[0] in {"env", "headers"} else after
+            raise CommandFailed(f"'=' joins a key and its value: write {key}={value}")
         text = text if equals else given(f"the value of {key}", hidden=True)
         wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     return _change(options, wished)

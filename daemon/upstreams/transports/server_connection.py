@@ -61,6 +61,8 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
     if faults := context.server.faults:
         error, variable = str(faults[0]), faults[0].variable
         named = {} if variable is None else {"variable": variable}
+        if variable is not None and faults[0].path.endswith(f".env.{variable}"):
+            named["env"] = variable
         raise RunError("; ".join(map(str, faults)), Cause.CONFIGURATION, error=error, **named)
     module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
     context = attrs.evolve(context, server=await context.secrets.filled(context.server))

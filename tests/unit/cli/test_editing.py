@@ -92,6 +92,7 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
         ("set time timeouts.cal=5s", 78, "unknown key 'cal': did you mean 'call'?"),
         ("set time API_TOKEN=x", 78, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
         ("set tim a=1", 1, "there is no server 'tim'"),
+        ("set time timeouts.call 60s", 1, "write timeouts.call=60s"),
         ("set time autoApprove=[]", 78, "unknown key 'autoApprove': known are title, "),
         ("set time autoApprove=[]", 78, "limits, restart\n"),
         ("set . theme=dark", 78, "unknown key 'theme': known are mcpServers, "),
