@@ -280,7 +280,7 @@ HANDSHAKES = (
             *("backoff", reason),
         )
         for what, result, reason in (
-            ("a number", 5, "no object"),
+            ("a number", 5, "not an object"),
             ("another revision", {**GREETING, "protocolVersion": "1999-01-01"}, "1999-01-01"),
         )
     ),
