@@ -211,15 +211,17 @@ class _RunningScript:
 
     def _answers(self, pending: Collection[int]) -> dict[int, dict[str, object]]:
         """The results that there are of pending calls, at least one; others have their turn meanwhile."""
-        found = dict[int, dict[str, object]]()
+        found, taken = dict[int, dict[str, object]](), 0
         self._end_turn()
         while not found or not self._results.empty():
             number, result = self._results.get()
             if number == ENDED:
                 raise trio.EndOfChannel
-            self._soon(self._parallel.release)
+            taken += 1
             if number in pending:
                 found[number] = _answer(result)
+        for _ in range(taken):  # not before: the results of the next calls would join these without an end
+            self._soon(self._parallel.release)
         self._take_turn()
         return found
 

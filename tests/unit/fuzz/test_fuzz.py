@@ -115,7 +115,7 @@ def test_promises_that_are_kept_are_no_faults(line: bytes, answers: tuple[bytes,
         (CALL, (PING,), "no answer"),
         (CALL, (ANSWER, ANSWER, PING), "nobody asked"),
         (CALL, (ANSWER.replace(b"7", b"8"), PING), "nobody asked"),
-        (CALL, (b"\xff", PING), "no JSON-RPC"),
+        (CALL, (b"\xff", PING), "not JSON-RPC"),
         (CALL, (ANSWER, PING.replace(b"result", b"error")), "the ping after it is refused"),
     ],
 )
