@@ -33,6 +33,8 @@ settings.register_profile("usual", settings.get_profile("busy"), max_examples=40
 
 # Without a handler before trio's, Python 3.11 raises where a child ends just as trio's is taken away.
 signal.signal(signal.SIGCHLD, lambda *_: None)
+# Children inherit an ignored signal: below nohup(1), tests of what a hangup does would wait for ever.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 KINDS = {"bench": "e2e", "browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
 """The marker of the tests of a folder."""
