@@ -142,8 +142,8 @@ class Subscribers(Protocol):
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
         """The owner of the request's task, or None; the request then has the owner's task id."""
 
-    def lost(self, server: str) -> None:
-        """Note the end of a connection, with everything that the server held."""
+    def lost(self, server: str, *, wholly: bool = False) -> None:
+        """Note the end of a connection; `wholly`: another server answers under this name from now on."""
 
     def uses(self, server: str) -> bool:
         """Whether a client follows a resource of the server, or has an open task there."""

@@ -399,15 +399,14 @@ class ConnectedClients:
         """Whether a client needs a server outside of calls (`ports.Subscribers.uses`)."""
         return bool(self.resources.wished(server)) or self.tasks.are_open(server)
 
-    def lost(self, server: str) -> None:
+    def lost(self, server: str, *, wholly: bool = False) -> None:
         """Handle the end of a connection to a server (`ports.Subscribers.lost`)."""
         self.resources.lost(server)
-        self.tasks.lost(server)
+        self.tasks.lost(server, wholly=wholly)
 
     def gone(self, server: str) -> None:
         """Forget a removed server or an ended instance (`ports.Subscribers.gone`)."""
-        self.resources.lost(server)
-        self.tasks.lost(server, wholly=True)
+        self.lost(server, wholly=True)
         self.resources.gone(server)
         self.roots.gone(server)
         self._wishes.pop(server, None)

@@ -110,7 +110,7 @@ class ServerActors:
         actor.child = self.supervisor.children[server.name]
         succeed(actor, old)
         self.running[server.name] = self.named[server.name] = actor
-        old.leave(forgotten=False)
+        old.leave(server)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)
         if old.has_calls:
             self._later(self._drain, old)
@@ -126,7 +126,7 @@ class ServerActors:
     def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
         """Take no new calls, free the name, stop; `patient`: after all calls (`timeouts.callMax` at most)."""
         name = actor.name
-        actor.leave(forgotten=True)
+        actor.leave()
         del self.running[name]
         if self.named.get(name) is actor:
             del self.named[name]

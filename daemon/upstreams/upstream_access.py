@@ -16,6 +16,7 @@ from functools import partial
 import trio
 from loguru import logger
 
+from daemon.catalog.definitions import fingerprint
 from daemon.catalog.snapshot import Catalog
 from daemon.causes import Reason
 from daemon.config.config_model import Server, Share
@@ -474,10 +475,13 @@ class UpstreamAccess:
             admission.close()
             self._outbox.flush()
 
-    def leave(self, *, forgotten: bool) -> None:
-        """Take no new calls, finish those under way; `forgotten`: subscriptions and tasks end too."""
+    def leave(self, successor: Server | None = None) -> None:
+        """Take no new calls, finish those under way; tasks go on only if the successor is the same server."""
         self.is_gone = True
-        (self.subscribers.gone if forgotten else self.subscribers.lost)(self.name)
+        if successor is None:
+            self.subscribers.gone(self.name)
+        else:
+            self.subscribers.lost(self.name, wholly=fingerprint(successor) != fingerprint(self.server))
 
     def _unavailable(self) -> UpstreamUnavailable:
         return unavailable(self.name, self.child.status.value, self.wall())

@@ -1,6 +1,7 @@
 """Servers follow the configuration and the operators' words: real children, real sockets."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
+from daemon.clients.client_tasks import Task
 from daemon.config.config_model import EraWish, Server
 from daemon.config.parse import Plan
 from daemon.errors import UpstreamLost, UpstreamUnavailable
@@ -82,6 +84,19 @@ async def test_what_concerns_no_process_is_reloaded_without_touching_one(sockets
         assert await home.reload({**of(b=ECHO, a=both["a"]), "lazy": False}) == Plan(kept=("b", "a"))
         assert list(catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
         assert home.pids() == pids
+
+
+async def test_a_task_ends_when_another_server_gets_the_name_of_its_server(sockets: Path) -> None:
+    entry = {"url": "http://127.0.0.1:9/mcp"}
+    async with house(sockets, of(a=entry)) as home:
+        access: Any = home.tree.upstreams["a"]
+        tasks = access.subscribers.tasks
+        about = {"taskId": Raw(b'"1"'), "status": Raw(b'"working"')}
+        task = tasks.add(partial(Task, outlives=True), "a", "owner", about)
+        await home.reload(of(a={**entry, "timeouts": {"call": 5}}))
+        assert not task.has_ended
+        await home.reload(of(a={"url": "http://127.0.0.1:10/mcp"}))
+        assert task.has_ended
 
 
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(

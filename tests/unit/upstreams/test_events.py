@@ -57,7 +57,7 @@ class Clients:
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
 
-    def lost(self, server: str) -> None:
+    def lost(self, server: str, *, wholly: bool = False) -> None:
         self.heard.append((server, "lost"))
 
     def gone(self, server: str) -> None:

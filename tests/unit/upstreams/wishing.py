@@ -55,7 +55,7 @@ class Wishing:
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
 
-    def lost(self, server: str) -> None:
+    def lost(self, server: str, *, wholly: bool = False) -> None:
         raise AssertionError(server)
 
     def gone(self, server: str) -> None:
