@@ -21,13 +21,13 @@ from daemon.wire.outbox import Link
 from daemon.wire.requests import Peer
 
 MAX_REQUESTS = 64
-"""Requests of one operator in progress at once; a command makes one."""
+"""Requests of one operator that may be in progress; a command makes one."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without a request after which one of the few connections is closed, at most twice as long."""
+"""Seconds without a request after which mcpd closes one of the few connections, at most twice as many."""
 
 CONFIG_FAULT = -32078
-"""JSON-RPC error of `reload`: the configuration is faulty (78 is EX_CONFIG); `data` has all faults."""
+"""JSON-RPC error code of `reload` for a faulty configuration (78 is EX_CONFIG); `data` has all faults."""
 
 
 class Control:
@@ -59,7 +59,7 @@ class Control:
         raise ConnectionLost(f"no request for {IDLE_SECONDS:.0f} s")
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Start on a request; the answer may take a while."""
+        """Begin to serve a request; the answer may take a while."""
         self._asked += 1
         command = COMMANDS.get(method)
         if command is None:
@@ -75,13 +75,13 @@ class Control:
         self._spawn(self._serve, command, request_id, params or Raw(b"{}"))
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Ignore notifications: commands only make requests."""
+        """Ignore notifications: commands only send requests."""
 
     def on_lost(self, reason: str) -> None:
-        """Do nothing: `run` ends next."""
+        """Do nothing, since `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse it; the connection is kept for a while (`Peer.refuse_malformed`)."""
+        """Refuse a malformed message; the connection stays for a while (`Peer.refuse_malformed`)."""
         self._peer.refuse_malformed(fault)
 
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:

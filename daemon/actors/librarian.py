@@ -1,4 +1,4 @@
-"""The librarian: keeps the search index in step with the catalog, in a worker thread; vectors follow."""
+"""The librarian: keeps the search index up to date with the catalog, in a worker thread; vectors come later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
 
 class Librarian:
-    """Keeps an index of the tools of a catalog."""
+    """Keeps an index of the catalog's tools."""
 
     def __init__(self, catalog: Watch[Catalog], search: Search) -> None:
         self.index = Watch(Index())
@@ -22,7 +22,7 @@ class Librarian:
         self._vectors: Vectors | None = None
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled; a bug costs the search its newest tools, nothing else."""
+        """Follow the catalog until cancelled. After an internal error, searches only lack the newest tools."""
         async with trio.open_nursery() as nursery:
             if self._search.semantic:
                 nursery.start_soon(self._follow_with_vectors)

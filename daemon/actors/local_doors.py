@@ -1,6 +1,6 @@
-"""Listeners on loopback that open on demand: metrics at `metrics.listen`, and the console without HTTP.
+"""Doors on loopback that open on demand: metrics at `metrics.listen`, and the console without HTTP.
 
-An address that cannot be bound is tried again, and the daemon serves clients meanwhile.
+If an address cannot be bound, mcpd tries again later, and serves its clients meanwhile.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ else:  # 15 ms, needed only where HTTP is served
 
 
 ADDRESS = "127.0.0.1:0"
-"""Loopback, with any port that is free."""
+"""Loopback, with any free port."""
 
 
 @attrs.define(eq=False, repr=False)
 class ConsoleOpening:
-    """Serves the console on its own port from the first use on."""
+    """Serves the console on a port of its own from its first use on."""
 
     _console: Callable[[], WebApplication]
     _outbox: Outbox
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = None
-    """Decides about the process at a connection's other end."""
+    """Vets the process at a connection's other end."""
     _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _tried: trio.Event = attrs.field(factory=trio.Event, init=False)
     _address: str = attrs.field(default="", init=False)
     _problem: OSError | None = attrs.field(default=None, init=False)
 
     async def address(self) -> str:
-        """Have the console served; returns its address, as `http://127.0.0.1:43210`; raises `OSError`."""
+        """Have the console served, and return its address, as `http://127.0.0.1:43210`; raises `OSError`."""
         self._wanted.set()
         await self._tried.wait()
         if self._problem is not None:
@@ -78,20 +78,18 @@ class ConsoleOpening:
 
 
 RETRY_SECONDS = 30.0
-"""Seconds between attempts to bind an address that is taken."""
+"""Seconds between attempts to bind an address that is in use."""
 
 
 @attrs.define(eq=False, repr=False)
 class Exposition:
-    """Opens the door of metrics while the configuration asks for it."""
+    """Opens the door for metrics while the configuration asks for it."""
 
     _catalog: Watch[Catalog]
     _export: Callable[[], Awaitable[str]]
-    """Returns the text of the metrics."""
     _readiness: Callable[[], Readiness] = attrs.field(kw_only=True)
     _outbox: Outbox = attrs.field(kw_only=True)
     address: Watch[tuple[str, int] | None] = attrs.field(factory=lambda: Watch(None), init=False)
-    """The address while it listens, else None."""
 
     async def run(self) -> None:
         """Serve as the current configuration says, until cancelled."""
@@ -120,7 +118,6 @@ class Exposition:
             await trio.sleep(RETRY_SECONDS)
 
     async def _open(self, listen: str) -> str:
-        """Serve until that fails; returns the reason."""
         try:
             with closing(_bound(listen)) as listener:
                 self.address.set(listener.getsockname()[:2])

@@ -1,7 +1,7 @@
-"""The recorder: owns the store, and keeps it in step with what is known.
+"""The recorder: owns the store, and writes to it what has changed.
 
-Only callers that read, or ask whether something is on disk, wait for the store, and only for a bounded time. A
-store that fails, hangs or disappears costs time only: unwritten changes stay here, and are tried again.
+Only callers that read, or that ask whether something is on disk, wait for the store, and only for a limited
+time. A store that fails, hangs or disappears costs only time: changes stay in memory until they can be written.
 """
 
 from __future__ import annotations
@@ -34,29 +34,26 @@ from daemon.state.store_access import KEPT_OPEN, Opener, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
 
 OPERATION_SECONDS = 1.5
-"""Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""
+"""Seconds that a caller waits for one operation: a client that loads a tool must not notice longer waits."""
 
 FINISH_SECONDS = 4.3
-"""Seconds of a stop for the last writes: the 4 s of servers' stop, and a moment; in all under 5 s."""
+"""Seconds for the last writes at a stop: servers take 4 s to stop, and the whole must take less than 5 s."""
 
 OBSERVE_SECONDS = 1.0
-"""Seconds between two looks at the results of one tool."""
+"""Seconds between two results of one tool that are examined."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
-"""Faults after which a new store is begun, at once the first time."""
+"""Faults after which a new store is begun; the first time, at once."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorder's bounds and clocks."""
+    """The recorder's time limits and clocks."""
 
     session_idle: float
-    """Seconds after which an unused session is deleted."""
     patience: float = OPERATION_SECONDS
     """Seconds that a caller waits for one operation."""
     wall: Callable[[], float] = time.time
-    """Returns seconds since the epoch."""
     rng: Callable[[], float] = random.random
-    """Returns a random number in [0, 1)."""
 
 
 class Recorder:
@@ -76,7 +73,6 @@ class Recorder:
     ) -> None:
         self._opener, self._timing = opener, timing
         self.shared = opener.shared
-        """Whether other daemons may write to the store."""
         self._health = Health(where=opener.where, wall=timing.wall, rng=timing.rng)
         self.persistence = self._health.persistence
         self.totals = Totals(count)
@@ -95,7 +91,7 @@ class Recorder:
         )
         self.events = StoredEvents(self._access)
         self.hours = partial(hours_since, self._access, self._notes.hours)
-        """Returns the hourly counts since a time in seconds since the epoch (`state.notes`)."""
+        """Returns the hourly counts since a time (`state.notes`), in epoch seconds."""
         self._listening = Listening(self._access, opener.listen, timing.rng)
         recalling = Recalling(
             self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where, wall=timing.wall
@@ -104,19 +100,19 @@ class Recorder:
         expiry = Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall)
         self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
-        """The next try (seconds, trio's clock); None unless the last one failed."""
+        """When the next try is due (seconds, trio's clock); None unless the last one failed."""
 
     async def keep_head(self, head: ChainHead) -> None:
-        """Store the head of a chain of the audit, unless the store cannot be written now."""
+        """Store the head of an audit chain, if the store can be written now."""
         with suppress(StoreFault):
             await self._write(partial(put_head, head, self._timing.wall()))
 
     async def heads(self) -> list[ChainHead]:
-        """The stored heads of all chains; raises `StoreFault`."""
+        """The stored heads of all audit chains; raises `StoreFault`."""
         return await self._access.ask(lambda store: store.within(stored_heads))
 
     async def observe(self, observed: Observed) -> None:
-        """Look at one result of each tool in `OBSERVE_SECONDS`, and store the shapes, until cancelled."""
+        """Examine one result of each tool per `OBSERVE_SECONDS`, and store its shape, until cancelled."""
         with suppress(StoreFault):
             observed.know(await self._write(stored_shapes))
         while True:
@@ -136,7 +132,7 @@ class Recorder:
     # --- the daemon's side ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store and send its content to the registry; returns within `timing.patience` seconds."""
+        """Open the store and send its content to the registry, within `timing.patience` seconds."""
         with trio.move_on_after(self._timing.patience) as scope:
             try:
                 await self._sync.recall_trusted()
@@ -148,7 +144,7 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write changes until cancelled; `adopt` takes a live session that another daemon wrote."""
+        """Write changes until cancelled; `adopt` takes a session in use that another daemon has written."""
         self._poll.live_keys, self._poll.adopt = live_keys, adopt
         self._sync.start()
         async with trio.open_nursery() as nursery:
@@ -171,7 +167,7 @@ class Recorder:
                     self._health.mend(self._notes.waiting)
 
     async def finish(self, ended: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
-        """Write and close within `FINISH_SECONDS`; `ended` returns once no further events come."""
+        """Write and close within `FINISH_SECONDS`; `ended` returns once no more events come."""
         self._access.ends_at = ends_at = trio.current_time() + FINISH_SECONDS
         # While servers stop, which takes as long: a store that is only slow gets all of it.
         await _at_last(self._sync.last, ends_at)
@@ -183,7 +179,7 @@ class Recorder:
     # --- the sessions' side --------------------------------------------------------------------------------
 
     def keep(self, record: SessionRecord) -> None:
-        """Keep the new state of a session, replacing an unwritten one; never blocks."""
+        """Keep a session's new state to be written, in place of an unwritten one; never blocks."""
         sessions = self._notes.sessions
         sessions.keep(record)
         if sessions.dropped:
@@ -191,12 +187,12 @@ class Recorder:
         self._stir()
 
     def touch(self, key: str, at: float) -> None:
-        """Note that a session was used; written with the next batch, or after a minute."""
+        """Record that a session was used; written with the next batch, or after a minute."""
         self._notes.sessions.touch(key, at)
         self._sync.later(TOUCH)
 
     async def kept(self, key: str | None = None) -> bool:
-        """Whether a session, or without a key all switches and approvals are on disk; False if that is slow."""
+        """Wait until a session, or without a key all switches and approvals, is on disk; False if too slow."""
         notes = self._notes
         with trio.move_on_after(self._timing.patience):
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):
@@ -207,7 +203,7 @@ class Recorder:
         return False
 
     async def look(self) -> None:
-        """Return once all earlier writes of other daemons are known here, or cannot be for now."""
+        """Return once all earlier writes of other daemons are known here, or cannot be read for now."""
         if not self.shared:
             return
         look = self._poll.request_refresh()
@@ -217,9 +213,9 @@ class Recorder:
                 await self._access.moved.park()
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """Read a session by its key, or None; raises `StoreFault` if nothing is known of it here either.
+        """Read a session by its key; None if there is none. Raises `StoreFault` if it is unknown here, too.
 
-        If the store cannot be read, the session as known here: partial if there may be more in the store.
+        If the store fails, returns the session as known here; it is partial if the store may have more.
         """
         sessions = self._notes.sessions
         if (unwritten := sessions.unwritten(key)) is not None:
@@ -234,7 +230,7 @@ class Recorder:
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """List sessions, most recently used first; if the store cannot be read, this daemon's."""
+        """List sessions, the most recently used first; only this daemon's if the store cannot be read."""
         try:
             stored = await self._access.ask(lambda store: store.sessions(limit))
         except StoreFault:
@@ -253,7 +249,7 @@ class Recorder:
             self._stir()
 
     def _stir(self) -> None:
-        """Note that something is to be written, and report how much, however far off the next try is."""
+        """Wake the writer, and report how much waits to be written while the store fails."""
         if self._health.degraded:
             self._health.count(self._notes.waiting)
         self._access.moved.unpark_all()
@@ -267,7 +263,7 @@ class Recorder:
                 await self._access.moved.park()
 
     def _failed(self, error: Exception) -> None:
-        """Contain an error, as a daemon without a store is better than none, and schedule the next try."""
+        """Contain an error, since a daemon without a store is better than none, and schedule the next try."""
         fault = error if isinstance(error, StoreFault) else own_fault(self._opener.where)
         in_use = self._access.store is not None
         if fault is not error:

@@ -1,4 +1,4 @@
-"""The registry: the single writer of the catalog, from facts in a mailbox to snapshots in a watch."""
+"""The registry: the only writer of the catalog; it turns facts from a mailbox into snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daemon.kit.waiting import Mailbox, Watch, keep_latest
 from daemon.operators.news import changed, newly_held, news
 
 MAX_HELD = 10_000
-"""Definitions reported as held, the latest: each is reported once, however often it changes."""
+"""Definitions recorded as reported, the latest: each held one is reported once, however often it changes."""
 
 
 class Registry:
@@ -31,7 +31,7 @@ class Registry:
         reserved: frozenset[str] = frozenset(),
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start from the configuration; no tool may have a `reserved` name, and `note` takes events."""
+        """Start from the configuration. No tool may have a `reserved` name; `note` records events."""
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._note = note
@@ -42,25 +42,25 @@ class Registry:
         self._summed_up = False
 
     def tell(self, fact: Fact) -> None:
-        """Leave a fact; never blocks."""
+        """Leave a fact in the mailbox; never blocks."""
         self._mailbox.tell(fact)
 
     def introduced(self, server: str) -> bytes:
-        """A server's description of itself (`catalog.extensions`), if known."""
+        """A server's description of itself (`catalog.extensions`); empty if unknown."""
         entry = self.catalog.value.servers.get(server)
         return b"" if entry is None else entry.said.introduction
 
     def settle_names(self) -> None:
-        """Fix the names of tools before a client is shown them: from now on none changes its meaning."""
+        """Make tools' names final before a client is shown them: from now on each means the same tool."""
         self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
-        """Return once every fact left so far is in the catalog and logged: the watchdog's round trip."""
+        """Return once every fact so far is in the catalog and logged; also the watchdog's round trip."""
         await self._mailbox.ask_settled()
         await self._news.wait_until(lambda news: not news)
 
     async def run(self) -> None:
-        """Fold facts until cancelled."""
+        """Fold facts into the catalog until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell_news)
             try:
@@ -79,7 +79,7 @@ class Registry:
         self._sum_up(catalog)
 
     async def _tell_news(self) -> None:
-        """Log changes in a separate turn: for 5,000 tools, logging takes as long as folding."""
+        """Log changes in a turn of their own: for 5,000 tools, logging takes as long as folding."""
         while True:
             await self._news.wait_until(bool)
             # What came in while they were folded goes first.
@@ -119,7 +119,7 @@ class Registry:
                 )
 
     def _warn_pointless(self, before: Catalog, catalog: Catalog) -> None:
-        """Warn, once per pattern, of a rule of permission that no tool matches."""
+        """Warn of permission rules that no tool matches, once per pattern."""
         if before.config is catalog.config and all(
             entry.tools is (was.tools if (was := before.servers.get(name)) is not None else None)
             for name, entry in catalog.servers.items()
@@ -134,7 +134,7 @@ class Registry:
                     logger.warning(text, profile.name, pattern, why)
 
     def _sum_up(self, catalog: Catalog) -> None:
-        """Log the start-up line once, when every server has listed or failed."""
+        """Log the summary of the start once, when every server has listed or failed."""
         if self._summed_up or any(entry.status.is_unsettled for entry in catalog.servers.values()):
             return
         self._summed_up = True
@@ -151,7 +151,7 @@ class Registry:
 
 
 def _subject(fact: Fact) -> tuple[str, str]:
-    """The key of a fact: a newer fact of the same sort about the same server replaces it."""
+    """A fact's key; a newer fact with the same key replaces it."""
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
     if isinstance(fact, Approved):

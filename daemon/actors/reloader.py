@@ -1,4 +1,4 @@
-"""The reloader: reads the configuration and applies it, one reload at a time for all who ask."""
+"""The reloader: reads the configuration and applies it; concurrent requests share one reload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daemon.host.notify import SERVING, reloading
 from daemon.operators.base import Refused
 
 READ_SECONDS = 10.0
-"""Seconds for reading the file: a file system that hangs must not block every later reload."""
+"""Seconds for reading the file: a hanging file system must not block all later reloads."""
 
 
 class _Request:
@@ -29,13 +29,12 @@ class _Request:
 
 @attrs.define(eq=False, kw_only=True, repr=False)
 class Reloader:
-    """Reloads the configuration when asked to."""
+    """Reloads the configuration on request."""
 
     _read: Callable[[], Config]
-    """Runs in a worker thread."""
+    """Reads the configuration, in a worker thread."""
     _apply: Callable[[Config], Awaitable[Plan]]
     _source: str
-    """The file's name in texts."""
     _notify: Callable[[str], None]
     _redact: Callable[[str], str]
     _patience: float = READ_SECONDS
@@ -48,7 +47,7 @@ class Reloader:
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 
     async def run(self) -> None:
-        """Serve reloads, one at a time, until cancelled; waiting requests are then refused."""
+        """Serve reloads one at a time until cancelled; then refuse waiting requests."""
         async with self._asked:
             async for request in self._asked:
                 try:
@@ -61,7 +60,7 @@ class Reloader:
                     request.done.set()
 
     async def reload(self) -> Plan:
-        """Read and apply the configuration, after any reload under way; raises `ConfigError` or `Refused`."""
+        """Read and apply the configuration after any reload in progress; raises `ConfigError` or `Refused`."""
         request = _Request()
         try:
             await self._ask.send(request)

@@ -1,4 +1,4 @@
-"""The sampler: closes each minute of the measurements, by the wall clock; memory in a worker thread."""
+"""The sampler: closes each minute of the measurements by the wall clock; a worker thread measures memory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from daemon.upstreams.servers import InstancedServer
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 LEAST = 1.0
-"""Fewest seconds until the next sample: clocks differ, and a minute must not be closed twice."""
+"""Seconds until the next sample at least: clocks differ, and no minute may be closed twice."""
 
 
 @attrs.define(eq=False, repr=False)
 class Sampler:
-    """The actor that measures; `run` never returns."""
+    """Measures calls and memory; `run` never returns."""
 
     _upstreams: Mapping[str, UpstreamAccess | InstancedServer]
     _actors: Mapping[str, UpstreamAccess | InstancedServer]
-    """Shared servers, and unshared servers' instances, by their own names."""
+    """Shared servers, and the instances of divided servers, by their own names."""
     _tally: Tally
     _recent: RecentCalls
     _series: Series
     _wall: Callable[[], float]
     _measure: Callable[[], Mapping[int, int]] = memory_by_mark
-    """Returns resident bytes by mark, and blocks."""
+    """Returns resident bytes by mark; blocks."""
     _most: dict[str, int] = attrs.field(factory=dict, init=False)
     _counted: Mapping[str, int] = attrs.field(init=False)
     _failing: bool = attrs.field(default=False, init=False)
@@ -39,7 +39,7 @@ class Sampler:
         self._counted = hourly(self._tally)
 
     async def run(self) -> None:
-        """Measure until cancelled; a measurement that fails is left out."""
+        """Measure until cancelled; a failed measurement is left out."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_calls)
             while True:
@@ -61,7 +61,7 @@ class Sampler:
             self._look()
 
     def _look(self) -> None:
-        """Note the calls in flight, if they are more than before in this minute."""
+        """Record the calls in flight, if there were never more in this minute."""
         for name, each in self._upstreams.items():
             if each.in_flight > self._most.get(name, 0):
                 self._most[name] = each.in_flight

@@ -1,4 +1,4 @@
-"""The session actor: one client's connection, which hands each message to its handler (`clients.requests`)."""
+"""The session actor: one client's connection; each message goes to its function in `clients.requests`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from daemon.wire.outbox import Link
 from daemon.wire.requests import Peer
 
 MAX_METHOD = 100
-"""Characters of an unknown method that the answer repeats."""
+"""Characters of an unknown method that an answer repeats."""
 
 OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], None]] = {
     "initialize": initialize,
     "server/discover": discover,
     "ping": ping,
 }
-"""Methods that concern the connection, independent of any session."""
+"""Methods that concern the connection, and no session."""
 
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
     "logging/setLevel": set_level,
@@ -60,7 +60,6 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "completion/complete": complete,
     "subscriptions/listen": listen,
 }
-"""Methods that depend on a session's loaded tools or links."""
 
 OPTIONAL: Mapping[str, str] = {
     "prompts": "prompts",
@@ -69,7 +68,7 @@ OPTIONAL: Mapping[str, str] = {
     "completion": "completions",
     "logging": "logging",
 }
-"""The capability behind methods that begin so; a profile, or a client's only server, may lack it."""
+"""By beginning of a method: the capability that it needs, which a profile or an only server may lack."""
 
 
 class Session:
@@ -87,14 +86,14 @@ class Session:
         self._client = self._connection.client
         self.calls = self._connection.calls
         self._settled = False
-        """Whether a hello or a request was received, after which no hello is taken."""
+        """Whether a hello or a request has arrived; after that, a hello is ignored."""
         self._late_hello = False
         self._bridge_sends = False
-        """Whether a bridge that holds requests from now on may have sent some before it knew."""
+        """Whether a bridge, which now holds its requests back, may have sent some before it knew."""
         self._since = context.wall()
 
     async def run(self) -> None:
-        """Serve until the client hangs up; its calls are then cancelled at the servers."""
+        """Serve until the client hangs up, then cancel its calls at the servers."""
         connection, watchers = self._connection, self._context.sessions.watchers
         watchers[self] = connection.follow_catalog
         self._context.subscribers.connected[connection.notifier] = None
@@ -124,20 +123,20 @@ class Session:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls without an answer."""
+        """The number of unanswered calls."""
         return len(self.calls.open)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call is in flight, or may be on its way here."""
+        """Whether a call is in flight, or may be on its way to mcpd."""
         return self._bridge_sends or bool(self.calls.open)
 
     def move(self, profile: str) -> None:
-        """Switch the client to another profile; notifies the client if that changes its tools."""
+        """Switch the client to another profile, and notify it if its tools change."""
         self._connection.move(profile)
 
     def give_back(self) -> None:
-        """Have a bridge hold unsent requests, and later ones, for the next daemon."""
+        """Return unsent requests to a bridge, which holds them and later ones for the next daemon."""
         if self._client.holds:
             self._bridge_sends = True
             ids = b",".join(self.calls.give_back())
@@ -145,14 +144,14 @@ class Session:
             self._context.outbox.flush()
 
     def lose_calls(self, error: CallError) -> None:
-        """Answer all calls with an error, and end subscriptions over HTTP: the daemon is stopping."""
+        """Answer all calls with an error, and end subscriptions over HTTP, because the daemon is stopping."""
         self.calls.lose_all(error)
         if not self._client.principal.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
             self._connection.lists.end_all()
 
     def statistics(self) -> SessionStatistics:
-        """A snapshot for `mcpd status`."""
+        """The session's statistics for `mcpd status`."""
         connection = self._connection
         selection = connection.selection
         return SessionStatistics(
@@ -202,7 +201,7 @@ class Session:
         return method in OF_CONNECTIONS or method in OF_SESSIONS
 
     def _passes(self, method: str) -> bool:
-        """Whether an unknown method goes to the client's only server; not under rules, which judge tools."""
+        """Whether an unknown method goes to the client's only server; never if permission rules apply."""
         selection = self._connection.selection
         free = selection.is_single and not selection.profile.permissions
         return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
@@ -212,7 +211,7 @@ class Session:
         return wanted is not None and wanted not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations, answers about servers' requests, and the bridge's hello."""
+        """Handle cancellations, notifications about servers' requests, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
@@ -238,14 +237,14 @@ class Session:
             self._connection.client_log.warning("cannot read a {}: {}", method, error)
 
     def on_lost(self, reason: str) -> None:
-        """Do nothing: `run` ends next."""
+        """Do nothing, since `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse it; the connection is kept for a while (`Peer.refuse_malformed`)."""
+        """Refuse a malformed message; the connection stays for a while (`Peer.refuse_malformed`)."""
         self._peer.refuse_malformed(fault)
 
     def _take_plain_call(self, line: Line) -> bool:
-        """Serve a plain call that names no session; False if the line is not such a call."""
+        """Serve a plain call that names no session. Returns False if the line is no such call."""
         if (call := plain_call(line)) is None:
             return False
         self._settled = True

@@ -1,4 +1,4 @@
-"""The summarizer: asks a model for a sentence about every server and tool without one, in the background."""
+"""The summarizer: asks a model in the background for a sentence about each server and tool without one."""
 
 from __future__ import annotations
 
@@ -22,36 +22,35 @@ from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, Question, UnreadableAnswer, message, read
 
 SETTLE = 2.0
-"""Seconds after a change before a question: servers that start together share one, and the store's summaries
-come first."""
+"""Seconds between a change and a question: servers that start together share a question, and the store's
+summaries arrive first."""
 
 BACKOFF_BASE = 5.0
 """Seconds after the first failure; doubled with each further one."""
 
 BACKOFF_CAP = 600.0
-"""Longest backoff in seconds: nothing is urgent here."""
+"""Seconds of the longest backoff: no summary is urgent."""
 
 LASTING = 600.0
-"""Seconds until an endpoint is asked again after a fault that an operator has to fix, such as a wrong key."""
+"""Seconds until an endpoint is asked again after a fault that an operator must correct, such as a wrong key."""
 
 MINUTE = 60.0
-"""The window, in seconds, of `summaries.perMinute`."""
+"""Seconds in which `summaries.perMinute` counts requests."""
 
 
 @attrs.frozen(kw_only=True)
 class SummarizerState:
-    """The progress of a summarizer, for operators."""
+    """A summarizer's progress, for operators."""
 
     asked: int = 0
     answered: int = 0
-    """Questions with a readable answer."""
+    """Questions that got a readable answer."""
     sentences: int = 0
     refused: int = 0
-    """Sentences rejected as unfit for other models."""
+    """Sentences that mcpd rejected because other models should not see them."""
     given_up: int = 0
-    """Servers and tools left without a sentence for good."""
+    """Servers and tools that will get no sentence."""
     waiting: int = 0
-    """Servers and tools still to be asked about."""
     last_error: str = ""
 
 
@@ -68,7 +67,7 @@ class Summarizer:
         connect: Callable[[], Awaitable[Endpoint]] | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Start without questions; `connect` opens the endpoint once, by default the configured one."""
+        """`connect` opens the endpoint once; by default, the configured one."""
         self._catalog = catalog
         self._summaries = summaries
         self._connect = connect or partial(open_endpoint, summaries, os.environ)
@@ -83,12 +82,12 @@ class Summarizer:
 
     @property
     def state(self) -> SummarizerState:
-        """The progress so far; reads every tool, a millisecond for a few thousand."""
+        """The progress so far; computing it takes a millisecond for a few thousand tools."""
         waiting = self._ledger.waiting(self._catalog.value)
         return attrs.evolve(self._tally, given_up=self._ledger.given_up, waiting=waiting)
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled; returns without a usable endpoint. A bug costs sentences only."""
+        """Follow the catalog until cancelled, or the endpoint is unusable. Internal errors cost sentences."""
         try:
             endpoint = await self._connect()
         except SummariesUnavailable as error:
@@ -119,7 +118,7 @@ class Summarizer:
         await trio.sleep(wait)
 
     async def _put(self, endpoint: Endpoint, question: Question) -> float:
-        """Ask one question; returns the seconds to wait before the next."""
+        """Ask one question; returns the seconds until the next one."""
         self._sent.append(trio.current_time())
         self._note(asked=self._tally.asked + 1)
         try:
@@ -152,7 +151,7 @@ class Summarizer:
         return 0.0
 
     def _failed(self, question: Question, fault: EndpointFault) -> float:
-        """Record a lack of an answer; returns the seconds to wait."""
+        """Record that a question got no answer; returns the seconds until the next one."""
         if fault.kind.blames_the_question:
             self._ledger.failed(question)
         if fault.kind is Failing.TIMEOUT:

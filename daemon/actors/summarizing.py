@@ -1,4 +1,4 @@
-"""Runs a summarizer for the configured model, if any, while loading on demand is switched on."""
+"""Runs a summarizer for the configured model, if there is one, while loading on demand is on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from daemon.kit.waiting import Watch
 from daemon.surfaces.table import shows_summaries
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
-"""The reason why a configured model is not asked."""
 
 
 class Asking(Protocol):
@@ -27,14 +26,14 @@ class Asking(Protocol):
         """The progress so far, an attrs value."""
 
     async def run(self) -> None:
-        """Ask until cancelled; returns if the endpoint cannot be used."""
+        """Ask until cancelled; return if the endpoint cannot be used."""
 
 
 class Summarizing:
-    """Runs a summarizer for the configured model, replaced or ended when the configuration changes."""
+    """Runs the summarizer of the configured model, and replaces or ends it when the configuration changes."""
 
     def __init__(self, catalog: Watch[Catalog], make: Callable[[Summaries], Asking]) -> None:
-        """Start without a summarizer; `make` imports its modules, so it is called in a worker thread."""
+        """`make` imports the summarizer's modules, so a worker thread calls it."""
         self._catalog = catalog
         self._make = make
         self._asking: Asking | None = None

@@ -1,4 +1,4 @@
-"""The actor of one upstream server; `run` is one incarnation, from opening a connection to losing it."""
+"""The actor of one upstream server. A `run` is one incarnation: from opening a connection to losing it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
-"""Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
+"""Commands whose first start may download a server, and so gets `timeouts.firstInitialize`."""
 
 QUESTIONS_SECONDS = 2.0
-"""Seconds for answers to a server's questions before its first call, which it may refuse otherwise."""
+"""Seconds to answer a server's questions before its first call, which the server might refuse otherwise."""
 
 REASON_SECONDS = 0.5
-"""Seconds that a lost request waits for the connection's reason."""
+"""Seconds that a lost request waits until the connection's end has a reason."""
 
 
 class UpstreamActor:
@@ -51,15 +51,13 @@ class UpstreamActor:
         subscribers: Subscribers,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Start nothing yet; `opening` makes a connection's context, of `server` and `events`."""
+        """`opening` makes the context of a connection from `server` and `events`."""
         lists = ServerLists(partial(Listing, server, tell=tell, wall=wall, redact=redact, settle=settle))
         self.access = UpstreamAccess(
             server, lists, subscribers=subscribers, outbox=outbox, wall=wall, start_limit=self._start_limit
         )
-        """The server's interface for everybody else."""
         self.access.run, self.access.end = self.run, self.end
         self.events = ServerEvents(self.access, redact)
-        """Takes the reports of the first connection."""
         self._server = server
         if (rules := server.confined) is not None:
             self.access.egress = Egress(server.name, rules.host_rules, self.events.on_refused_host)
@@ -95,7 +93,7 @@ class UpstreamActor:
             self._context.secrets.ended(self._server)
 
     def end(self, reason: Reason) -> None:
-        """End this run for the daemon's `reason`; open calls fail with it."""
+        """End this incarnation for a `reason` of the daemon; open calls fail with it."""
         if self._connection is None or self.access.lifecycle is None or self._end_asked.is_set():
             return
         self._end_reason = reason
@@ -131,7 +129,7 @@ class UpstreamActor:
             raise
 
     async def _live(self, connection: UpstreamConnection, lifecycle: Lifecycle) -> None:
-        """Do everything between opening and losing a connection; raises the plain error, never a group."""
+        """Serve between opening and losing a connection; raises the plain error, never a group."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run)
@@ -194,7 +192,7 @@ class UpstreamActor:
                 self._report()
 
     def _report(self, _changed: Reason = HEALTHY) -> None:
-        """Report the state: silence counts before problems of the list."""
+        """Report the server's state; a silent connection counts before problems of the list."""
         if self.access.lifecycle is None or self.access.admission is None:
             return
         second = None if self._second is None else self._second.pings

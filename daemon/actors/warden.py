@@ -1,9 +1,9 @@
-"""The warden: watches the memory of servers, and ends those above their ceiling.
+"""The warden: watches the memory of servers, and ends servers that use too much.
 
-One walk over /proc measures every server with a ceiling that the kernel does not hold (`processes.cgroups`),
-and its process tree, in a worker thread. Resident pages are cheap to count, but a shared page counts once for
-each process: a tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup). A
-server is ended only if it is above twice in a row. Processes in a container are not seen.
+A worker thread walks /proc once to measure the process tree of every server whose limit the kernel does not
+enforce (`processes.cgroups`). Resident pages are cheap to count, but a shared page counts once for each
+process. A tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup). A
+server is ended only if two measurements in a row are too high. Processes in containers are not seen.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from daemon.processes.marks import memory_of
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 WALK_SECONDS = 2.0
-"""Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is ended within 500 MB."""
+"""Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is stopped within 500 MB."""
 
 LOOKS = 2
-"""Measurements in a row above the ceiling before a server is ended."""
+"""Measurements in a row that must be too high before a server is ended."""
 
 
 @attrs.define(eq=False, repr=False)
 class Warden:
-    """The actor that holds servers to their memory ceilings; `run` never returns."""
+    """Ends servers that use more memory than their limit; `run` never returns."""
 
     _upstreams: Mapping[str, UpstreamAccess]
     _measure: Callable[[Mapping[int, int]], Mapping[int, int]] = memory_of
-    """Returns bytes by mark, and blocks."""
+    """Returns bytes by mark; blocks."""
     _seconds: float = attrs.field(default=WALK_SECONDS, kw_only=True)
     _ceilings: dict[int, Ceiling] = attrs.field(factory=dict, init=False)
     _failing: bool = attrs.field(default=False, init=False)
 
     async def run(self) -> None:
-        """Measure in a loop; a failed measurement is skipped."""
+        """Measure until cancelled; a failed measurement is skipped."""
         while True:
             await trio.sleep(self._seconds)
             try:
@@ -69,7 +69,7 @@ class Warden:
 
 
 def too_much(used: int, most: int) -> Reason:
-    """The reason for ending a server that uses `used` bytes, over its ceiling of `most`."""
+    """The reason for ending a server that uses `used` bytes and may use `most`."""
     text = (
         f"uses {bytes_in_words(used)} of memory, its ceiling is {bytes_in_words(most)} (limits.memoryBytes):"
         " mcpd ended it"

@@ -1,1 +1,1 @@
-"""OAuth logins at servers: getting, keeping, renewing and ending them."""
+"""OAuth logins at servers: makes, stores, renews and ends them."""

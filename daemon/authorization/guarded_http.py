@@ -1,11 +1,11 @@
-"""HTTP to authorization servers, and tokens that one caller at a time renews over it.
+"""HTTP to authorization servers, and the renewal of tokens, by one caller at a time.
 
-- Only https, or http to loopback; and loopback only for a server on loopback: strangers supply the addresses.
+- Only https, or http to loopback; and loopback only for a server on loopback: strangers choose the addresses.
 
-- Never to link-local addresses and the clouds' metadata services. Names are resolved here, and the connection
-goes to the checked address: a second lookup may differ.
+- Never to link-local addresses or clouds' metadata services. Names are resolved here, and the connection
+goes to the address that was checked: a second lookup could give another one.
 
-- Answers are uncompressed, at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
+- Answers are uncompressed, have at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from daemon.protocol import IDENTITY, decoded
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
 MARGIN_SHARE = 0.2
-"""Largest share of a token's life for that margin: else a one-minute token is renewed for each call."""
+"""Largest share of a token's life for that margin: otherwise each call would renew a one-minute token."""
 
 CODE = re.compile(r"[a-z_]{1,40}")  # form of error codes (RFC 6749, 4.1.2.1 and 5.2); nothing else is repeated
 
@@ -48,7 +48,7 @@ OK = 200
 
 
 class TokenGrant(msgspec.Struct):
-    """A token endpoint's grant (RFC 6749, section 5.1)."""
+    """A token endpoint's successful answer (RFC 6749, section 5.1)."""
 
     access_token: str
     expires_in: float | str | None = None
@@ -60,7 +60,7 @@ class TokenGrant(msgspec.Struct):
 
 
 def is_usable(*tokens: str | None) -> bool:
-    """Whether tokens can be kept and sent; a refused header would quote an unusable one."""
+    """Whether tokens can be stored and sent; a header with an unusable token would be quoted in an error."""
     return all(token is None or (len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token)) for token in tokens)
 
 
@@ -73,13 +73,13 @@ decode_grant = msgspec.json.Decoder(TokenGrant).decode
 
 
 def error_code(content: bytes) -> str:
-    """The error code in an answer (RFC 6749, section 5.2); empty if none can be repeated safely."""
+    """The error code in an answer (RFC 6749, section 5.2); empty if there is none that is safe to repeat."""
     refusal = decoded(_decode_refusal, content)
     return refusal.error if refusal is not None and CODE.fullmatch(refusal.error) else ""
 
 
 def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers and fields of client_secret_post or client_secret_basic (RFC 6749, 2.3.1), or of none."""
+    """Headers and fields for client_secret_post, client_secret_basic (RFC 6749, 2.3.1) or no authentication."""
     if secret is None or method == "none":
         return {}, {"client_id": client_id}
     if method == "client_secret_post":
@@ -89,7 +89,7 @@ def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[s
 
 
 def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """A token's renewal time and end, in seconds since the epoch; None where `expires_in` does not tell."""
+    """When a token is renewed and when it expires, in epoch seconds; None if `expires_in` does not say."""
     try:
         seconds = float(expires_in) if expires_in is not None else None
     except ValueError:
@@ -116,11 +116,11 @@ FORBIDDEN = tuple(
 
 
 class UnsafeAddress(httpx2.TransportError):
-    """No request goes to this url; the text says why."""
+    """mcpd sends no request to this URL; the text says why."""
 
 
 def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
-    """Refuse a url that must not be visited; `local`: the server is on loopback. Raises `UnsafeAddress`."""
+    """Raise `UnsafeAddress` for a URL that must not be visited; `local` says that the server is on loopback."""
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
     if url.scheme not in {"http", "https"} or not url.host:
@@ -135,7 +135,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
 
 @asynccontextmanager
 async def guarded_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for all requests of a login at the MCP server with this url."""
+    """A client for all requests of a login at the MCP server with this URL."""
     tls = await trio.to_thread.run_sync(ssl.create_default_context)
     # Connections go to addresses, which several hosts may share: none is reused.
     inner = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=SINGLE_USE)
@@ -147,7 +147,7 @@ async def guarded_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 @attrs.frozen(eq=False)
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends only safe requests, and returns only bounded answers."""
+    """Sends only safe requests, and accepts only answers within limits."""
 
     inner: httpx2.AsyncBaseTransport
     local: bool = attrs.field(kw_only=True)  # whether requests may go to loopback
@@ -232,17 +232,17 @@ class _BoundedStream(httpx2.AsyncByteStream):
 RENEWAL_SECONDS = 30.0  # for a renewal, which is not interrupted: a lost answer loses its token
 
 OVER = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "unsupported_grant_type"})
-"""Error codes that end a login (RFC 6749, section 5.2)."""
+"""Error codes after which a login cannot be renewed (RFC 6749, section 5.2)."""
 
 CLIENT_ERROR = range(400, 500)
 
 
 class LoginOver(McpdError):
-    """A login has ended and cannot be renewed; the text says why, as part of a sentence."""
+    """A login has ended and cannot be renewed; the text says why, as a part of a sentence."""
 
 
 class AuthorizationUnavailable(httpx2.TransportError):
-    """An authorization server misbehaves at present; the login stays."""
+    """An authorization server fails for now; the login stays."""
 
 
 class _Turn(msgspec.Struct, eq=False, weakref=True):
@@ -252,7 +252,7 @@ class _Turn(msgspec.Struct, eq=False, weakref=True):
 
 
 _TURNS: WeakValueDictionary[tuple[str, str], _Turn] = WeakValueDictionary()
-"""By server and url, while callers wait: file locks alone would hold a thread for each."""
+"""Locks by server and URL while callers wait; file locks alone would block a thread for each."""
 
 
 async def fresh(
@@ -260,9 +260,9 @@ async def fresh(
 ) -> Login | None:
     """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    `rejected` is the access token that the server has just refused; a renewal adds no `scope`. Raises
-    LoginOver: the user has to log in again; LoginsTrouble: it cannot be read or kept; httpx2.TransportError:
-    the authorization server is unreachable or does not renew at present.
+    `rejected` is the access token that the server has just refused; a renewal cannot add a `scope`. Raises
+    LoginOver if the user must log in again, LoginsTrouble if the login cannot be read or stored, and
+    httpx2.TransportError if the authorization server is unreachable or does not renew for now.
     """
     login = await _read(logins, server, url)
     if login is None or _serves(login, rejected, scope):
@@ -321,7 +321,7 @@ async def _read(logins: Logins, server: str, url: str) -> Login | None:
 
 
 def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
-    """Whether a login serves without a renewal; raises LoginOver if not even a renewal helps."""
+    """Whether a login is usable without a renewal; raises LoginOver if not even a renewal helps."""
     missing = set((scope or "").split()) - set((login.scope or "").split())
     if missing and login.scope is not None:
         raise LoginOver(f"the server wants the scope '{' '.join(sorted(missing))}', which the login lacks")
@@ -336,9 +336,9 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
 
 
 async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
-    """Renew a login (RFC 6749, section 6). The caller holds its lock, and keeps the result.
+    """Renew a login (RFC 6749, section 6). The caller holds its lock, and stores the result.
 
-    Raises `LoginOver`: refused; `httpx2.TransportError`: the authorization server is unreachable or misbehaves.
+    Raises `LoginOver` if refused, `httpx2.TransportError` if the authorization server is unreachable or fails.
     """
     form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
     if login.resource is not None:
@@ -363,9 +363,9 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
 
 
 async def revoke(login: Login) -> bool:
-    """End a login at its authorization server (RFC 7009), refresh token first; False if that offers no way.
+    """End a login at its authorization server (RFC 7009), refresh token first; False if the server cannot.
 
-    Raises `httpx2.TransportError`: the authorization server is unreachable, or refuses.
+    Raises `httpx2.TransportError` if the authorization server is unreachable or refuses.
     """
     if login.revocation_endpoint is None:
         return False
@@ -396,7 +396,7 @@ async def _posted(
 
 
 def _refused(response: httpx2.Response) -> Exception:
-    """Interpret a refusal by its code alone; the description may say anything."""
+    """Turn a refusal into an exception by its code alone; its description may say anything."""
     status = response.status_code
     code = error_code(response.content)
     if status in CLIENT_ERROR and code in OVER:
@@ -413,7 +413,7 @@ class Ended(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
-    """End a login for `url`, None for any. Raises `LoginsTrouble`: it stays, as it cannot be forgotten."""
+    """End a login for `url`; None means any. Raises `LoginsTrouble` if it cannot be removed, and stays."""
     existed, login = await trio.to_thread.run_sync(_taken_out, kept, server, url)
     if login is None:
         return Ended(existed, problem="it could not be read" if existed else "")
@@ -425,7 +425,7 @@ async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
 
 
 def _taken_out(kept: Logins, server: str, url: str | None) -> tuple[bool, Login | None]:
-    """Forget a login in any state; return whether there was one, and the login if readable."""
+    """Remove a login in any state. Returns whether there was one, and the login if it could be read."""
     with suppress(LoginsTrouble):
         # A lock creates a file, which a mistyped name should not.
         if url is None and kept.read(server, None) is None:

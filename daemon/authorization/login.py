@@ -1,7 +1,7 @@
-"""Performs one OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
+"""Performs one OAuth login, with the SDK's client or the device flow (RFC 8628), in its own process.
 
-To the SDK (`mcp.client.auth`) it adds the choice of a client authentication, the device flow, a test of the
-token, and error texts, since the SDK's quote answers, maybe with secrets.
+It adds to the SDK (`mcp.client.auth`): a choice of client authentication, the device flow, a test of the token,
+and error messages, since the SDK's messages quote answers, which may hold secrets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_CODE = 64  # characters of a code that a user has to type
 
 
 class DeviceAnswer(msgspec.Struct):
-    """The answer of the device authorization endpoint (section 3.2)."""
+    """The device authorization endpoint's answer (RFC 8628, section 3.2)."""
 
     device_code: str
     user_code: str
@@ -60,7 +60,7 @@ async def authorize(
     *,
     local: bool,
 ) -> DeviceAnswer:
-    """Ask the device authorization endpoint for a code. Raises NoLogin: it gave none.
+    """Ask the device authorization endpoint for a code. Raises NoLogin if it gives none.
 
     `fields` and `headers` authenticate the client; `local` says whether the MCP server is on loopback.
     """
@@ -89,7 +89,7 @@ def code_page(answer: DeviceAnswer) -> DeviceCode:
 async def granted(
     client: httpx2.AsyncClient, answer: DeviceAnswer, request: Callable[[], httpx2.Request]
 ) -> httpx2.Response:
-    """Poll until the user has agreed (section 3.5); raises `NoLogin`: refused, or not in time."""
+    """Poll until the user has agreed (RFC 8628, section 3.5). Raises `NoLogin` if refused or too late."""
     interval = min(max(answer.interval, MIN_INTERVAL), MAX_INTERVAL)
     with trio.move_on_after(max(answer.expires_in, 0.0)):
         while True:
@@ -117,7 +117,7 @@ async def granted(
 
 
 def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
-    """Explain a missing registration; without an `issuer` no metadata was found."""
+    """Explain that no client is registered; without an `issuer`, no metadata was found."""
     if issuer is None:
         return (
             f"{server} does not say how to log in to it: it publishes no OAuth metadata. If it wants a token"
@@ -130,7 +130,7 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
 
 
 def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """Explain any other failure: `unwell` shows a temporary fault; `was_asked`: the user saw the page."""
+    """Explain any other failure: `unwell` shows a temporary fault, `was_asked` that the user saw the page."""
     if was_asked:
         return (
             "the answer comes from another authorization server than the one that was asked: no code was sent"
@@ -145,7 +145,7 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
 
 
 def answered(last: httpx2.Response | None) -> str:
-    """An answer's status and error code, for the end of a clause; empty for a success without a code."""
+    """An answer's status and error code, to end a clause with; empty for a success without a code."""
     code = "" if last is None else guarded_http.error_code(last.content)
     if last is None or (last.status_code == guarded_http.OK and not code):
         return ""
@@ -159,7 +159,7 @@ SECRET_METHODS: tuple[Literal["client_secret_basic", "client_secret_post"], ...]
 
 
 class TransientStorage:
-    """Stores the SDK's data until the login is done; the SDK never sees a stored login."""
+    """Holds the SDK's data until the login is done; the SDK never sees a stored login."""
 
     def __init__(self, client: OAuthClientInformationFull | None) -> None:
         self.client = client
@@ -170,7 +170,7 @@ class TransientStorage:
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Take the granted tokens; raises NoLogin for unusable ones."""
+        """Take the granted tokens; raises NoLogin if they are unusable."""
         if not guarded_http.is_usable(tokens.access_token, tokens.refresh_token):
             raise NoLogin(
                 "the authorization server gave a token that cannot be sent: report this to its operator"
@@ -178,7 +178,7 @@ class TransientStorage:
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """The client."""
+        """The registered client."""
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -190,10 +190,10 @@ class TransientStorage:
 
 
 class DeviceAwareProvider(OAuthClientProvider):
-    """The SDK's client, with the device flow on request."""
+    """The SDK's OAuth client, extended by the device flow."""
 
     by_device: Callable[[], Awaitable[httpx2.Request]] | None = None
-    """Sends the user to another device, and returns the token request with its final answer."""
+    """Sends the user to another device; returns the token request with its final answer."""
     issuer: str = ""  # the authorization server in its own spelling, where known
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
@@ -207,7 +207,7 @@ class DeviceAwareProvider(OAuthClientProvider):
 
 
 def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformationFull | None:
-    """The client that was registered by hand, if any."""
+    """The client that a person has registered, if there is one."""
     if wish.client_id is None:
         return None
     return OAuthClientInformationFull.model_validate(
@@ -221,7 +221,7 @@ def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformation
 
 
 PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-"""Sent without and with a token, to learn the server's demands and its opinion of the token."""
+"""Sent without a token to learn what the server demands, and with the token to test it."""
 
 PROBE_HEADERS = {
     "content-type": "application/json",
@@ -234,7 +234,7 @@ UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 
 
 class ServerMetadata(msgspec.Struct):
-    """The authorization server's metadata that mcpd reads besides the SDK (RFC 8414, RFC 8628)."""
+    """Metadata of the authorization server that mcpd reads in addition to the SDK (RFC 8414, RFC 8628)."""
 
     issuer: str
     token_endpoint: str
@@ -247,7 +247,7 @@ _decode_metadata = msgspec.json.Decoder(ServerMetadata).decode
 
 
 def metadata_in(response: httpx2.Response) -> ServerMetadata | None:
-    """The metadata of an authorization server; None for another answer."""
+    """The authorization server's metadata in a response; None for any other response."""
     is_metadata = response.status_code == guarded_http.OK and response.request.method == "GET"
     return decoded(_decode_metadata, response.content) if is_metadata else None
 
@@ -264,9 +264,9 @@ async def carry_out(
     scope: str | None,
     send: Callable[[httpx2.Request], Awaitable[httpx2.Response]],
 ) -> int:
-    """Send the SDK's requests; return the HTTP status with which the server at `url` took the token.
+    """Send the SDK's requests; returns the HTTP status of the server at `url` for a request with the token.
 
-    Raises `NoLogin` for an unsafe address, and `NotNow` if one cannot be reached.
+    Raises `NoLogin` for an unsafe address, and `NotNow` for an address that cannot be reached.
     """
     probe = client.build_request("POST", url, headers=PROBE_HEADERS, content=PROBE)
     try:
@@ -285,14 +285,14 @@ async def carry_out(
 
 
 async def _probed(client: httpx2.AsyncClient, probe: httpx2.Request) -> httpx2.Response:
-    """The server's answer to the probe, without the body, which may be endless."""
+    """The server's answer to the probe, without its body, which may be endless."""
     response = await client.send(probe, stream=True)
     await response.aclose()
     return httpx2.Response(response.status_code, headers=response.headers, request=probe)
 
 
 async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: str | None) -> httpx2.Response:
-    """The refusal that begins a login: the server's, or the one that it reserves for other requests."""
+    """The refusal that begins a login: the server's challenge, with `scope` put first if one is given."""
     response = await _probed(client, probe)
     challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
     if scope is not None:
@@ -301,7 +301,7 @@ async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: s
 
 
 class _SpeltOtherwise(Exception):
-    """The server spells the issuer with a slash after the host, the issuer itself without, or vice versa."""
+    """Server and authorization server spell the issuer differently: one with a slash after the host."""
 
 
 class LoginFlow:
@@ -339,7 +339,7 @@ class LoginFlow:
             ) from None
 
     async def run(self) -> Login:
-        """Log in; raises NoLogin with the reason if that fails."""
+        """Log in. Raises NoLogin with the reason for a failure."""
         try:
             try:
                 status = await self._flow()
@@ -400,7 +400,7 @@ class LoginFlow:
             self._provider.by_device = partial(self._by_device, metadata.device_authorization_endpoint)
 
     async def _match_resource(self, url: str, resource: str | None) -> None:
-        """Refuse metadata of another resource, whose tokens would serve another server (RFC 9728, 7.3)."""
+        """Refuse metadata of another resource: its tokens would be for another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
             raise NoLogin(f"{self._wish.server} says that its logins are for another server: ask its operator")
 
@@ -418,7 +418,7 @@ class LoginFlow:
         return AuthorizationCodeResult(code=answer["code"], state=answer["state"], iss=answer.get("iss"))
 
     async def _by_device(self, endpoint: str) -> httpx2.Request:
-        """Authorize with a code that the user types elsewhere; the token arrives before the SDK asks for it."""
+        """Authorize by a code that the user types elsewhere; the token arrives before the SDK requests it."""
         context, client = self._provider.context, self._memory.client
         assert client is not None
         headers, shown = guarded_http.credentials(
@@ -477,7 +477,6 @@ class LoginFlow:
 
 
 def _place(error: httpx2.RequestError) -> str:
-    """The unreachable host."""
     try:
         return error.request.url.host
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""Runs a login in a process of its own, which exchanges one message a line over stdin and stdout.
+"""Runs a login in its own process, which exchanges messages over stdin and stdout, one per line.
 
-Without a user, it logs in by the SDK's providers: client credentials (RFC 6749, 4.4), or a grant (RFC 7523).
-Only the configured issuer gets secrets.
+Logins without a user use the SDK's providers: client credentials (RFC 6749, 4.4), or a grant (RFC 7523). Only
+the configured issuer gets secrets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ADVICE = {
 
 
 class _OneIssuer(OAuthClientProvider):
-    """Takes the configured authorization server alone, spelt as in its metadata: the SDK compares letters."""
+    """Accepts only the configured authorization server, spelt as in its metadata: the SDK compares letters."""
 
     issuer: str
 
@@ -70,15 +70,15 @@ class _OneIssuer(OAuthClientProvider):
 
 
 class _BySecret(_OneIssuer, ClientCredentialsOAuthProvider):
-    """Client credentials with a secret."""
+    """Logs in by client credentials with a secret."""
 
 
 class _ByKey(_OneIssuer, PrivateKeyJWTOAuthProvider):
-    """Client credentials with a key."""
+    """Logs in by client credentials with a key."""
 
 
 class _ByPlatform(IdentityAssertionOAuthProvider):
-    """The platform's token alone, without a secret."""
+    """Logs in by the platform's token alone, without a secret."""
 
     client_id: str | None = None
 
@@ -91,7 +91,7 @@ class _ByPlatform(IdentityAssertionOAuthProvider):
 
 
 class _Adapted(Exception):
-    """The authorization server wants the issuer spelt, or the secret shown, in another way."""
+    """The authorization server wants another spelling of the issuer, or another client authentication."""
 
 
 class MachineLogin:
@@ -107,7 +107,7 @@ class MachineLogin:
         self._unwell: httpx2.Response | None = None
 
     async def run(self) -> Login:
-        """Log in; raises NoLogin, or NotNow if a later attempt may succeed."""
+        """Log in. Raises NoLogin, or NotNow if a later attempt may succeed."""
         try:
             try:
                 status = await self._flow()
@@ -172,7 +172,7 @@ class MachineLogin:
         return response
 
     async def _assertion(self, _audience: str, _resource: str) -> str:
-        """The token in the file, which somebody else renews."""
+        """The token in the configured file, which another program renews."""
         file = Path(self._auth.token_file or "")
         try:
             token = read_file(file).strip()
@@ -259,7 +259,7 @@ _told = msgspec.json.Decoder(logins.Told)
 
 @attrs.define(eq=False)
 class Lines:
-    """The messages on stdin, line by line."""
+    """Reads messages from stdin, line by line."""
 
     source: trio.abc.ReceiveStream
     _rest: bytearray = attrs.field(factory=bytearray)
@@ -278,7 +278,7 @@ class Lines:
 
 
 async def serve(lines: Lines, say: Callable[[logins.Said], Awaitable[None]]) -> None:
-    """Do one login and report its result; say nothing if the caller has gone."""
+    """Perform one login and report its result, unless the caller has gone."""
     wish = await lines.next()
     if not isinstance(wish, logins.Wish | logins.MachineWish):
         return
@@ -303,7 +303,7 @@ async def serve(lines: Lines, say: Callable[[logins.Said], Awaitable[None]]) -> 
 async def _login(
     wish: logins.Wish, lines: Lines, say: Callable[[logins.Said], Awaitable[None]], nursery: trio.Nursery
 ) -> logins.Done:
-    """Log in and keep the login. Raises `NoLogin`: the login failed; `LoginsTrouble`: it cannot be kept."""
+    """Log in and store the login. Raises `NoLogin` if that fails, `LoginsTrouble` if it cannot be stored."""
     try:
         store = logins.logins_in(Path(wish.directory), secret_service=wish.secret_service)
     except ImportError:
@@ -333,7 +333,7 @@ def _keep(store: logins.Logins, server: str, login: logins.Login) -> None:
 
 
 async def main() -> None:
-    """Do the login that stdin asks for."""
+    """Perform the login that stdin asks for."""
     out = trio.lowlevel.FdStream(os.dup(sys.stdout.fileno()))
 
     async def say(message: logins.Said) -> None:

@@ -1,7 +1,7 @@
-"""Runs logins, each in a process of its own that all callers with the same wish share.
+"""Runs logins, each in its own process; callers with the same wish share one.
 
-Another wish (say, other scopes) ends the first login, for there is one user; a login ends with its last caller.
-mcpd's own logins (`auth`) need no user: their tokens are kept here, in memory.
+A login with another wish, such as other scopes, ends the first one, because there is one user; a login also
+ends with its last caller. mcpd's own logins (`auth`) need no user; their tokens are kept here, in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_LINE = 64 * 1024  # bytes of a line from the process: eight times the longes
 MAX_ANSWERS = 4  # pasted answers that wait for the process, which reads them at once
 
 STOP_SECONDS = 0.5
-"""Time for the process to end after its stdin closes, and again after SIGTERM: nothing would be lost."""
+"""Seconds for the process to end after its stdin closes, and again after SIGTERM; nothing would be lost."""
 
 PASSED_ON = (
     *("HOME", "LANG", "LOGNAME", "PATH", "USER"),
@@ -65,7 +65,7 @@ PASSED_ON = (
 )  # environment of the process: places of certificates and of the Secret Service, and no secret
 
 PROGRAM = (sys.executable, "-P", "-m", "daemon.authorization.login_process")
-"""The program of a login; `-P` keeps the working directory out of its modules."""
+"""The command of a login process; `-P` keeps the working directory out of its module path."""
 
 _decode = msgspec.json.Decoder(Said).decode
 
@@ -75,7 +75,7 @@ class LoginRefused(McpdError):
 
 
 class LoginRun:
-    """One login under way."""
+    """One login in progress."""
 
     def __init__(self, wish: Wish | MachineWish) -> None:
         self.wish = wish
@@ -88,7 +88,7 @@ class LoginRun:
         self._participants = 0
 
     def __repr__(self) -> str:
-        """Without the link, which is enough to log in."""
+        """Leaves the link out, which would be enough to log in."""
         return f"<LoginRun {self.wish.server}: {type(self.outcome).__name__}>"
 
     def join(self) -> None:
@@ -96,13 +96,13 @@ class LoginRun:
         self._participants += 1
 
     def leave(self) -> None:
-        """Drop a waiting caller; the login ends with the last."""
+        """Stop counting a waiting caller; the login ends with the last one."""
         self._participants -= 1
         if not self._participants:
             self.end(Failed("no command waits for this login any more"))
 
     async def wait_shown(self) -> LoginPage | DeviceCode | None:
-        """Wait for the page or code for the user; None if the login ends before."""
+        """Wait for the page or code to show to the user; None if the login ends before."""
         await self._shown.wait()
         return self.shown
 
@@ -113,19 +113,19 @@ class LoginRun:
         return self.outcome
 
     def answer(self, url: str) -> None:
-        """Pass on the address at which the browser ended; raises LoginRefused if too many are waiting."""
+        """Pass on the address at which the browser ended. Raises LoginRefused if too many wait to be read."""
         try:
             self.answers.send_nowait(Answer(url))
         except trio.WouldBlock:
             raise LoginRefused("several answers are waiting already: one is enough") from None
 
     def show(self, page: LoginPage | DeviceCode) -> None:
-        """Show the waiting callers the page or code."""
+        """Give the page or code to the waiting callers."""
         self.shown = page
         self._shown.set()
 
     def end(self, outcome: Done | Failed) -> None:
-        """End the login with a result, unless it has one, and stop its process."""
+        """End the login with a result, unless it has one already, and stop its process."""
         if self.outcome is None:
             self.outcome = outcome
             self._shown.set()
@@ -134,7 +134,7 @@ class LoginRun:
 
 
 class OwnLogin:
-    """The login of mcpd itself at one server."""
+    """mcpd's own login at one server."""
 
     def __init__(self, wish: MachineWish) -> None:
         self.wish = wish
@@ -143,7 +143,7 @@ class OwnLogin:
         self.failure, self.again = NoLogin(""), -math.inf  # the last failure, and until when it counts
 
     def good(self, rejected: str | None, *, fresh: bool) -> Login | None:
-        """The login, unless it is rejected or over, or about to end and not `fresh`."""
+        """The login, unless it is rejected or has expired, or is due for renewal and must be `fresh`."""
         login = self.login
         if login is None or login.access_token == rejected:
             return None
@@ -152,7 +152,7 @@ class OwnLogin:
 
 
 class LoginRuns:
-    """The logins under way at all servers."""
+    """The logins in progress at all servers."""
 
     def __init__(
         self, logins: ServerLogins, state: Path, children: Children, program: tuple[str, ...] = PROGRAM
@@ -172,7 +172,7 @@ class LoginRuns:
     async def run(
         self, on_change: Callable[[str], None], note: Callable[[Event], None] = lambda _event: None
     ) -> None:
-        """Carry out logins until cancelled; `on_change` gets the server's name after each success."""
+        """Run logins until cancelled; `on_change` is called with the server's name after each success."""
         self._on_change, self._note = on_change, note
         try:
             async with trio.open_nursery() as self._nursery:
@@ -181,14 +181,15 @@ class LoginRuns:
             self._nursery = None
 
     def under_way(self, server: str) -> LoginRun | None:
-        """The login under way at a server, if any."""
+        """The login in progress at a server; None without one."""
         return self._running.get(server)
 
     async def join(self, server: Server, *, scope: str | None = None, device: bool = False) -> LoginRun:
-        """Begin a login, or join the one under way; the caller must `leave` it.
+        """Begin a login, or join the one in progress; the caller must `leave` it.
 
-        Without `scope`, the configured scopes and those that the server has wanted; `device`: use the device
-        flow where offered. Raises LoginRefused: too many logins are under way, or the daemon is stopping.
+        Without `scope`, uses the configured scopes and those that the server asked for; `device` uses the
+        device flow if offered. Raises LoginRefused if too many logins are in progress, or the daemon is
+        stopping.
         """
         wish = await self._wish(server, scope, device=device)
         while (run := self._running.get(server.name)) is not None:
@@ -206,7 +207,7 @@ class LoginRuns:
         return run
 
     async def obtain(self, server: Server, rejected: str | None) -> Login:
-        """Log in to a server with `auth`, unless there is a good login; raises NoLogin, or NotNow (retry)."""
+        """Log in to a server with `auth`, unless a login is good. Raises NoLogin, or NotNow to try later."""
         assert server.auth is not None
         wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
         own = self._own.get(server.name)
@@ -240,7 +241,7 @@ class LoginRuns:
         raise (NotNow if outcome.temporary else NoLogin)(outcome.message)
 
     def changed(self, server: str) -> None:
-        """Note a new or ended login at a server."""
+        """Record that a login at a server was made or has ended."""
         self.logins.satisfied(server)
         self._on_change(server)
 

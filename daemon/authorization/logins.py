@@ -1,4 +1,4 @@
-"""The logins at all servers: challenges, messages, and the stores that keep them, which block."""
+"""The logins at servers: challenges, messages of login processes, and the stores of logins, which block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daemon.host.sockets import private_directory
 from daemon.secrets import keyring
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
-"""The error of a token that does not cover the request (RFC 6750, section 3.1)."""
+"""The error of a token whose scopes do not cover the request (RFC 6750, section 3.1)."""
 
 MAX_HEADER = 8 * 1024  # characters read of a header: most servers allow no more for a whole header
 
@@ -41,7 +41,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bearer_challenge(header: str) -> Challenge | None:
-    """The Bearer challenge in the comma-joined values of `WWW-Authenticate`; None if there is none."""
+    """The Bearer challenge in the comma-joined values of `WWW-Authenticate`; None without one."""
     text, place = header[:MAX_HEADER], 0
     found: dict[str, str] | None = None
     within = False
@@ -60,12 +60,12 @@ def bearer_challenge(header: str) -> Challenge | None:
 
 
 def usable_scope(text: str) -> str:
-    """A scope fit for a request; empty if malformed or too long."""
+    """A scope that may be requested; empty if it is malformed or too long."""
     return text if len(text) <= MAX_SCOPE and _SCOPE.fullmatch(text) else ""
 
 
 def union(*scopes: str | None) -> str | None:
-    """The scopes of several lists, in order and once each; None if there are none."""
+    """The scopes of several lists, in order and without repetitions; None if there are none."""
     words = [word for scope in scopes if scope for word in scope.split()]
     return " ".join(dict.fromkeys(words)) or None
 
@@ -121,7 +121,7 @@ class Answer(msgspec.Struct, tag="answer", rename="camel"):
 
 
 class Done(msgspec.Struct, tag="done", rename="camel"):
-    """The login is stored, or reported here."""
+    """The result of a login that succeeded; stored, or reported here if it is mcpd's own."""
 
     scope: str | None = None
     expires_at: float | None = None  # end of the access token, seconds since the epoch
@@ -129,18 +129,18 @@ class Done(msgspec.Struct, tag="done", rename="camel"):
 
 
 class Failed(msgspec.Struct, tag="failed", rename="camel"):
-    """There is no login; the store is unchanged."""
+    """The result of a login that failed; the store is unchanged."""
 
     message: str  # the failure, its reason and the remedy, without a secret
     temporary: bool = False  # whether a later attempt may succeed
 
 
 class NoLogin(McpdError):
-    """A login failed; the text is `Failed`'s."""
+    """A login failed, with the text of `Failed`."""
 
 
 class NotNow(NoLogin):
-    """A login fails that may succeed later."""
+    """A login failed that may succeed later."""
 
 
 DIRECTORY = "logins"  # for logins and locks, below the state directory
@@ -151,14 +151,14 @@ MAX_BYTES = 1 << 18  # bytes of a login: tokens with all of a company's groups h
 
 
 class LoginsTrouble(McpdError):
-    """Logins cannot be read or kept; the text has the reason and the remedy."""
+    """Logins cannot be read or stored; the text has the reason and the remedy."""
 
 
 _collection = partial(keyring.collection, LoginsTrouble, LoginsTrouble, "keep logins in files")
 
 
 class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A login at one server, with the data to renew and end it."""
+    """A login at one server, with the data needed to renew and end it."""
 
     url: str  # of the server; valid for no other
     issuer: str  # the authorization server
@@ -183,23 +183,23 @@ Told = Wish | MachineWish | Answer
 
 
 class Logins(Protocol):
-    """A store of logins. Every method blocks and raises LoginsTrouble on failure."""
+    """A store of logins. All methods block, and raise LoginsTrouble on failure."""
 
     def read(self, server: str, url: str | None) -> Login | None:
         """The login at a server; None without one for this url."""
 
     def write(self, server: str, login: Login) -> None:
-        """Replace a login; the caller holds its lock. A failure leaves the previous one."""
+        """Replace a login, whose lock the caller holds. After a failure the previous login stays."""
 
     def remove(self, server: str) -> None:
         """Forget a login in any state. Idempotent."""
 
     def locked(self, server: str) -> AbstractContextManager[None]:
-        """Lock a server's login against other daemons and commands, within `LOCK_SECONDS`."""
+        """Lock a server's login against other daemons and commands; waits at most `LOCK_SECONDS`."""
 
 
 class FileLogins(msgspec.Struct, frozen=True):
-    """Logins in files that only this user can read, `logins/SERVER.json` in the state directory."""
+    """Logins in files that only this user can read: `logins/SERVER.json` in the state directory."""
 
     state: Path
     patience: float = LOCK_SECONDS  # seconds to wait for a lock
@@ -245,7 +245,7 @@ class FileLogins(msgspec.Struct, frozen=True):
 
 @contextmanager
 def taken(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock of a login's file; raises LoginsTrouble after this many seconds."""
+    """Hold the lock of a login's file. Raises LoginsTrouble if it is not free within `seconds`."""
     with ExitStack() as held:
         try:
             private_directory(path.parent)
@@ -260,7 +260,7 @@ def taken(path: Path, seconds: float) -> Iterator[None]:
 
 
 def decoded(content: bytes, server: str, place: str) -> Login:
-    """Decode a stored login; raises LoginsTrouble, which names the place."""
+    """Decode a stored login. Raises LoginsTrouble, whose text names the place."""
     try:
         return msgspec.json.decode(content, type=Login)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -271,7 +271,7 @@ def decoded(content: bytes, server: str, place: str) -> Login:
 
 
 def logins_in(state: Path, *, secret_service: bool) -> Logins:
-    """The login store, not opened yet. Raises `ImportError`: the extra `secret-service` is not installed."""
+    """The login store, not opened yet. Raises `ImportError` without the extra `secret-service`."""
     if not secret_service:
         return FileLogins(state)
     keyring.need_library()
@@ -279,7 +279,7 @@ def logins_in(state: Path, *, secret_service: bool) -> Logins:
 
 
 def login_url(server: Server) -> str:
-    """The url that a login counts for; logins at a WebSocket are made over HTTP."""
+    """The URL that a server's login is for; logins at a WebSocket are made over HTTP."""
     url = server.url or ""
     return f"http{url.removeprefix('ws')}" if url.startswith(("ws://", "wss://")) else url
 
@@ -300,20 +300,20 @@ class ServerLogins:
         self._wanted: dict[str, str] = {}
 
     def sent(self, server: str, login: Login) -> None:
-        """Hide a login's secrets, which a server may repeat."""
+        """Hide the secrets of a login that is sent to its server, which may repeat them."""
         secrets = (login.access_token, login.refresh_token, login.client_secret)
         self._hide(server, [each for each in secrets if each])
 
     def want(self, server: str, scope: str) -> None:
-        """Remember that a server wants a scope, for its next login."""
+        """Remember a scope that a server has asked for, for its next login."""
         self._wanted[server] = usable_scope(union(self._wanted.get(server), scope) or "") or scope
 
     def wanted(self, server: str, *others: str | None) -> str | None:
-        """The scopes for the next login: those that the server has wanted, and others; None without a wish."""
+        """The scopes for the next login: those that the server has asked for, and others; None without any."""
         return union(*others, self._wanted.get(server)) if server in self._wanted else None
 
     def satisfied(self, server: str) -> None:
-        """Forget the scopes that a server has wanted: its login has changed."""
+        """Forget the scopes that a server has asked for, because its login has changed."""
         self._wanted.pop(server, None)
 
 

@@ -1,6 +1,6 @@
-"""Receives the browser after a login: a loopback listener for one answer (RFC 8252, section 7.3).
+"""Receives the browser after a login: listens on loopback for one answer (RFC 8252, section 7.3).
 
-Local users and web pages can reach the listener, so only an answer with this login's state counts.
+Local users and web pages can reach this port, so only an answer with the login's state counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PATH = "/callback"
 REQUEST_SECONDS = 10.0  # for a browser's request and page, over loopback
 
 MAX_REQUEST = 64 * 1024
-"""Bytes of a request's head: a code of some thousand bytes, and the cookies of all of 127.0.0.1."""
+"""Bytes of a request's head: a code of some thousand, and all cookies of 127.0.0.1."""
 
 MAX_CONNECTIONS = 64
-"""Concurrent connections; one more ends the oldest, so that silent ones cannot keep the browser out."""
+"""Concurrent connections; another one ends the oldest, so that silent ones cannot keep the browser out."""
 
 MAX_FIELDS = 32  # parameters of an answer; a valid one has five at most (RFC 6749, 4.1.2; RFC 9207)
 
@@ -39,7 +39,7 @@ Fields = Mapping[str, str]
 
 
 class Outcome(enum.Enum):
-    """The result of a request: an HTTP status, and a text for the user."""
+    """The outcome of a request: an HTTP status, and a text for the user."""
 
     TAKEN = 200, "mcpd has the answer. You can close this window; the result is shown where you began."
     OTHER_LOGIN = (
@@ -72,7 +72,7 @@ class Redirect:
         return f"http://{HOST}:{self.port}{PATH}"
 
     def take(self, query: str) -> Outcome:
-        """Take the first answer with this login's state."""
+        """Take the first answer that has this login's state."""
         try:
             parsed = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
         except ValueError:
@@ -90,7 +90,7 @@ class Redirect:
         return Outcome.TAKEN
 
     def take_pasted(self, text: str) -> None:
-        """Take the address that the user has pasted; any other text ends the login with a reason."""
+        """Take an address that the user has pasted; any other text ends the login with a reason."""
         parts = _split(text.strip())
         if parts is None or parts[0] != self.url:
             self._refuse(f"it does not begin with {self.url}?")
@@ -110,7 +110,7 @@ class Redirect:
             self._answered.set()
 
     async def answer(self) -> Fields:
-        """Wait for `code`, `state`, maybe `iss`. Raises `NoLogin`: refused, or the pasted text is invalid."""
+        """Wait for `code`, `state` and perhaps `iss`. Raises `NoLogin` if refused or pasted wrongly."""
         await self._answered.wait()
         if self._refusal is not None:
             raise NoLogin(self._refusal)
@@ -135,7 +135,7 @@ def _split(url: str) -> tuple[str, str] | None:
 
 
 async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
-    """Listen while the nursery is open, on a port, or on any free one; raises NoLogin if the port is taken."""
+    """Listen while the nursery is open, on a port or any free one. Raises NoLogin if the port is in use."""
     try:
         listeners = await trio.open_tcp_listeners(port or 0, host=HOST)
     except OSError as error:

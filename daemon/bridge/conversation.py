@@ -1,7 +1,7 @@
 """The state of one client's conversation with successive daemons; no descriptors, no monotonic clock.
 
-When a daemon goes, a request that may have run is answered with `UpstreamLost`, because a second run could do
-damage; others wait for the next daemon, which gets the `Script` first: hello, handshake and subscriptions.
+When a daemon ends, requests that it may have executed fail with `UpstreamLost`: a second execution could do
+damage. Others wait for the next daemon, which gets the `Script` first: hello, handshake and subscriptions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 CHOOSING = b'"servers":'
-"""Marks a hello that names servers, for which the handshake may wait; a ping shows that the daemon is there."""
+"""Found in a hello that names servers, for which the handshake may wait; a ping then finds the daemon."""
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
 LISTS = (b"tools", b"prompts", b"resources")  # the lists that a daemon announces changes of
@@ -46,13 +46,13 @@ MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.notifications`)
 MAX_WATCHED = 1000  # resources that are subscribed to again at the next daemon: one client may have as many
 
 MAX_ASKED = 64
-"""Unanswered requests of a daemon that are cancelled when it goes: more than it makes of one client."""
+"""A daemon's unanswered requests that are cancelled when it ends: more than it makes of one client."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
 
 class Beginning:
-    """The start of a conversation; setting the clock never moves it to a later time."""
+    """The time at which a conversation began; setting the clock never makes it later."""
 
     __slots__ = ("_read", "_since_boot")
 
@@ -60,7 +60,7 @@ class Beginning:
         self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
 
     def earliest(self) -> float:
-        """Seconds since the epoch, by the clock of then or of now, whichever is earlier."""
+        """Epoch seconds, by the clock then or by the clock now, whichever is earlier."""
         return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
@@ -70,12 +70,12 @@ class Script:
     def __init__(self, hello: bytes) -> None:
         self.initialized = False  # whether the client has finished the handshake
         self.subscriptions: dict[bytes, bytes] = {}
-        """Acknowledged, open subscriptions of the 2026-07-28 protocol: id to request line."""
+        """Open subscriptions of the 2026-07-28 protocol that were acknowledged: request line by id."""
         self.settings: dict[bytes, tuple[bytes, bytes]] = {}
-        """Requests that every daemon must get, as id and line, by the setting: the log level, or a watched
-        resource."""
+        """Requests that every daemon must get, as id and line, by what they set: the log level or a resource.
+        """
         self.began: Beginning | None = None
-        """The first bytes of any daemon, which may have shown tools; None if none came."""
+        """When a daemon first sent bytes, and may have shown tools; None if none ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
         self._said: tuple[bytes, bytes] | None = None  # the handshake that the present daemon was sent
@@ -83,7 +83,7 @@ class Script:
 
     @property
     def handshaken(self) -> bool:
-        """Whether the client's `initialize` was answered, which makes it a client of the handshake era."""
+        """Whether the client's `initialize` was answered: then it is a client of the handshake era."""
         return self._handshake is not None
 
     def shook_hands(self, request_id: bytes, line: bytes) -> None:
@@ -101,7 +101,7 @@ class Script:
         self._reopened.discard(request_id)
 
     def was_set(self, request_id: bytes, method: bytes | None, line: bytes) -> None:
-        """Record a granted request that sets something, or forget the setting that it takes back."""
+        """Record a granted request that sets something, or forget the setting that it undoes."""
         if method == SET_LEVEL:
             self.settings[SET_LEVEL] = request_id, line
         elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := frames.uri(line)) is not None:
@@ -112,7 +112,7 @@ class Script:
     def opening(self) -> tuple[bytes, bytes]:
         """The first bytes for a new daemon, and the id of the one request in them: the handshake, or a ping.
 
-        Nothing follows before its answer: the connection may be in the backlog of a daemon that never starts.
+        Nothing more is sent before its answer, because the connection may wait for a daemon that never starts.
         """
         self._reopened.clear()
         self._said = self._handshake
@@ -120,11 +120,11 @@ class Script:
         return self._greeting() + line, request_id
 
     def overheard(self) -> None:
-        """Note that the present daemon got the client's `initialize`, which was answered here."""
+        """Record that the present daemon, too, got the client's `initialize`, which was answered here."""
         self._said = self._handshake
 
     def supplement(self) -> tuple[bytes, bytes] | None:
-        """The handshake and its id, if it took place after `opening` and is still to be sent; else None."""
+        """The handshake and its id, if it was made after `opening` and must still be sent; else None."""
         if self._said is self._handshake or self._handshake is None:
             return None
         self._said = self._handshake
@@ -132,7 +132,7 @@ class Script:
         return line, request_id
 
     def _greeting(self) -> bytes:
-        """The hello; a later daemon also learns when the conversation began."""
+        """The hello; it also tells a later daemon when the conversation began."""
         if self.began is None:
             return self._hello
         resumed = b'"resumed":%.6f' % self.began.earliest()
@@ -145,12 +145,12 @@ class Script:
         return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """The notifications for the client at that point: lists and watched resources may have changed."""
+        """The client's notifications at that point: its lists and watched resources may have changed."""
         watched = b"".join(UPDATED % resource for resource in self.settings if resource != SET_LEVEL)
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """The notifications for a subscription that a new daemon acknowledges; None for a new subscription."""
+        """The notifications for a subscription that a new daemon has acknowledged; None if it is a new one."""
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
@@ -171,7 +171,7 @@ class Conversation:
     def __init__(
         self, hello: bytes, *, through: bool = True, starts: Callable[[], bool] = lambda: True
     ) -> None:
-        """Begin; `starts`, asked only without a daemon, permits starting one."""
+        """`starts` says whether a daemon may be started; it is called only if none is there."""
         self.starts = starts
         self.up = Outgoing()
         self.down = bytearray()
@@ -183,16 +183,16 @@ class Conversation:
         self.requests = OpenRequests()
         self.waiting = Waiting()
         self.unheard = Waiting()
-        """The client's first requests to a daemon that has said nothing; `requests` holds them, too."""
+        """The client's first requests to a daemon that has sent nothing yet; `requests` has them, too."""
         self.awaited: bytes | None = None
-        """The request whose answer shows that the daemon takes the client's lines."""
+        """The id of the request whose answer shows that the daemon takes the client's lines."""
         self.refusal = ""  # the daemon's reason for refusing the opening request
         self.is_leaving = False  # whether the daemon is stopping: it still answers, but takes nothing more
         self.unsent: set[bytes] = set()
-        """Ids of open requests that this daemon has not forwarded; the next one gets them."""
+        """Ids of open requests that this daemon has not forwarded, and that the next daemon gets."""
         self.asked: set[bytes] = set()  # ids of the daemon's requests that the client has not answered
         self.hidden: set[bytes] = set()
-        """Ids whose answers the client does not see: our own requests, or ones answered here."""
+        """Ids whose answers the client must not see: of our own requests, or of those answered here."""
         if through:
             self.up.put(hello)
         if through and CHOOSING in hello:
@@ -201,22 +201,22 @@ class Conversation:
 
     @property
     def heard(self) -> bool:
-        """Whether any daemon has said anything."""
+        """Whether any daemon has ever sent a byte."""
         return self.script.began is not None
 
     @property
     def is_settled(self) -> bool:
-        """Whether a daemon takes the client's lines and has answered: then no deadline is pending."""
+        """Whether a daemon takes the client's lines and has answered, so that no deadline is pending."""
         return self.through and self.heard
 
     @property
     def deadline(self) -> float | None:
-        """The time for `expire` (seconds, monotonic); None if nothing waits."""
+        """When `expire` is due (seconds, monotonic); None if nothing waits."""
         deadlines = [self.waiting.deadline(), self.unheard.deadline()]
         return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float, *, hopeless: bool = False) -> None:
-        """Answer the requests that have waited long enough, or all of them if `hopeless`."""
+        """Answer the requests that have waited long enough; all of them if `hopeless`."""
         for item in self.waiting.expired(inf if hopeless else now):
             if item.id is not None and not self._stood_in(item.id, item):
                 waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
@@ -227,11 +227,11 @@ class Conversation:
                 self._doubt(item.id)
 
     def refuse(self, request_id: bytes, method: bytes | None, refusal: Refusal) -> None:
-        """Answer a request in the daemon's place."""
+        """Answer a request with a refusal in the daemon's place."""
         self.down += refuse(request_id, method, refusal, modern=not self.script.handshaken)
 
     def hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
-        """Keep a line for the next daemon, unless the script repeats it or only the last daemon wanted it."""
+        """Keep a line for the next daemon, unless the script repeats it or only the last daemon needed it."""
         if method is None or method in {HELLO, HELD, INITIALIZED, CANCELLED}:
             return
         if method == LISTEN and request_id in self.script.subscriptions:
@@ -253,24 +253,24 @@ class Conversation:
         self.unheard.cancel(request_id)
 
     def leaves(self, unsent: list[bytes]) -> None:
-        """Note that the daemon is stopping, and what it has not forwarded; tell it that nothing more comes."""
+        """Record that the daemon is stopping and what it did not forward; tell it that nothing more comes."""
         self.up.put(b'{"jsonrpc":"2.0","method":%b}\n' % HELD)
         self.is_leaving, self.through = True, False
         self.unsent.update(unsent)
 
     def was_asked(self, request_id: bytes) -> None:
-        """Note a request that the daemon makes of the client."""
+        """Record a request that the daemon makes of the client."""
         if len(self.asked) < MAX_ASKED:
             self.asked.add(request_id)
 
     def take_back(self) -> None:
-        """Cancel the daemon's requests at the client: the daemon is gone."""
+        """Cancel at the client what the daemon asked, because the daemon has ended."""
         for request_id in self.asked:
             self.down += GONE % request_id
         self.asked.clear()
 
     def _doubt(self, request_id: bytes) -> None:
-        """Stop sending to a daemon that may never answer this request, until it does; hide that answer."""
+        """Send nothing to a daemon until it answers this request, which it may never do; hide that answer."""
         self.requests.settle(request_id)
         self.hidden.add(request_id)
         self.script.overheard()

@@ -1,7 +1,7 @@
 """The bridge's two ends: stdout, written without waiting, and the daemon's socket, dialled until it answers.
 
-Other processes share the flags of stdout, so the bridge must not change them. A pipe or socket takes RWF_NOWAIT
-(pwritev2(2)); anything else gets at most PIPE_BUF bytes at a time when poll(2) promises that much room.
+Other processes share the flags of stdout, so the bridge must not change them. It writes to a pipe or socket
+with RWF_NOWAIT (pwritev2(2)), and to anything else at most PIPE_BUF bytes when poll(2) promises that much room.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAX_DOUBLINGS = 30  # 2^30 s exceeds any cap; a higher power would overflow a fl
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
-    """The delay in seconds, without jitter: `first` with no earlier failure, then doubled with each."""
+    """The delay in seconds before jitter: `first`, doubled with each earlier failure."""
     return min(longest, first * 2.0 ** min(failures, MAX_DOUBLINGS))
 
 
 def jittered(seconds: float, chance: float) -> float:
-    """Half a delay plus a random part of the other half; `chance` is in [0, 1)."""
+    """Half of a delay, plus a random part of the other half; `chance` is in [0, 1)."""
     return seconds / 2 * (1 + chance)
 
 
@@ -35,11 +35,11 @@ LONGEST_START_SECONDS = 30.0  # the most: the wait of a request, so that each on
 REASON_BYTES = 64 * 1024  # bytes kept of a start's stderr: a faulty configuration takes some hundred
 
 IN_PROGRESS = "the daemon is not running, and is being started. If that lasts, `mcpd start` says why."
-"""The trouble until a start has ended."""
+"""Said while a start is under way."""
 
 
 class Starting:
-    """The starts that one bridge asks for."""
+    """The starts of daemons that one bridge requests."""
 
     def __init__(self, allowed: Callable[[], bool]) -> None:
         self.pipe: int | None = None  # readable when the running start speaks or ends; None without a start
@@ -54,18 +54,19 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """The known reason for the missing daemon: the last ended start's."""
+        """Why there is no daemon, by the last start that has ended."""
         return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:
-        """Note a lost daemon: the next start need not wait for a request."""
+        """Record that the daemon was lost: the next start need not wait for a request."""
         self._failures, self._next, self.reason, self._has_ended = 0, 0.0, "", False
         self._knows = False
 
     def ask(self, now: float, *, awaited: bool, known: bool) -> None:
         """Start a daemon unless it is too early (`now` in seconds, monotonic).
 
-        After a failed start only an `awaited` one; a `known` bridge does not restart a daemon that was stopped.
+        After a failure, only for an `awaited` request. A `known` bridge does not restart a daemon that was
+        stopped.
         """
         if self.pipe is not None or now < self._next or (self._failures and not awaited) or not self._allowed():
             return
@@ -82,7 +83,7 @@ class Starting:
         return ended
 
     def hear(self) -> bool:
-        """Read the start's stderr; return whether the start has ended."""
+        """Read the start's stderr. Returns whether the start has ended."""
         assert self.pipe is not None
         data = os.read(self.pipe, REASON_BYTES)
         self._said = (self._said + data)[:REASON_BYTES]
@@ -96,7 +97,7 @@ class Starting:
         return True
 
     def _spawn(self, window: str) -> None:
-        """Run `mcpd start` in its own session, which outlives this window; its stderr is our pipe."""
+        """Run `mcpd start` in its own session, which outlives this window, with its stderr on our pipe."""
         ours, theirs = os.pipe()
         # -P: nothing is imported from this directory, which may be a repository just cloned.
         command = [sys.executable, "-P", "-m", "daemon", "start", "--window", window]
@@ -133,7 +134,7 @@ class Stdout:
         self._takes_what_it_can = hasattr(os, "RWF_NOWAIT") and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
 
     def give(self, data: bytes | bytearray) -> int:
-        """Write the bytes that fit now; return their number."""
+        """Write as many bytes as fit now, and return their number."""
         if self._takes_what_it_can:
             try:
                 return os.pwritev(self._descriptor, (data,), -1, os.RWF_NOWAIT)
@@ -165,7 +166,7 @@ class Stdout:
 FIRST_SECONDS = 0.1  # delay after the first failure; an attempt costs microseconds
 
 LONGEST_SECONDS = 5.0
-"""Longest delay between attempts: a client that wakes up finds its daemon within this time."""
+"""Seconds between attempts at most: a client that wakes up finds its daemon within this time."""
 
 STABLE_SECONDS = 1.0  # A longer connection ended for a reason of its own, so the next attempt is immediate
 
@@ -194,7 +195,7 @@ MUTE = (
 
 
 def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
-    """Connect without waiting; return a non-blocking connection, or the trouble, and whether nobody listens."""
+    """Connect without waiting; returns a connection, or the trouble, and whether nothing listens."""
     nobody = False
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     link.setblocking(False)
@@ -214,7 +215,7 @@ def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
 
 
 class Dialer:
-    """Dials one socket repeatedly, and knows when the next attempt is due."""
+    """Dials one socket again and again, and knows when the next attempt is due."""
 
     def __init__(self, path: str, starting: Starting) -> None:
         self._path = path
@@ -222,12 +223,12 @@ class Dialer:
         self._failures = 0
         self._next = 0.0
         self._absent: float | None = None
-        """Time of the last attempt without a listener; None if one listened, whom more attempts would load."""
+        """When no one listened at the last attempt; None if a daemon did, which more attempts would load."""
 
     def dial(
         self, now: float, *, awaited: bool = False, known: bool = False
     ) -> tuple[_socket.socket | None, str]:
-        """Make an attempt, as `reach` does, and have a daemon started if nobody listens (`Starting.ask`)."""
+        """Try to connect, as `reach` does. If nothing listens, have a daemon started (`Starting.ask`)."""
         link, trouble, nobody_listens = reach(self._path)
         if nobody_listens:
             self._starting.ask(now, awaited=awaited, known=known)
@@ -238,7 +239,7 @@ class Dialer:
         return link, trouble
 
     def ended(self, now: float, lasted: float | None) -> None:
-        """Take the end of a connection after `lasted` seconds; None if the connection was useless."""
+        """Record that a connection ended after `lasted` seconds; None if it was useless."""
         self._absent = None
         if lasted is None:
             self._wait(now, self._failures + 1)
@@ -246,13 +247,13 @@ class Dialer:
             self._wait(now, 0 if lasted >= STABLE_SECONDS else 1)
 
     def due(self, *, awaited: bool) -> float:
-        """The time of the next attempt (seconds, monotonic); sooner if a request is `awaited`."""
+        """When the next attempt is due (seconds, monotonic); sooner if a request is `awaited`."""
         if self._absent is None or not awaited:
             return self._next
         return min(self._next, self._absent + AWAITED_SECONDS)
 
     def _wait(self, now: float, failures: int) -> None:
-        """Wait twice as long with each failure; half of it is random, so that bridges do not retry in step."""
+        """Double the wait with each failure. Half of it is random, so that bridges do not retry in step."""
         self._failures, self._next = failures, now
         if failures:
             delay = doubled(FIRST_SECONDS, LONGEST_SECONDS, failures - 1)

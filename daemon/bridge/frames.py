@@ -1,4 +1,4 @@
-"""Cuts bytes into frames, each a line, and finds the id and the method of a message, as raw bytes, unread."""
+"""Cuts bytes into frames, one line each, and finds a message's id and method without decoding the message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_ID = 1024  # longest id that is remembered, in bytes: clients count, or use 
 ENDS = 2048  # bytes at either end of a long line that may hold its id and method: twice `MAX_ID`
 
 Seen = tuple["bytes | None", "bytes | None"]
-"""Id and method of a message. A notification has no id, an answer no method."""
+"""A message's id and method. A notification has no id, and an answer has no method."""
 
 _SCALAR = rb'("[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+)'
 _COUNTED = 32  # bytes at the end of a line that may hold a number as SDKs write it
@@ -40,7 +40,7 @@ UNSENT = b'{"jsonrpc":"2.0","method":"mcpd/unsent","params":{"ids":['
 
 
 def peek(line: bytes) -> Seen:
-    """Id and method of a whole line; neither if it is not a JSON-RPC message."""
+    """The id and method of a whole line; both None if it is no JSON-RPC message."""
     usual = _usual(line)
     if usual is not None:
         request_id, method = usual.groups()
@@ -53,7 +53,7 @@ def peek(line: bytes) -> Seen:
 
 
 def plain_call(line: bytes) -> bytes | None:
-    """The id of a `tools/call` with a numeric id in the usual form: a fast path for `peek`."""
+    """The id of a `tools/call` in the usual form with a numeric id: a fast path for `peek`."""
     if line.startswith(_CALL):
         at = line.rfind(b',"id":', -_COUNTED)
         request_id = line[at + 6 : -2] if at > 0 and line.endswith(b"}\n") else b""
@@ -72,36 +72,36 @@ def plain_answer(line: bytes) -> bytes | None:
 
 
 def peek_ends(head: bytes, tail: bytes) -> Seen:
-    """Id and method of a long line, from its first bytes and from those after the payload."""
+    """The id and method of a long line, of which only the beginning and the end after the payload are here."""
     request_id, method, _ = _head(head)
     return _kept(request_id or _tail(tail, 0)), method
 
 
 def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
-    """The id that a daemon's line answers, and whether with a result (`wire.envelope.response`); else None."""
+    """The id that a daemon's line answers, and whether by a result (`wire.envelope.response`); else None."""
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
 
 
 def asked(line: bytes | bytearray) -> bytes | None:
-    """The id of a daemon's request to the client, which comes first (`wire.envelope.request`); else None."""
+    """The id of a daemon's request, which is its first member (`wire.envelope.request`); else None."""
     found = _asked(line)
     return found and found[1]
 
 
 def uri(line: bytes) -> bytes | None:
-    """The resource of a subscription, as written, quotes included."""
+    """The resource of a subscription as written, with its quotes."""
     found = _uri(line)
     return found and found[1]
 
 
 def only_answers(lines: bytes) -> bool:
-    """Whether each of a daemon's whole lines begins as its answers do."""
+    """Whether each of a daemon's whole lines begins like its answers."""
     return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 
 def cancelled(line: bytes) -> bytes | None:
-    """The id of the request that a `notifications/cancelled` withdraws."""
+    """The id of the request that a `notifications/cancelled` cancels."""
     found = _request_id(line)
     return found and found[1]
 
@@ -113,7 +113,7 @@ def acknowledged(line: bytes | bytearray) -> bytes | None:
 
 
 def unsent(line: bytes | bytearray) -> list[bytes] | None:
-    """Ids of requests that a stopping daemon has not forwarded; None for any other line."""
+    """The ids of requests that a stopping daemon has not forwarded; None for any other line."""
     return _scalars(line, len(UNSENT)) if line.startswith(UNSENT) else None
 
 
@@ -128,7 +128,7 @@ def _peek_anywhere(line: bytes) -> Seen:
 
 
 def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
-    """Id and method before the payload, and the offset of the rest; None if nothing follows."""
+    """The id and method before the payload, and where the rest begins; None if nothing follows."""
     request_id = method = None
     at = 0
     while found := _member(line, at):
@@ -144,7 +144,7 @@ def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
 
 
 def _tail(line: bytes, start: int) -> bytes | None:
-    """The id, if it is the last member, or the last before the version; in a string, quotes are escaped."""
+    """The id, if it is the last member or the last before the version; quotes within strings are escaped."""
     at = line.rfind(b'"id"', max(start, len(line) - ENDS))
     comma = line.rfind(b",", start, at) if at > 0 else -1
     found = _last(line, at) if comma >= 0 and not line[comma + 1 : at].strip() else None
@@ -175,7 +175,7 @@ def _walk(line: bytes) -> Seen:
 
 
 def _kept(request_id: bytes | None) -> bytes | None:
-    """The id if an answer can carry it: a string or number of at most `MAX_ID` bytes; else None."""
+    """The id, if answers can carry it: a string or number of at most `MAX_ID` bytes; else None."""
     if request_id is None or len(request_id) > MAX_ID or request_id[0] not in b'"-0123456789':
         return None
     return request_id
@@ -189,21 +189,21 @@ if TYPE_CHECKING:
     AnyBytes = TypeVar("AnyBytes", bytes, bytearray)
 
 LONG_BYTES = 256 * 1024
-"""Longest line of a client that is kept whole until its last byte is sent; longer ones pass in parts."""
+"""Bytes of the longest line of a client that is kept until all of it is sent; longer ones pass in parts."""
 
 Piece = tuple[bytes, bool, bool]
-"""Bytes of a line, whether they begin it, and whether they end it (with its newline)."""
+"""Bytes of a line, whether the line begins with them, and whether it ends with them (and its newline)."""
 
 
 def cut(lines: AnyBytes) -> list[AnyBytes]:
-    """Split whole lines; each keeps its newline."""
+    """Split whole lines, each with its newline."""
     if lines.find(b"\n") + 1 == len(lines):
         return [lines]
     return [line + b"\n" for line in lines.split(b"\n")[:-1]]
 
 
 class Gatherer:
-    """Collects a daemon's bytes into whole lines: a client would take the next message for an answer's rest."""
+    """Collects a daemon's bytes into whole lines: after half a line, clients would misread the next message."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -237,7 +237,7 @@ class Cutter:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[Piece]:
-        """The pieces that can be passed on after `data`."""
+        """The pieces that can be passed on now that `data` has come."""
         end = data.find(b"\n") + 1
         if end == len(data) > 0 and self.is_between:
             return [(data, True, True)]
@@ -260,7 +260,7 @@ class Cutter:
         return not self._held and not self.midway
 
     def rest(self) -> bytes:
-        """Take the unfinished line, and start over."""
+        """Take the unfinished line, and begin a new one."""
         held = bytes(self._held)
         self._held.clear()
         self.midway = False
@@ -275,7 +275,7 @@ class Cutter:
 
 
 class Outgoing:
-    """The bytes for successive connections; a line up to `LONG_BYTES` stays whole until its newline is sent."""
+    """Queues bytes for successive connections; a line up to `LONG_BYTES` stays until its newline is sent."""
 
     def __init__(self) -> None:
         self.deaf = False  # whether the other side takes nothing more, though it may still speak
@@ -290,7 +290,7 @@ class Outgoing:
         self.total += len(data)
 
     def pass_on(self, lines: bytes, link: socket) -> bool:
-        """`put` and `send` whole lines without a copy while nothing else waits. True if all was sent."""
+        """Queue and send whole lines without a copy, if nothing else waits. Returns True if all was sent."""
         size = len(lines)
         self.total += size
         sent = 0
@@ -309,16 +309,16 @@ class Outgoing:
 
     @property
     def unsent(self) -> int:
-        """Number of queued bytes that have not been sent."""
+        """The number of queued bytes that are not sent yet."""
         return len(self._buffer) - self._sent
 
     @property
     def gone(self) -> int:
-        """Number of bytes whose line was sent completely, or whose beginning was let go."""
+        """The number of bytes that are no longer kept: their lines were sent, or are too long to keep."""
         return self.total - len(self._buffer)
 
     def send(self, link: socket) -> bool:
-        """Give a connection the bytes that it takes now. True if it has everything."""
+        """Send as many bytes as a connection takes now. Returns True if all are sent."""
         if self.deaf:
             return False
         try:
@@ -337,7 +337,7 @@ class Outgoing:
         return self._sent == len(self._buffer)
 
     def withdraw(self) -> list[bytes]:
-        """Take back the lines that a lost connection did not get completely, except long ones."""
+        """Take back the lines that a lost connection did not get completely, without long ones."""
         start = self._buffer.find(b"\n") + 1 or len(self._buffer) if self._midway else 0
         lines = bytes(self._buffer[start:]).split(b"\n")[:-1]
         self._buffer.clear()

@@ -1,6 +1,6 @@
-"""The bridge's one poll loop: bytes between stdin, stdout and a socket that is dialled again when it ends.
+"""The bridge's only poll loop: moves bytes between stdin, stdout and a socket that it dials again when lost.
 
-Each direction has a bounded buffer; over the bound its source is not read. No write blocks: no deadlock.
+Each direction has a buffer with a limit, above which its source is not read. No write blocks: no deadlock.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from daemon.bridge.requests import MAX_OPEN
 from daemon.bridge.sides import ClientSide, DaemonSide
 
 READ_BYTES = 256 * 1024
-"""Bytes of one read: the largest size that helps, and the default buffer of a unix socket."""
+"""Bytes of one read: larger reads do not help, and a unix socket's default buffer is as large."""
 
 READ_BYTES_ALONE = 16 * 1024
-"""Bytes of one read without a daemon: each line may need an answer of ten times its length."""
+"""Bytes of one read while there is no daemon: each line may need an answer ten times as long."""
 
 BUFFERED_BYTES = 256 * 1024  # A source is not read while this much waits for its sink
 
 GREETING_SECONDS = 60.0
-"""Time for a daemon to answer after it has accepted: socket activation may only be starting it."""
+"""Seconds for a daemon to answer after it has accepted: socket activation may only be starting it."""
 
 WORDLESS = 3  # connections in a row that the first daemon ends silently before it counts as refusing us
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
-"""The buffer of all reads: `os.read` would map and unmap this much memory for each message."""
+"""The buffer of all reads; `os.read` would map and unmap as much memory for each message."""
 _all, _less = [_room], [_room[:READ_BYTES_ALONE]]
 
 
@@ -59,7 +59,7 @@ class Bridge:
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
 
     def run(self) -> str:
-        """Move bytes until the client has ended; return the trouble if no daemon has served it, or nothing."""
+        """Move bytes until the client has ended; returns the trouble if no daemon served it, else nothing."""
         while not self._is_over():
             if not self._conversation.is_settled:
                 self._tend(monotonic())
@@ -77,9 +77,9 @@ class Bridge:
         return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
-        """Pass on whole lines while nothing else comes or has to wait: the loop that every call pays for.
+        """Pass on whole lines while nothing else comes or waits; every call takes this path.
 
-        It looks at a line after passing it on; unhandled events of poll are reported again.
+        A line is examined after it is passed on. Events of poll that are not handled here are reported again.
         """
         client, daemon, conversation = self._client, self._daemon, self._conversation
         up, poll, stdout, own = conversation.up, self._poll.poll, self._stdout, conversation.own_tool
@@ -123,7 +123,7 @@ class Bridge:
                 self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
-        """Take the bytes read; empty at the end of the stream, None if there was nothing."""
+        """Handle bytes that were read; empty means the end of the stream, None that there was nothing."""
         if data is None:
             return
         if descriptor != _STDIN:
@@ -145,11 +145,11 @@ class Bridge:
         return not self._stdin_open and not conversation.down and not awaits
 
     def _is_unwanted(self) -> bool:
-        """Whether the daemon refuses us by hanging up; a client that was answered here is kept."""
+        """Whether the daemon refuses us by hanging up; a client that got answers here is kept."""
         return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
-        """Register usable descriptors only: poll reports hangups of all registered ones, and would spin."""
+        """Register usable descriptors only: poll reports hangups of all registered ones, which would spin."""
         conversation, up = self._conversation, self._conversation.up
         room = len(conversation.down) < BUFFERED_BYTES
         passes = up.unsent < BUFFERED_BYTES and len(conversation.requests) < MAX_OPEN
@@ -264,7 +264,7 @@ class Bridge:
 
 
 def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
-    """The bytes that can be read now; empty at the end or on a broken connection, None if there are none."""
+    """The bytes that can be read now: empty at the end or on a broken connection, None if there are none."""
     try:
         return bytes(_room[: os.readv(descriptor, rooms)])
     except BlockingIOError:
@@ -274,7 +274,7 @@ def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
 
 
 def _say(text: str) -> None:
-    """Write a line to stderr if it has room: an unread stderr must not stop the bridge."""
+    """Write a line to stderr if there is room: an unread stderr must not stop the bridge."""
     ready = select.poll()
     ready.register(_STDERR, select.POLLOUT)
     if any(not events & GONE for _, events in ready.poll(0)):

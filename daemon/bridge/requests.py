@@ -1,4 +1,4 @@
-"""The client's requests: those that the daemon has not answered, and those that wait for a daemon."""
+"""The client's open requests: those sent to the daemon, and those that wait for a daemon."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ READING = frozenset({PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST, b'"prompts/ge
 """Methods that read prompts and resources."""
 
 SETTING = frozenset({SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE})
-"""Methods that change only the daemon's knowledge of this client."""
+"""Methods that change only what the daemon knows of this client."""
 
 WITHOUT_EFFECT = READING | SETTING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, COMPLETE}
-"""Methods without further effect, which another daemon may be asked again unnoticed."""
+"""Methods without other effects; the next daemon may be asked again, and no one notices."""
 
 WAIT_SECONDS = 30.0
-"""Longest wait for a daemon. A restart takes 2 s, a system update perhaps 20 s; clients give up after 60 s."""
+"""Seconds to wait for a daemon. A restart takes 2 s, a system update perhaps 20 s; clients wait 60 s."""
 
 WAITING_BYTES = 1024 * 1024
-"""Bytes of waiting lines, plus `EACH_BYTES` for each; beyond it, a request is refused at once."""
+"""Bytes of all waiting lines, counting `EACH_BYTES` for each; above it, a request is refused at once."""
 
 EACH_BYTES = 512  # overhead of a waiting line, which bounds short lines at two thousand
 
 
 class Open:
-    """A request that was sent and not answered."""
+    """A request that was sent and is not answered."""
 
     __slots__ = ("end", "id", "line", "method", "until")
 
@@ -57,11 +57,11 @@ class Open:
 
 
 class OpenRequests:
-    """Open requests, by id."""
+    """The requests that were sent and are not answered, by id."""
 
     def __init__(self) -> None:
         self.calls: dict[bytes, tuple[int, bytes | None]] = {}
-        """Calls, the most frequent requests, by id: the offset of their end, and the line if kept."""
+        """Calls, the most frequent requests, by id: where the call ends, and its line if kept."""
         self.kept = 0  # bytes of kept lines
         self._open: dict[bytes, Open] = {}
 
@@ -77,7 +77,7 @@ class OpenRequests:
         line: bytes = b"",
         until: float | None = None,
     ) -> None:
-        """Record a request on its way; an id that is used for two requests at once loses the first.
+        """Record a request that is being sent. If its id is in use, the earlier request is forgotten.
 
         `end` is the offset of its end among the client's bytes; `until` is its deadline (seconds, monotonic).
         """
@@ -90,7 +90,7 @@ class OpenRequests:
         self._open[request_id] = Open(request_id, method, end, again, until)
 
     def note_call(self, request_id: bytes, end: int, line: bytes) -> None:
-        """Record a `tools/call` on its way; see `note`."""
+        """Record a `tools/call` that is being sent, as `note` does."""
         if request_id in self._open or request_id in self.calls:
             self.settle(request_id)
         if self.kept + len(line) <= KEPT_CALL_BYTES:
@@ -100,7 +100,7 @@ class OpenRequests:
             self.calls[request_id] = end, None
 
     def settle(self, request_id: bytes) -> Open | None:
-        """Close a request that was answered or cancelled; return it if it was open."""
+        """Close a request that was answered or cancelled, and return it if it was open."""
         call = self.calls.pop(request_id, None)
         entry = self._open.pop(request_id, None) if call is None else Open(request_id, CALL, *call, None)
         if entry is not None and entry.line is not None:
@@ -108,10 +108,10 @@ class OpenRequests:
         return entry
 
     def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Open], dict[bytes, Open]]:
-        """Hand over all open requests, because the daemon, which may have had `gone` bytes, is gone.
+        """Hand over all open requests of a daemon that has ended and may have had `gone` bytes.
 
-        `unsent` are ids that it reported as not forwarded. Returns the requests that it may have executed, in
-        order; and, by id, those that it certainly has not.
+        `unsent` are ids that it has reported as not forwarded. Returns the requests that it may have executed,
+        in order, and by id those that it has certainly not.
         """
         calls = (Open(request_id, CALL, *call, None) for request_id, call in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
@@ -140,7 +140,7 @@ class Waiting:
         self._size = 0
 
     def put(self, item: Item) -> bool:
-        """Keep a line. False if there is no room."""
+        """Keep a line. Returns False if there is no room."""
         size = len(item.line) + EACH_BYTES
         if self._size + size > WAITING_BYTES:
             return False
@@ -153,7 +153,7 @@ class Waiting:
         self._keep([item for item in self._items if item.id != request_id])
 
     def take(self) -> list[Item]:
-        """Hand over everything."""
+        """Hand over all lines."""
         items = self._items
         self._keep([])
         return items

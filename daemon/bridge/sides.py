@@ -1,7 +1,7 @@
-"""The two sides of a conversation, and the handling of their lines.
+"""The two sides of a conversation, which handle the client's and the daemon's lines.
 
-`ClientSide` passes the client's lines to the daemon, or keeps them for the next one. `DaemonSide` passes
-answers back, opens the conversation with each new daemon, and settles open requests when it is lost.
+`ClientSide` passes the client's lines to the daemon, or keeps them for the next daemon. `DaemonSide` passes
+answers back, opens the conversation with each new daemon, and settles open requests when a daemon is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 
 
 class LongRequest:
-    """A request over `LONG_BYTES` that the client is still sending."""
+    """A request longer than `LONG_BYTES` that the client is still sending."""
 
     __slots__ = ("answered", "head", "lost", "tail")
 
@@ -28,7 +28,7 @@ class LongRequest:
 
 
 class ClientSide:
-    """Takes lines from the client, whole or in parts."""
+    """Handles the client's lines, whole or in parts."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.long: LongRequest | None = None  # the request that is being passed on in parts
@@ -41,7 +41,7 @@ class ClientSide:
         return self._cutter.is_between
 
     def passed(self, lines: bytes) -> bool:
-        """Note whole lines that `up` already has; return whether further requests may be open."""
+        """Record whole lines that `up` already has. Returns whether more requests may be open."""
         requests = self._conversation.requests
         end = self._conversation.up.total - len(lines)
         for line in cut(lines):
@@ -54,7 +54,7 @@ class ClientSide:
         return len(requests) < MAX_OPEN
 
     def said(self, data: bytes, now: float) -> None:
-        """Take bytes from the client; `now` in seconds, monotonic."""
+        """Handle bytes from the client; `now` is in seconds, monotonic."""
         conversation = self._conversation
         for piece, begins, ends in self._cutter.feed(data):
             if begins and ends:
@@ -65,7 +65,7 @@ class ClientSide:
                 self._pass_part(piece, begins=begins, ends=ends)
 
     def ended(self) -> None:
-        """Take the end of the client's input: pass an unfinished line as it is, and answer nothing more."""
+        """Handle the end of the client's input: pass on an unfinished line, and answer nothing more."""
         self._conversation.unheard.take()
         self._conversation.up.put(self._cutter.rest())
 
@@ -114,7 +114,7 @@ class ClientSide:
             self._conversation.requests.note(request_id, method, end, line=line, until=until)
 
     def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
-        """Send part of a long line, unless its beginning was not sent or its daemon is gone."""
+        """Send a part of a long line, unless its beginning was not sent or its daemon has ended."""
         conversation = self._conversation
         if begins or self.long is None:
             self.long = LongRequest(piece[: frames.ENDS], lost=not conversation.through)
@@ -136,7 +136,7 @@ class ClientSide:
 
 
 class DaemonSide:
-    """Takes lines from the daemons, one connection after another."""
+    """Handles the lines of successive daemons."""
 
     def __init__(self, conversation: Conversation, client: ClientSide) -> None:
         self._conversation = conversation
@@ -145,7 +145,7 @@ class DaemonSide:
 
     @property
     def is_calm(self) -> bool:
-        """Whether a daemon answers, only whole lines have come, and nothing waits in either direction."""
+        """Whether a daemon answers, all lines so far are whole, and nothing waits in either direction."""
         conversation = self._conversation
         return (
             conversation.is_settled
@@ -158,7 +158,7 @@ class DaemonSide:
         )
 
     def passed(self, lines: bytes) -> None:
-        """Note whole lines that look like answers and that the client already has."""
+        """Record whole lines that look like answers and that the client already has."""
         requests = self._conversation.requests
         self._yield_to(lines)
         for line in cut(lines):
@@ -175,7 +175,7 @@ class DaemonSide:
                     self._conversation.was_asked(asked)
 
     def said(self, data: bytes) -> None:
-        """Take bytes from the daemon."""
+        """Handle bytes from the daemon."""
         conversation = self._conversation
         if conversation.script.began is None:
             conversation.script.began = Beginning()
@@ -196,7 +196,7 @@ class DaemonSide:
             self._settle(*answer)
 
     def _yield_to(self, lines: bytes | bytearray) -> None:
-        """Stop answering our own tool once the daemon lists its better tool of that name."""
+        """Stop answering calls of our own tool once the daemon lists its better tool of that name."""
         if self._conversation.own_tool and stand_in.LISTED in lines:
             self._conversation.own_tool = b""
 
@@ -205,7 +205,7 @@ class DaemonSide:
         self._ask_first(*self._conversation.script.opening())
 
     def lost(self, now: float) -> None:
-        """Settle the open requests of a lost connection, after all its bytes were `said`."""
+        """Settle the open requests of a lost connection, after all its bytes were handled by `said`."""
         conversation = self._conversation
         self._gatherer.clear()
         conversation.awaited = None
@@ -229,7 +229,7 @@ class DaemonSide:
             self._conversation.down = line
 
     def _is_ours(self, line: bytes | bytearray) -> bool:
-        """Whether a line that answers nothing is hidden from the client, which did not ask for it."""
+        """Whether to hide a line, which is no answer, from the client, because it did not ask for it."""
         conversation = self._conversation
         unsent = frames.unsent(line)
         if unsent is not None:
@@ -272,7 +272,7 @@ class DaemonSide:
         self._conversation.up.put(lines)
 
     def _resume(self) -> None:
-        """Send everything that waits, after the opening answer; an `initialize` answered here goes first."""
+        """Send everything that waits after the opening answer, first an `initialize` answered here."""
         conversation = self._conversation
         supplement = conversation.script.supplement()
         if supplement is not None:

@@ -1,6 +1,6 @@
-"""The bridge's answers in the daemon's place: refusals, and the first requests of a client.
+"""Answers in the daemon's place: the bridge refuses requests, and answers a client's first ones.
 
-Agents ask for handshake and tools once and then drop a failing server, so that their models never learn of it.
+Agents request handshake and tools only once, then drop a failing server, so their models never learn of it.
 Here they get a handshake and one tool, which names the trouble; once a daemon is there, the list changes.
 """
 
@@ -63,13 +63,13 @@ Refusal = tuple[str, str]  # A code of `daemon.errors`, and the remedy
 
 
 def absent(trouble: str, seconds: float = 0.0) -> Refusal:
-    """The refusal of a request for which no daemon came within `seconds`."""
+    """The refusal of a request that has waited `seconds` for a daemon in vain."""
     lasted = f"That was so for {seconds:.0f} s. " if seconds else ""
     return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, lasted=lasted)
 
 
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
-    """The line that refuses a request: a call with a result for the model, all else with a JSON-RPC error."""
+    """The line that refuses a request: with a result for the model if it is a call, else with an error."""
     code, text = refusal
     if method != CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
@@ -100,10 +100,10 @@ def _encode(body: object) -> bytes:
 
 
 HANDSHAKE_SECONDS = 1.0
-"""Wait of a handshake for a starting daemon, whose instructions are better: it binds within 0.2 s."""
+"""Seconds that a handshake waits for a starting daemon, whose instructions are better: it binds in 0.2 s."""
 
 LIST_SECONDS = 3.0
-"""Wait of all else but calls. With the handshake it stays below 5 s, when the first agents give a server up."""
+"""Seconds that other requests but calls wait. With the handshake, this is below 5 s, when agents give up."""
 
 _PATIENCE = {
     PING: 0.0,
@@ -114,10 +114,10 @@ _PATIENCE = {
 }
 
 ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST})
-"""A client's first requests. They are answered here even if a daemon has accepted but says nothing."""
+"""A client's first requests, which the bridge answers even if a daemon has accepted but is silent."""
 
 STATUS = "mcpd_status"
-"""The one tool in the list; the daemon's tool for servers that are down has the same name."""
+"""The only tool in the list; the daemon's tool about servers that are down has the same name."""
 
 LISTED = b'"name":"%b"' % STATUS.encode()  # the beginning of that tool in the daemon's list
 
@@ -177,7 +177,7 @@ def patience(method: bytes | None) -> float:
 
 
 def answer(item: Item, trouble: str) -> bytes | None:
-    """The line that answers a request for which no daemon came in time; None if it can only be refused."""
+    """The line that answers a request after waiting for a daemon; None if it can only be refused."""
     if item.id is None or item.method not in _ANSWERED:
         return None
     params = _params(item.line)
@@ -194,20 +194,20 @@ def answer(item: Item, trouble: str) -> bytes | None:
 
 
 def asks_for_status(line: bytes) -> bool:
-    """Whether a call is for our own tool."""
+    """Whether a call is for the bridge's own tool."""
     if STATUS.encode() not in line:
         return False
     return (_params(line) or {}).get("name") == STATUS
 
 
 def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
-    """The line that answers our own tool once a daemon is there; `refusal` is that daemon's, if it has one."""
+    """The line that answers our own tool once a daemon is there; `refusal` is the daemon's, if any."""
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
     return result_line(request_id, {**_said(text, modern=modern), "isError": bool(refusal)})
 
 
 def reason(line: bytes | bytearray) -> str:
-    """The message of a daemon's error; never empty."""
+    """The message in a daemon's error; never empty."""
     import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     try:

@@ -1,4 +1,4 @@
-"""Explains a failed connection to one of the daemon's sockets, and the remedy."""
+"""Explains why a connection to one of the daemon's sockets failed, and the remedy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _REASONS = {
 
 
 def explain(path: str, error: OSError, door: Door) -> tuple[str, str]:
-    """The socket and the failure, as a clause; and the remedy, in sentences."""
+    """Explain a failed connection: the socket and the failure as a clause, and the remedy as sentences."""
     # Python refuses a path over 107 bytes without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
     unit = f", `systemctl --user start {door.unit}`" if is_installed(door.unit, os.environ) else ""

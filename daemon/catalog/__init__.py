@@ -1,1 +1,1 @@
-"""Servers, tools and categories as frozen snapshots, folded from facts. No I/O, no clock, no event loop."""
+"""Holds servers, tools and categories as frozen snapshots made of facts. No I/O, no clock, no event loop."""

@@ -1,8 +1,8 @@
 """Marks servers' questions to users and models with the server's name, and refuses deceptive ones.
 
-A server's text starts with `Server NAME asks: `, its further lines with `> `, and hidden characters are spelt
-out. mcpd's own questions start with `OURS`, which no server's text may contain or resemble. Refused: URLs other
-than plain http or https, and names and choices with hidden characters, which answers repeat.
+A server's text starts with `Server NAME asks: `, and its further lines with `> `; hidden characters are spelt
+out. mcpd's own questions start with `OURS`, which no server's text may contain or resemble. mcpd refuses URLs
+other than plain http or https, and hidden characters in names and choices, which answers must repeat.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OURS = "mcpd asks: "
 """Starts each of mcpd's own questions."""
 
 _ANSWERED = frozenset({"const", "enum", "default", "pattern"})
-"""Schema members whose values are, or match, answers: kept unchanged or refused."""
+"""Schema members whose values answers must equal or match: they stay unchanged, or the question is refused."""
 
 _FOREIGN = {
     "a": "\u03b1\u0430\u0251", "c": "\u03f2\u0441\u1d04", "d": "\u0501\u1d05", "k": "\u03ba\u043a\u1d0b",
     "m": "\u03bc\u043c\u1d0d", "p": "\u03c1\u0440\u1d18", "s": "\u0455\ua731",
 }  # fmt: skip
-"""Greek, Cyrillic and small capital lookalikes of the letters of `OURS` (Unicode, confusables.txt)."""
+"""Greek, Cyrillic and small capital letters that look like letters of `OURS` (Unicode, confusables.txt)."""
 
 _STYLED = (
     (0x41, 0x24F),
@@ -41,18 +41,18 @@ _STYLED = (
     (0xFF21, 0xFF5A),
     (0x1D400, 0x1D7FF),
 )
-"""Ranges of accented, circled, wide and styled Latin letters."""
+"""Code points of accented, circled, wide and styled Latin letters."""
 
 _MARKS = r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 
 _URL = re.compile(r"(?ai:https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)(?:[/?#][^\s\\]*)?")
-"""A URL whose host comes first, in ASCII and without user info."""
+"""Matches a URL whose host is in ASCII and follows the scheme at once, without user info."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class UnsafeQuestion(Exception):
-    """A question that must not be shown; the text is the reason."""
+    """A question must not be shown; the text says why."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class UnsafeQuestion(Exception):
 
 
 def authored(server: str, method: str, params: Raw | None) -> Raw | None:
-    """A server's request params in the form for clients. Raises `UnsafeQuestion`."""
+    """Convert the params of a server's request for clients. Raises `UnsafeQuestion`."""
     if params is None or method == LIST_ROOTS:
         return params
     try:
@@ -76,7 +76,7 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
 
 
 def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
-    """A decoded elicitation in the form for clients; raises `UnsafeQuestion`."""
+    """Convert a decoded elicitation for clients. Raises `UnsafeQuestion`."""
     told = {**said, "message": words_of(server, str(said.get("message") or ""))}
     if "url" in said or said.get("mode") == "url":
         _require_url(said.get("url"))
@@ -86,7 +86,7 @@ def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def words_of(server: str, text: str) -> str:
-    """A server's text under the server's name."""
+    """Put the server's name before a server's text."""
     lines = [_said(line) for line in text.splitlines()] or [""]
     if len(lines) == 1:
         return f"Server {server_of(server)} asks: {lines[0]}"
@@ -99,10 +99,10 @@ def _require_url(url: object) -> None:
 
 
 def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
-    """Copy a schema, messages or a part of these with legible texts.
+    """Copy a schema, messages or a part of these, with legible texts.
 
-    `prose` converts texts. `answer`: clients repeat this text, so raise `UnsafeQuestion` instead of changing
-    it. With `fields`, member names are fields, not schema keywords.
+    `prose` converts texts. If clients repeat this text (`answer`), raise `UnsafeQuestion` instead of changing
+    it. With `fields`, the names of members are fields, not keywords of a schema.
     """
     if isinstance(value, str):
         return _answer(value) if answer else prose(value)
@@ -134,7 +134,7 @@ def _prose(text: str) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Join the lines of a form's title or description, which could pass for another question."""
+    """Join the lines of a form's title or description, which could look like another question."""
     return _said(" ".join(text.splitlines()))
 
 

@@ -1,4 +1,4 @@
-"""Categories of tools: the configuration's selections applied to the servers' lists.
+"""Categories of tools: applies the configuration's selections to the servers' lists.
 
 A configured name that its server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
 """
@@ -23,12 +23,12 @@ D = TypeVar("D")
 
 
 class Lazily(Mapping[K, V]):
-    """A read-only mapping with known keys that makes each value on first use."""
+    """A read-only mapping whose keys are known and whose values are made on first use."""
 
     __slots__ = ("_keys", "_made", "_make")
 
     def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V] | None = None) -> None:
-        """Take immutable `keys` with fast membership tests, a deterministic `make`, and existing values."""
+        """`keys` must be immutable and fast to search, `make` deterministic; `made` has known values."""
         self._keys = keys
         self._make = make
         self._made: dict[K, V] = {} if made is None else made
@@ -62,11 +62,11 @@ class Lazily(Mapping[K, V]):
         return len(self._keys)
 
     def values(self) -> ValuesView[V]:
-        """All values, made where missing."""
+        """All values, making those that are missing."""
         return self.whole().values()
 
     def items(self) -> ItemsView[K, V]:
-        """All items, made where missing."""
+        """All items, making those that are missing."""
         return self.whole().items()
 
     @property
@@ -75,7 +75,7 @@ class Lazily(Mapping[K, V]):
         return self._made
 
     def whole(self) -> dict[K, V]:
-        """The complete dictionary: always the same object, read-only."""
+        """All values as a read-only dictionary, always the same object."""
         if self._keys is not self._made:
             made, make = self._made, self._make
             whole = {key: made.get(key) or make(key) for key in self._keys}
@@ -85,7 +85,7 @@ class Lazily(Mapping[K, V]):
 
 
 class Table(Collection["ToolKey"]):
-    """Keys of tools, in the order of servers and their lists; immutable."""
+    """An immutable set of tools by key, in the order of servers and their lists."""
 
     __slots__ = ("by_server",)
 
@@ -93,7 +93,7 @@ class Table(Collection["ToolKey"]):
         self.by_server = by_server
 
     def get(self, key: ToolKey) -> Tool | None:
-        """The tool, or None."""
+        """The tool with a key; None if there is none."""
         tools = self.by_server.get(key[0])
         return None if tools is None else tools.get(key[1])
 
@@ -107,7 +107,7 @@ class Table(Collection["ToolKey"]):
                         yield (server, name), tool
 
     def lacking(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The other table's tools whose keys are missing here."""
+        """The other table's tools whose keys this table lacks."""
         for server, tools in other.by_server.items():
             ours = self.by_server.get(server, {})
             if ours is not tools:
@@ -132,39 +132,37 @@ NO_TOOLS = Table({})
 
 @attrs.frozen(kw_only=True)
 class Member:
-    """A tool's place in a category."""
+    """A tool as a member of a category."""
 
     server: str
     tool: str
     enabled: bool
-    """Whether it may be described and called."""
     description: str | None
-    """None: the server's description."""
+    """The category's description of the tool; None leaves the server's."""
     listed: bool
-    """False also while the server's tools are unknown, and while it waits for approval."""
+    """Whether the server lists the tool. Also False while its list is unknown or the tool is held."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCategory:
-    """A category with the tools of its selection."""
+    """A category, with the tools that it selects."""
 
     name: str
     description: str
     skill: str | None
     servers: tuple[str, ...]
-    """The servers that it draws from."""
     members: Mapping[str, Member]
-    """Members by callable name: bare, or `server/tool` if two share one."""
+    """Members by the name for calls: bare, or `server/tool` if two tools have the same name."""
     unresolved: tuple[str, ...]
-    """Configured names missing in a known list."""
+    """Configured names that a known list lacks."""
     open: bool
-    """Whether the servers' lists, not only configured names, decide the members."""
+    """Whether a server's list may add members, besides those named in the configuration."""
     selection: ToolSelection = attrs.field(repr=False)
     whole: bool = False
-    """Whether it is one server's complete, unmodified list."""
+    """Whether the category is exactly one server's list."""
 
     def member(self, key: ToolKey) -> Member | None:
-        """The member for a tool, or None."""
+        """The member for a tool; None if the tool is not in the category."""
         server, tool = key
         for name in (tool, f"{server}/{tool}"):
             found = self.members.get(name)
@@ -178,8 +176,7 @@ def resolve(
 ) -> ToolCategory:
     """Apply a category's selection to the known tools; `listed` is None for a server that has not listed.
 
-    `given` holds names among all servers' tools; `held` tools wait for approval, and keep their names from
-    others.
+    `given` has the tools' names among all servers. `held` tools wait for approval; their names stay taken.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
@@ -213,7 +210,7 @@ def resolve(
 
 
 def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collection[str]:
-    """The servers whose lists decide a category's members."""
+    """The servers whose lists decide which members a category has."""
     if config.server is None:
         return listed.keys()
     named = (*config.tools.include_names, *config.tools.overrides)
@@ -221,7 +218,7 @@ def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collectio
 
 
 def of_server(name: str, description: str, tools: Collection[str], held: Collection[str] = ()) -> ToolCategory:
-    """The category of a server's tools, for configurations without categories; `held` are among them."""
+    """Make the category of one server's tools, of which `held` wait for approval."""
     return ToolCategory(
         name=name,
         description=description or f"Tools of the MCP server {name}.",
@@ -241,7 +238,7 @@ def of_server(name: str, description: str, tools: Collection[str], held: Collect
 
 
 def prospect(category: ToolCategory, server: str, tool: str) -> Member | None:
-    """The member that an unlisted tool would be in an open category; None if excluded."""
+    """The member that an unlisted tool would become in an open category; None if it is excluded."""
     pair = (server, tool)
     selection = category.selection
     if _matches(pair, selection.exclude_patterns):

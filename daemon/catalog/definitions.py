@@ -1,7 +1,7 @@
-"""Definitions: hashes, schemas, header marks, OpenAI's form, and the comparison of successive lists.
+"""Definitions of servers: their hashes and schemas, and the comparison of successive lists.
 
-MCP requires `"type": "object"` in an argument schema; many servers omit it, and clients refuse the whole list.
-Adding it keeps the meaning.
+MCP requires `"type": "object"` in the schema of a tool's arguments. Many servers omit it, and clients then
+refuse the whole list, so mcpd adds it; the meaning stays the same.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from daemon.model import Definition, Tool
 from daemon.protocol import decode_members, decoded
 
 Marks = Mapping[tuple[str, ...], str]
-"""Header suffix by the path of the marked argument."""
+"""Suffixes of headers, by the path of the argument that is marked."""
 
 MARK = "x-mcp-header"
-"""Marks an argument repeated in the header `Mcp-Param-<value>`."""
+"""Marks an argument that clients repeat in the header `Mcp-Param-<value>`."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
 
 def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path of each marked argument and its header's suffix, reached through `properties` alone."""
+    """Yield the path of each marked argument and its header's suffix; looks into `properties` only."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, argument in properties.items() if isinstance(properties, dict) else ():
         mark = argument.get(MARK) if isinstance(argument, dict) else None
@@ -45,7 +45,7 @@ def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def marked_headers(marks: Marks, arguments: Raw) -> dict[str, str]:
-    """The headers for marked arguments with values."""
+    """The headers for those marked arguments that have values."""
     given = decoded(msgspec.json.decode, arguments)
     headers = {}
     for path, suffix in marks.items():
@@ -62,12 +62,12 @@ def marked_headers(marks: Marks, arguments: Raw) -> dict[str, str]:
 
 
 def encoded(value: str) -> str:
-    """Encode a header value: visible ASCII unchanged, else base64 in the specification's brackets."""
+    """Encode a header's value: visible ASCII as it is, else base64 in the specification's brackets."""
     return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted keys and no white space, close to RFC 8785; deep nesting raises `RecursionError`."""
+    """Encode as JSON with sorted keys and no white space, much like RFC 8785; raises `RecursionError`."""
     return _encode(value)
 
 
@@ -75,7 +75,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:
-    """The `schema_hash` and `content_hash`: SHA-256 of the canonical JSON, with and without the name."""
+    """Hash a definition (SHA-256 of canonical JSON): `schema_hash` with its name, `content_hash` without."""
     contents = {name: value for name, value in members.items() if name != "name"}
     return _digest(members), _digest(contents)
 
@@ -85,12 +85,12 @@ def _digest(value: object) -> str:
 
 
 def tools_digest(hashes: Iterable[str]) -> str:
-    """Hex SHA-256 of a set of tools: the key of the server's summary."""
+    """Identify a set of tools (hex SHA-256), as the key of the server's summary."""
     return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
 
 
 def fingerprint(server: Server) -> str:
-    """Hex SHA-256 of the settings that decide which server answers; empty while the entry is faulty."""
+    """Identify the server that a configuration means (hex SHA-256); empty while the entry is faulty."""
     if server.faults:
         return ""
     decisive = {
@@ -106,28 +106,28 @@ def fingerprint(server: Server) -> str:
 
 
 NEVER = inf
-"""The start of validity of something unknown: a client may have seen anything."""
+"""Marks the beginning of something unknown: a client may have seen anything before."""
 
 MAX_RENAMED = 1000
-"""Latest renames kept per server, against one that keeps inventing names."""
+"""Renames kept per server, the latest: a server may invent ever more names."""
 
 
 def say_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
-    """Whether two lists are equal byte for byte, in any order; equal ones are usually one object."""
+    """Whether two lists are equal byte for byte, in any order. Equal lists are usually one object."""
     return one.keys() == other.keys() and all(
         each is (same := other[name]) or each.raw == same.raw for name, each in one.items()
     )
 
 
 def mean_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
-    """Whether two lists hold equal definitions, in any order."""
+    """Whether two lists hold definitions of equal meaning, in any order."""
     return one.keys() == other.keys() and all(_alike(each, other[name]) for name, each in one.items())
 
 
 def since_when(
     listed: Mapping[str, Definition], before: Mapping[str, Definition], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """When each definition took its present form, in seconds since the epoch; unknown ones, `now`."""
+    """When each definition got its present form, in epoch seconds: `now` if it is new or was another."""
     if listed is before:
         return since
     return {
@@ -142,7 +142,7 @@ def known_for_longer(
     remembered: Mapping[str, Definition],
     at: Mapping[str, float],
 ) -> dict[str, float]:
-    """The stored times that are earlier than the known ones, for definitions in the same form."""
+    """The stored times that are earlier than the known ones, for definitions whose form is the same."""
     return {
         name: at[name]
         for name, each in listed.items()
@@ -155,7 +155,7 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Definition], listed: Mapping[str, Definition], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The present renames by old name: a removed and an added definition differ only in name."""
+    """The present renames by old name: a removed and an added definition that differ only in name."""
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
     now: dict[str, str] = {}
@@ -169,7 +169,7 @@ def renames(
 
 
 def _by_content(listed: Mapping[str, Definition], names: Iterable[str]) -> dict[str, str]:
-    """Names by content hash, without shared contents, whose renames are ambiguous."""
+    """Names by content hash, without contents that several names share: their renames are ambiguous."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
@@ -179,10 +179,10 @@ def _alike(one: Definition, other: Definition) -> bool:
 
 
 KEPT = 4096
-"""Cached compact schemas: all those of eighty large servers."""
+"""Cached compact schemas: as many as eighty large servers have."""
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose members are named schemas, kept even if empty."""
+"""Keywords whose members are named schemas, which stay even if empty."""
 
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS = frozenset(
@@ -190,12 +190,12 @@ _SCHEMAS = frozenset(
 )
 
 _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "examples", *_MAPS})
-"""Keywords that mean nothing when empty; for others, such as `items`, even {} may matter."""
+"""Keywords that mean nothing when empty; in others, such as `items`, even {} may have a meaning."""
 
 
 @lru_cache(maxsize=KEPT)
 def compact(schema: bytes) -> bytes:
-    """An equivalent schema without white space, `$schema`, nulls and empty fields; non-objects pass."""
+    """Remove white space, `$schema`, nulls and empty fields from a schema, whose meaning stays."""
     try:
         decoded = msgspec.json.decode(schema)
         return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
@@ -241,7 +241,7 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
 
 
 def completed(raw: bytes) -> bytes:
-    """The definition with the missing type added to its argument schema; other members keep their bytes."""
+    """Add the missing type to a definition's argument schema; all other bytes stay."""
     members = decode_members(raw)
     said = bytes(members[SCHEMA])[1:].lstrip()
     separator = b"" if said == b"}" else b","
@@ -249,7 +249,7 @@ def completed(raw: bytes) -> bytes:
 
 
 MAX_BYTES = 32 * 1024
-"""Bytes of a converted schema: four times the largest of 397; nested options cost depth times length."""
+"""Bytes of a converted schema: four times the largest of 397. Nested options cost depth times length."""
 
 KEPT_OPENAI = 2048
 """Cached converted schemas: more than the 1,519 tools of 46 real servers."""
@@ -258,19 +258,18 @@ _OF_ANY = frozenset({"not", "if", "then", "else", "dependencies", "dependentRequ
 _OF_OBJECTS = frozenset(f"{name}Properties" for name in ("pattern", "min", "max", "unevaluated"))
 _OF_ARRAYS = frozenset({"contains", "minContains", "maxContains", "uniqueItems", "unevaluatedItems"})
 REFUSED = _OF_ANY | _OF_OBJECTS | _OF_ARRAYS | {"propertyNames"}
-"""Dropped keywords: each only narrows its neighbours."""
+"""Keywords that are dropped for OpenAI; each only restricts its neighbours."""
 
 FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-"""Accepted values of `format`."""
 
 _OF_TYPE = {"array": ("items",), "object": ("properties", "required", "additionalProperties")}
-"""Keywords that follow a type when a list of types becomes options."""
+"""Keywords that stay with a type when a list of types becomes several options."""
 
 Object = dict[str, Any]
 
 
 def shown_parts(tool: Tool, form: SchemaForm, *, cut: bool = False) -> Mapping[str, bytes]:
-    """A tool's members in the profile's schema form, or without output schema; `tool.parts` if unchanged."""
+    """A tool's members with schemas in the profile's form; `cut` leaves out the output schema."""
     schema, parts = tool.parts.get(SCHEMA, b""), tool.parts
     if cut:
         parts = {key: value for key, value in parts.items() if key != "outputSchema"}
@@ -279,7 +278,7 @@ def shown_parts(tool: Tool, form: SchemaForm, *, cut: bool = False) -> Mapping[s
 
 
 def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
-    """The raw definition of a meta-tool in the profile's schema form."""
+    """A meta-tool's raw definition, with its schema in the profile's form."""
     if form is SchemaForm.ORIGINAL:
         return raw
     members = msgspec.json.decode(raw, type=dict[str, Raw])
@@ -288,7 +287,7 @@ def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
 
 @lru_cache(maxsize=KEPT_OPENAI)
 def openai_schema(raw: bytes) -> bytes:
-    """The schema without keywords that OpenAI refuses; the same bytes if none, or not convertible."""
+    """Remove the keywords that OpenAI refuses from a schema; returns it unchanged if that is impossible."""
     try:
         schema = msgspec.json.decode(raw) if len(raw) <= MAX_BYTES else None
         made = _root(_converted(schema)) if isinstance(schema, dict) else schema
@@ -342,7 +341,7 @@ def _listed_items(node: Object) -> Object:
 
 
 def _typed(node: Object) -> Object:
-    """A list of types becomes the non-null one, or an option per type."""
+    """Replace a list of types by the one type that is not null, or by an option for each type."""
     if not isinstance(types := node.get("type"), list):
         return node
     names = [each for each in dict.fromkeys(map(str, types)) if each != "null"] or ["null"]
@@ -363,7 +362,6 @@ def _whole_numbers(node: Object) -> Object:
 
 
 def _valued(node: Object) -> Object:
-    """Drop null from values and default, and unknown formats."""
     if isinstance(values := node.get("enum"), list):
         node = {**node, "enum": [each for each in values if each is not None] or values}
     if node.get("default", ...) is None:
@@ -374,7 +372,6 @@ def _valued(node: Object) -> Object:
 
 
 def _chosen(node: Object) -> Object:
-    """Drop null and repeated options; merge a single one."""
     kept: dict[bytes, Object] = {}
     for each in node.pop("anyOf", ()):
         if each.get("type") != "null" and each.get("const", ...) is not None:
@@ -392,7 +389,7 @@ def _completed(node: Object) -> Object:
 
 
 def _root(node: Object) -> Object:
-    """The root has properties only: the options' properties are merged."""
+    """Merge the options' properties into the root, which may have properties only."""
     node.pop("enum", None)
     joined: Object = {}
     for option in node.pop("anyOf", ()):

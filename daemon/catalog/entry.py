@@ -1,4 +1,4 @@
-"""A server's catalog entry, its lists, and the effect of each fact on them."""
+"""A server's entry in the catalog, with its lists, and the effect of each fact on the entry."""
 
 from __future__ import annotations
 
@@ -29,49 +29,46 @@ EMPTIED = (
     "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"
     " reconfigured"
 )
-"""The problem of a server that lists none of a kind after a restart, but did before."""
+"""The problem of a server that listed definitions of a kind before a restart, and none after it."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 @attrs.frozen(kw_only=True)
 class KnownList:
-    """The last known tools, prompts, resources or templates of a server."""
+    """The definitions of one kind that a server is known to have."""
 
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
-    """Those that nothing holds, in the server's order."""
+    """The definitions that are not held, in the server's order."""
     held: Mapping[str, HeldDefinition] = attrs.field(factory=dict, repr=False)
-    """Those that wait for approval, by name."""
     everything: Mapping[str, Definition] | None = attrs.field(default=None, eq=False, repr=False)
-    """Both in the server's order; None if none is held."""
+    """All definitions in the server's order; None if none are held."""
     listed: bool = True
-    """False: only the problem is known."""
+    """Whether the server has listed; if not, only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
-    """Reasons of unusable definitions, by name."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
-    """Hidden characters in words, by name (`safety.legible`)."""
+    """Descriptions of hidden characters, by name (`safety.legible`)."""
     completed: tuple[str, ...] = ()
-    """Tools listed without their schema's type (`catalog.definitions`)."""
+    """Tools whose schema lacked its type (`catalog.definitions`)."""
     problem: str = ""
-    """The reason why the last listing failed or was ignored, or empty."""
+    """Why the last listing failed or was ignored; else empty."""
     refusal: bytes = attrs.field(default=b"", repr=False)
-    """The server's own error in place of the last listing."""
+    """The server's error in answer to the last request for the list."""
     recalled: bool = False
-    """Whether the list comes from an earlier run of the daemon."""
     declared: bool = True
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each took its form, in seconds since the epoch; a first form counts from `ServerEntry.begun`."""
+    """When each definition got its form, in epoch seconds; the first forms count from `ServerEntry.begun`."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
     at: float = attrs.field(default=0.0, eq=False)
-    """When the list last differed, in seconds since the epoch; 0 in an earlier run."""
+    """When the list last changed, in epoch seconds; 0 if that was in an earlier run."""
 
     @property
     def all(self) -> Mapping[str, Definition]:
-        """All definitions, held ones too, in the server's order."""
+        """All definitions in the server's order, including held ones."""
         return self.definitions if self.everything is None else self.everything
 
     def split(self, found: Judged, since: float) -> KnownList:
-        """The list, with held definitions separate; new forms count from `since`."""
+        """Take a judged list, with held definitions apart; new forms count from `since`."""
         before = self.definitions
         same = say_the_same(before, found.offered)
         offered = before if same else found.offered
@@ -86,13 +83,12 @@ class KnownList:
 
 
 UNKNOWN_LIST = KnownList(listed=False)
-"""Before the first list."""
 
 
 def after_listing(
     known: KnownList | None, fact: facts.DefinitionsListed, since: float = 0.0, gate: Gate = OPEN
 ) -> tuple[KnownList, Gate]:
-    """The list after a fact (the same object if unchanged), and the gate; new forms hold from `since` on."""
+    """The list and gate after a fact. An unchanged list stays the same object; new forms count from `since`."""
     before = known or UNKNOWN_LIST
     if fact.problem:
         after = attrs.evolve(before, problem=fact.problem, declared=fact.declared, refusal=fact.refusal)
@@ -126,7 +122,7 @@ def after_listing(
 
 
 def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bool:
-    """Whether clients see the same; a missing list equals an empty one, except for tools, which are awaited."""
+    """Whether two lists look the same to clients. A missing list equals an empty one, but not for tools."""
     one, other = one or UNKNOWN_LIST, other or UNKNOWN_LIST
     if kind is Kind.TOOL and one.listed is not other.listed:
         return False
@@ -134,7 +130,7 @@ def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bo
 
 
 def of_models(tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-    """The tools except those that only apps may call; the same object if none is."""
+    """The tools without those that only apps may call; the same object if there are none of these."""
     if all(tool.app.for_models for tool in tools.values()):
         return tools
     return {name: tool for name, tool in tools.items() if tool.app.for_models}
@@ -148,39 +144,38 @@ class ServerEntry:
     description: str
     status: facts.ServerStatus
     trouble: Reason = HEALTHY
-    """The reason for lists: `status`'s, but stable while tries fail alike (`lasting_trouble`)."""
+    """The trouble that lists report: as in `status`, but the same words while tries fail alike."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
     epoch: int = 0
-    """Version of the visible capabilities."""
+    """Rises with each visible change of the server."""
     first_run: int = 0
-    """The first valid incarnation: earlier ones are dead, or belonged to another server."""
+    """The first incarnation that counts; earlier ones have ended, or were another server."""
     begun: float = 0.0
-    """When this run of the daemon began, in seconds since the epoch."""
+    """When this run of the daemon began, in epoch seconds."""
     fingerprint: str = attrs.field(default="", repr=False)
     gate: Gate = attrs.field(default=OPEN, repr=False)
-    """Holds its definitions until somebody approves them."""
+    """Holds definitions back until they are approved."""
     enabled: bool = True
     switched_off: bool = False
     said: facts.SelfDescription = attrs.field(factory=facts.SelfDescription, repr=False)
-    """As of the last list of tools."""
+    """The self-description that came with the last list of tools."""
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """Models' summaries of tools, by schema hash."""
 
     @property
     def tools(self) -> Mapping[str, Tool] | None:
-        """The last known tools by name, in the server's order; None if never listed."""
+        """The last known tools by name, in the server's order; None if the server has never listed."""
         known = self.lists.get(Kind.TOOL, UNKNOWN_LIST)
         return cast("Mapping[str, Tool]", known.definitions) if known.listed else None
 
     @property
     def all_tools(self) -> Mapping[str, Tool]:
-        """The last known tools, those that wait for approval too."""
+        """The last known tools, including those that wait for approval."""
         return cast("Mapping[str, Tool]", self.tool_list.all)
 
     @property
     def for_models(self) -> Mapping[str, Tool]:
-        """The last known tools except those that only apps may call; the list's own object if none is."""
+        """The last known tools without those that only apps may call; the same object if there are none."""
         return of_models(self.tools or {})
 
     @property
@@ -189,37 +184,37 @@ class ServerEntry:
         return self.list_of(Kind.TOOL)
 
     def list_of(self, kind: Kind) -> KnownList:
-        """The list of one kind; `UNKNOWN_LIST` if unknown."""
+        """The list of one kind; `UNKNOWN_LIST` before the server has listed."""
         return self.lists.get(kind, UNKNOWN_LIST)
 
     def held(self, kind: Kind, name: str) -> HeldDefinition | None:
-        """A definition that waits for approval; None for any other name."""
+        """The definition with this name, if it waits for approval; else None."""
         return self.list_of(kind).held.get(name)
 
     @property
     def available(self) -> bool:
-        """Whether its tools can be called now."""
+        """Whether the server's tools can be called now."""
         return self.status.state in SERVING
 
     @property
     def usable(self) -> bool:
-        """Whether a call would be accepted: a dormant server is started for it."""
+        """Whether a call would be accepted; it starts a dormant server."""
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
 
     @property
     def of_use(self) -> bool:
-        """Whether it serves its tools, or will at the first use."""
+        """Whether the server serves its tools, or will when one is first used."""
         if self.status.state is ServerState.DORMANT:
             return not self.disabled
         return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
 
     @property
     def disabled(self) -> bool:
-        """Whether the configuration or an operator disabled it, even if its child still runs."""
+        """Whether the configuration or an operator has disabled the server, even if its child still runs."""
         return self.switched_off or not self.enabled
 
     def awaits(self, kind: Kind) -> bool:
-        """Whether the first list of this kind is still expected; tools are listed before the others."""
+        """Whether the first list of this kind is still to come; tools are listed before other kinds."""
         is_expected = self.status.is_unsettled or (kind is not Kind.TOOL and self.available)
         return kind not in self.lists and not self.disabled and is_expected
 
@@ -227,7 +222,7 @@ class ServerEntry:
 def fresh(
     server: Server, now: float, *, begun: float, epoch: int = 0, switched_off: bool = False
 ) -> ServerEntry:
-    """The entry of a server about which nothing is known; times in seconds since the epoch."""
+    """Make the entry of a server of which nothing is known; times are epoch seconds."""
     return ServerEntry(
         name=server.name,
         description=server.description,
@@ -241,7 +236,7 @@ def fresh(
 
 
 def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
-    """The trouble after a new status, in the former words while tries fail alike, for clients' caches."""
+    """The trouble after a new status; its words stay while tries fail alike, so that clients' caches hold."""
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
     if one is None or other is None or before.cause is not why.cause or status.attempt < entry.status.attempt:
@@ -250,14 +245,14 @@ def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
 
 
 def initial_status(now: float, *, enabled: bool) -> facts.ServerStatus:
-    """The status of a server that was never started."""
+    """The status of a server before its first start."""
     if enabled:
         return facts.ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
     return facts.ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
 
 
 def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
-    """Merge stored facts into an entry; the server's own facts win."""
+    """Merge stored facts into an entry; facts from the server itself take precedence."""
     if not fact.lists:
         return _at_least(entry, fact.epoch)
     if entry.fingerprint not in {"", fact.fingerprint}:
@@ -288,7 +283,7 @@ def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
 
 
 def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
-    """The stored lists behind the entry's gate, and the entry with the approvals of first lists."""
+    """Judge stored lists by the entry's gate; returns the entry, with first lists approved, and the lists."""
     gate, stored = entry.gate, {}
     for kind, definitions in fact.lists.items():
         looked = screened(definitions)
@@ -302,7 +297,7 @@ def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEn
 
 
 def with_gate(entry: ServerEntry, gate: Gate, now: float) -> ServerEntry:
-    """The entry with its lists judged again; `now` in seconds since the epoch."""
+    """Judge an entry's lists again by a gate; `now` is epoch seconds."""
     lists = {}
     for kind, known in entry.lists.items():
         lists[kind] = known
@@ -342,7 +337,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, same: bool) -> ServerEntry:
-    """The later summaries, so that two daemons agree; those for other tools only if no others exist."""
+    """Take the later summary, known or stored, so that daemons agree; other tools' only if none is known."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {
@@ -356,7 +351,7 @@ def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, 
 def with_summaries(
     entry: ServerEntry, summary: Summary | None, sentences: Mapping[str, Summary]
 ) -> ServerEntry:
-    """With a model's summary, and sentences about present tools."""
+    """Set a model's summary of the server, and its sentences about tools that still exist."""
     merged = {**entry.sentences, **sentences}
     if entry.tools is not None:
         merged = still_said(merged, entry.tools)
@@ -366,7 +361,7 @@ def with_summaries(
 
 
 def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
-    """The sentences about present tools: a changing server must not fill the memory."""
+    """The sentences about tools that still exist: those of a changing server would fill the memory."""
     if not sentences:
         return {}
     present = {tool.schema_hash for tool in tools.values()}
@@ -374,7 +369,7 @@ def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> d
 
 
 def changed_by(entry: ServerEntry, fact: facts.ServerFact) -> ServerEntry:
-    """The entry after a fact; the same object if the fact is stale or changes nothing."""
+    """The entry after a fact; the same object if the fact is outdated or changes nothing."""
     match fact:
         case facts.StatusChanged(status=status):
             return _with_status(entry, status)
@@ -387,7 +382,7 @@ def changed_by(entry: ServerEntry, fact: facts.ServerFact) -> ServerEntry:
 
 
 def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
-    """The entry after a configuration change; `made` is a fresh entry of the new configuration."""
+    """The entry after a change of the configuration, of which `made` is a fresh entry."""
     same_server = made.fingerprint in {"", entry.fingerprint}
     if same_server and entry.enabled == made.enabled:
         same_words = entry.description == made.description
@@ -404,7 +399,7 @@ def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
 
 
 def _with_status(entry: ServerEntry, status: facts.ServerStatus) -> ServerEntry:
-    """Set a status of any incarnation; lists of earlier incarnations are invalid from now on."""
+    """Set the status of an incarnation; lists of earlier incarnations no longer count."""
     if status.state is ServerState.STOPPED and not entry.enabled:
         status = initial_status(status.since, enabled=False)
     if status == entry.status:
@@ -436,7 +431,7 @@ def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry
 
 
 def _said(before: facts.SelfDescription, now: facts.SelfDescription) -> facts.SelfDescription:
-    """The new self-description; keeps the old text if only numbers differ, since clients see it."""
+    """Take a new self-description; if only numbers differ, the old text stays, since clients see it."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(
         now, about=before.about if same else now.about, introduction=now.introduction or before.introduction

@@ -1,6 +1,6 @@
-"""A server's self-description from its handshake, and the protocol's extensions (SEP-2133).
+"""A server's self-description in its handshake, and extensions of the protocol (SEP-2133).
 
-An extension with methods passes only as far as its methods do.
+An extension that has methods is passed on only where its methods are.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from daemon.protocol import (
 
 
 class Reach(IntEnum):
-    """The surfaces that let an extension pass."""
+    """The surfaces on which mcpd passes an extension on."""
 
     ALONE = 1
-    """Between a client and the one server that it has chosen, where unknown methods pass, too."""
+    """Only between a client and its only server, where unknown methods are passed on, too."""
     SHARED = 2
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """A known extension: metadata if it has no methods."""
+    """An extension that mcpd knows; without methods it is metadata."""
 
     reach: Reach
     methods: tuple[str, ...] = ()
     modern: bool = False
-    """Whether both sides must speak MCP 2026-07-28."""
 
 
 KNOWN: Mapping[str, Extension] = {
@@ -58,10 +57,10 @@ KNOWN: Mapping[str, Extension] = {
 UNKNOWN = Extension(Reach.ALONE)
 
 METHOD = re.compile(r"[A-Za-z0-9_.:$/-]{1,128}")
-"""Methods that pass unread: frames and headers hold them unescaped."""
+"""Matches methods that are passed on unread: frames and headers hold them unescaped."""
 
 BASE = frozenset(each.casefold() for each in (*protocol.ASKED_OF_CLIENTS, "notifications", "mcpd"))
-"""Methods of the base protocol that no client may call, and beginnings of such."""
+"""Methods, or beginnings of methods, of the base protocol that no client may call."""
 
 NOTIFICATIONS = frozenset(
     {
@@ -70,45 +69,44 @@ NOTIFICATIONS = frozenset(
         "notifications/elicitation/complete",
     }
 )
-"""Notifications of the base protocol, except of changed lists."""
+"""Notifications of the base protocol, without those of changed lists."""
 
 KEPT = frozenset(method for each in KNOWN.values() if each.reach is not Reach.ALONE for method in each.methods)
-"""Methods and notifications of known extensions that pass as mcpd routes them."""
+"""Methods and notifications of known extensions, which mcpd routes."""
 
 MAX_BYTES = 16 * 1024
 """Bytes of all extensions in one declaration, which modern clients repeat in each request."""
 
 MAX_CACHED = 4 * MAX_BYTES
-"""Bytes of the longest declaration whose filtered form is kept."""
+"""Bytes of the longest declaration whose filtered form is cached."""
 
 SHOWN = 100
-"""Characters of a dropped extension's name in the log."""
 
 _encode = msgspec.json.encode
 
 
 def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
-    """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides."""
+    """Whether an extension is passed on: if `alone`, to a client's only server; if `modern`, both sides are."""
     known = KNOWN.get(name, UNKNOWN)
     return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method goes unread to a client's only server: in no spelling one of `served` or mcpd's."""
+    """Whether a method goes unread to a client's only server: in no spelling does mcpd serve it."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None
 
 
 def is_unknown(notification: str) -> bool:
-    """Whether a server's notification goes unread to clients that have chosen the server alone."""
+    """Whether a server's notification goes unread to clients that see the server as itself."""
     known = notification in NOTIFICATIONS or notification in KEPT or notification in CHANGED
     is_own = notification.casefold().startswith("mcpd/")
     return not known and not is_own and METHOD.fullmatch(notification) is not None
 
 
 def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
-    """The usable extensions of a declaration, and in words which others are dropped and why."""
+    """The usable extensions in a declaration, and a text that says which others are dropped and why."""
     try:
         members = decode_members(said)
     except UNREADABLE:
@@ -128,7 +126,7 @@ def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
 
 
 def bounded(capabilities: Raw) -> tuple[Raw, str]:
-    """Capabilities with usable extensions only, and in words what was dropped."""
+    """The capabilities with only usable extensions, and a text that says what was dropped."""
     told = bytes(capabilities)
     try:
         members = decode_members(told) if may_extend(told) else {}
@@ -141,7 +139,7 @@ def bounded(capabilities: Raw) -> tuple[Raw, str]:
 
 
 def carried(declared: Raw, *, alone: bool) -> bytes:
-    """A client's `ClientCapabilities` with the extensions that pass; unreadable ones stay as they are."""
+    """A client's `ClientCapabilities` with the extensions that are passed on; unchanged if unreadable."""
     told = bytes(declared)
     if not may_extend(told):
         return told
@@ -149,7 +147,7 @@ def carried(declared: Raw, *, alone: bool) -> bytes:
 
 
 def with_tasks(declared: bytes) -> bytes:
-    """`ClientCapabilities` with the tasks extension (SEP-2663); unreadable ones stay as they are."""
+    """Add the tasks extension (SEP-2663) to `ClientCapabilities`; unchanged if unreadable."""
     try:
         members = decode_members(declared)
         extensions = decode_members(members.get("extensions", b"{}"))
@@ -174,14 +172,14 @@ def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the 
 
 
 def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
-    """The extensions in decoded capabilities that pass (`passes`)."""
+    """The extensions in decoded capabilities that are passed on (`passes`)."""
     said = declared.get("extensions")
     extensions = said if isinstance(said, dict) else {}
     return {name: own for name, own in extensions.items() if passes(name, alone=alone, modern=modern)}
 
 
 def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """The union of several servers' extensions; the first one's value wins."""
+    """The union of several servers' extensions; of two values, the first server's wins."""
     union: dict[str, object] = {}
     for each in passed:
         union = {**each, **union}
@@ -194,13 +192,13 @@ def may_extend(told: bytes) -> bool:
 
 
 MAX_INTRODUCTION = 64 * 1024
-"""Bytes of an introduction: eight times the longest real instructions; icons may be longer."""
+"""Bytes of an introduction: eight times the longest real instructions, with room for icons."""
 
 SHORT = ("name", "title", "version", "description", "websiteUrl")
-"""Members kept of an oversized `serverInfo`."""
+"""Members that are kept of an oversized `serverInfo`."""
 
 SHORT_TEXT = 4096
-"""Characters of each text, and of the instructions; bytes of all other members."""
+"""Characters of each such text and of the instructions, and bytes of all other members."""
 
 
 class _KeptIntroduction(Struct, omit_defaults=True):
@@ -216,23 +214,23 @@ _decode = msgspec.json.Decoder(_KeptIntroduction).decode
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept self-description of a server."""
+    """A server's self-description, as mcpd keeps it."""
 
     info: Raw | None = None
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
     instructions: str | None = None
     modern: bool = False
-    """Whether the server has introduced itself by `server/discover`."""
+    """Whether it answered `server/discover`."""
     others: dict[str, Raw] = msgspec.field(default_factory=dict)
-    """The other members of the result, the versions among them."""
+    """The other members of the result, including versions."""
 
 
 OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "ttlMs", "cacheScope"})
-"""Members of a handshake's result that are kept in another form, or written by mcpd itself."""
+"""Members of a handshake's result that mcpd keeps in another form, or writes itself."""
 
 
 def introduction_in(result: bytes, info: object) -> bytes:
-    """The part of a handshake's raw result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
+    """The part of a handshake's result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
     said = decoded(decode_members, result)
     if said is None:
         return b""
@@ -256,7 +254,7 @@ def introduction_in(result: bytes, info: object) -> bytes:
 
 
 def read_introduction(kept: bytes) -> Introduction | None:
-    """The kept introduction; None if absent or unreadable."""
+    """Decode a kept introduction; None if it is absent or unreadable."""
     try:
         said = _decode(kept)
         info = None if said.serverInfo is UNSET or not _is_object(said.serverInfo) else said.serverInfo
@@ -276,13 +274,13 @@ class KnownEra(msgspec.Struct, frozen=True):
 
     era: Era | None = None
     server: str = ""
-    """The server's name and version then."""
+    """The name and version that the server had then."""
     sure: bool = True
-    """Whether the server answered a probe, or died of two."""
+    """Whether the era is certain: the server has answered a probe, or exited on two."""
 
 
 def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
-    """An introduction with the server's era; empty stays empty."""
+    """Add the server's era to an introduction; empty stays empty."""
     return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era, sure=sure))
 
 

@@ -1,8 +1,8 @@
-"""Changes of a definition that count for trust, and noise that does not (docs/trust.md).
+"""Decides which changes of a definition count for trust, and which are noise (docs/trust.md).
 
-An order, a number, a date, white space, and an argument that accepts less are no change: servers print sets,
-counts and days into their descriptions. A changed text, annotation or `_meta`, a new argument, and an argument
-that accepts more are; so is one that accepts less in words that it did not have.
+Servers print sets, counts and dates into their descriptions. Therefore another order, number, date or white
+space does not count, and an argument that accepts less does not. Changes that count are another text,
+annotation or `_meta`, a new argument, one that accepts more, and one that accepts less but has new words.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Change = Mapping[str, list[str]]
 """The changed `members` of a definition, and its arguments as `argumentsCame` and `argumentsChanged`."""
 
 MOST = 20
-"""Most names of each sort in a change: it is read as a line."""
+"""Names of each sort in a change, which is read as one line."""
 
 MAX_WORK = 512 * 1024
-"""Bytes that are compared for one list, some 0.1 s: twice both forms of the longest of 44 real ones."""
+"""Bytes compared for one list, in some 0.1 s: twice both forms of the longest of 44 real lists."""
 
 MAX_DEPTH = 64
-"""Levels of a definition, real ones have 23: in a deeper one each byte counts."""
+"""Levels of a definition; real ones have 23. In a deeper definition, every byte counts."""
 
 MAX_NUMBER = 10**20
-"""Numbers that may vary, as digits in a text (`forms.toml`)."""
+"""Numbers below this may vary, as digits in a text may (`forms.toml`)."""
 
 KEPT = 10_000
-"""Remembered digests: as many as one list has definitions."""
+"""Cached digests: as many as one list has definitions."""
 
 DIGITS = 12
-"""Hexadecimal digits of a part's digest: it only names what changed, the form's digest has 64."""
+"""Hexadecimal digits of a part's digest, which only tells what changed; a form's digest has 64."""
 
 _TABLE: Any = tomllib.loads((files("daemon.catalog") / "forms.toml").read_text(encoding="utf-8"))
 
@@ -63,7 +63,7 @@ _SPACES = re.compile(r"[ \t\r\f\v\xa0]+")
 
 
 def steady(text: str) -> str:
-    """A text without numbers, dates and identifiers, with equal white space, and its lists in one order."""
+    """Remove numbers, dates and identifiers from a text, even out its white space, and sort its lists."""
     if not _TEXTS["suspect"].search(text):
         return text.strip()
     text = "\n".join(filter(None, (line.strip(" ") for line in _SPACES.sub(" ", text).split("\n"))))
@@ -87,20 +87,20 @@ _IDLE = _MEMBERS["idle"] | _MAPS
 _WORDS = frozenset[str]().union(*_MEMBERS.values())
 
 WHOLE = "definition"
-"""The only part of a definition that is not read."""
+"""The name of the only part of a definition that is not parsed."""
 
 _DIALECT = re.compile(r"https?://json-schema\.org/[a-z0-9/.-]{1,40}#?")
 _ARGUMENT = "argument "
 
 _OF_CLASS = re.compile(r"_|(?:Arguments|Args|Input|Parameters|Params|Request|Schema)$")
-"""The parts of a class's name that are not its tool's."""
+"""Matches the parts of a class's name that do not belong to its tool's name."""
 
 _NO_TASKS = {"taskSupport": "forbidden"}
-"""The value of `execution` that its absence means (MCP 2025-11-25, tools)."""
+"""The value of `execution` that means the same as none (MCP 2025-11-25, tools)."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Readers differ about repeated members, so all count."""
+    """Decode a JSON object. Readers differ about repeated members, so all of them count."""
     made = dict(pairs)
     return made if len(made) == len(pairs) else {**made, "(repeated)": [list(pair) for pair in pairs]}
 
@@ -133,7 +133,6 @@ def _folded_name(name: object) -> str:
 
 
 def _folded(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose properties each say whether they are required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return schema
@@ -143,7 +142,7 @@ def _folded(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_idle(name: str, value: Any) -> bool:
-    """Whether a member means nothing; an unknown name may itself be a text."""
+    """Whether a member means nothing; the name of an unknown member may itself be a text."""
     if value is None:
         return name in _WORDS and name != "const"
     is_dialect = name == "$schema" and isinstance(value, str) and _DIALECT.fullmatch(value)
@@ -151,7 +150,7 @@ def _is_idle(name: str, value: Any) -> bool:
 
 
 def _steady(value: Any, key: str, *, are_names: bool = False) -> Any:
-    """A value in one order, with steady texts; `are_names`: its members are not keywords."""
+    """Sort a value and steady its texts; `are_names` says that its members are no keywords."""
     if key in _EXACT:
         return sorted(value, key=canonical) if isinstance(value, list) else value
     if isinstance(value, str):
@@ -186,12 +185,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class SteadyForm(msgspec.Struct, frozen=True):
-    """A definition without its variable parts."""
+    """A definition without the parts that may vary."""
 
     digest: str
-    """64 hexadecimal digits (SHA-256)."""
+    """SHA-256 as 64 hexadecimal digits."""
     parts: Mapping[str, str]
-    """`DIGITS` digits for each member, and for each argument of a tool as `argument NAME`."""
+    """A digest of each member, and of each argument of a tool as `argument NAME`."""
 
 
 def form_of(kind: Kind, raw: bytes) -> SteadyForm:
@@ -222,13 +221,13 @@ def _change(was: Mapping[str, Any], now: Mapping[str, Any], parts: Iterable[str]
 
 
 def change(kind: Kind, before: bytes, after: bytes) -> Change:
-    """The changes of a definition that count; empty without any."""
+    """The changes of a definition that count; empty if there are none."""
     found = Comparing().change(kind, before, after)
     return {"members": [WHOLE]} if found is None else found
 
 
 _digests: dict[tuple[Kind, bytes], str] = {}
-"""Digests of forms by kind and SHA-256 of definitions."""
+"""Cached digests of forms, by kind and SHA-256 of the definition."""
 
 
 class _TooMuch(Exception):
@@ -236,13 +235,13 @@ class _TooMuch(Exception):
 
 
 class Comparing:
-    """Judges what changed in one list, within a bound."""
+    """Finds what changed in one list, until a limit on bytes is used up."""
 
     def __init__(self, most: int = MAX_WORK) -> None:
         self._left = most
 
     def digest(self, kind: Kind, raw: bytes) -> str:
-        """The digest of a definition's form; empty beyond the bound."""
+        """The digest of a definition's form; empty once the limit is used up."""
         key = kind, hashlib.sha256(raw).digest()
         if key not in _digests:
             with suppress(_TooMuch):
@@ -251,7 +250,7 @@ class Comparing:
         return _digests.get(key, "")
 
     def change(self, kind: Kind, before: bytes, after: bytes) -> Change | None:
-        """As `change`; None beyond the bound."""
+        """The changes of a definition, as `change` finds them; None once the limit is used up."""
         with suppress(_TooMuch):
             self._spend(len(before) + len(after))
             was, now = _parts(kind, before), _parts(kind, after)
@@ -259,7 +258,7 @@ class Comparing:
         return None
 
     def changed_since(self, parts: Mapping[str, str], kind: Kind, raw: bytes) -> Change | None:
-        """The parts of a definition that differ from those of an older form; None beyond the bound."""
+        """The parts of a definition that differ from an older form's; None once the limit is used up."""
         with suppress(_TooMuch):
             self._spend(len(raw))
             return parts_changed(parts, form_of(kind, raw).parts)
@@ -281,7 +280,7 @@ class Comparing:
         return not _WORDS.union(_texts(old)).issuperset(_texts(new)) or self.is_wider(old, new)
 
     def is_wider(self, old: Any, new: Any) -> bool:
-        """Whether a schema accepts, or describes, something else than a part of the old one."""
+        """Whether a schema accepts something that the old one did not, or describes it otherwise."""
         old, new = ({} if each is True else each for each in (old, new))
         one, other = canonical(old), canonical(new)
         self._spend(len(one) + len(other))
@@ -305,7 +304,7 @@ class Comparing:
         return any(self._is_wider_in(key, old, new) for key in {**old, **new})
 
     def _options(self, schema: dict[str, Any], keyword: str) -> list[Any]:
-        """The alternatives of a schema, each as a whole; the schema itself without any."""
+        """The alternatives of a schema, each as a whole schema; without alternatives, the schema itself."""
         around = {key: value for key, value in schema.items() if key != keyword}
         options = _listed(schema.get(keyword, {}))
         self._spend(len(canonical(around)) * len(options))
@@ -326,13 +325,13 @@ class Comparing:
         return not same and (rule is None or rule(self, old[key], new[key]))
 
     def has_wider_members(self, old: Any, new: Any) -> bool:
-        """Whether one map of schemas has a new or wider one."""
+        """Whether a map of schemas has a new schema or a wider one."""
         return not (isinstance(old, dict) and isinstance(new, dict)) or any(
             name not in old or self.is_wider(old[name], each) for name, each in new.items()
         )
 
     def drops_a_condition(self, old: Any, new: Any) -> bool:
-        """Whether one list of schemas that must all hold demands less, or describes more."""
+        """Whether a list of schemas, all of which must hold, demands less or describes more."""
         if not (isinstance(old, list) and isinstance(new, list)) or len(new) > len(old):
             return True
         return any(all(self.is_wider(was, each) for each in new) for was in old)
@@ -362,7 +361,7 @@ _RULES: Mapping[str, Callable[[Comparing, Any, Any], bool]] = {
     "type": lambda _, old, new: not _types(new) <= _types(old),
     "uniqueItems": lambda _, _old, new: new is not True,
 }
-"""Whether a keyword with another value accepts more; no other keyword may differ."""
+"""By keyword: whether a new value accepts more than the old one. Keywords without a rule may not change."""
 
 _LIMITS = _RULES.keys() - {"enum"} | {"multipleOf", "pattern", "format"}
-"""Keywords that only limit where they were not; values are said to a model, too."""
+"""Keywords that only restrict where there were none. `enum` is left out: models read its values, too."""

@@ -1,4 +1,4 @@
-"""The MCP list of each kind of definition: method, member of the result, identifying member."""
+"""The MCP list of each kind of definition: its method, member of the result, and identifying member."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from daemon.model import Kind, ToolKey
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """The list of one kind (MCP, server features)."""
+    """The list of one kind of definition (MCP, server features)."""
 
     method: str
     member: str
     key: str
-    """The member of a definition that identifies it."""
     capability: str
 
     @property
     def changed(self) -> str:
-        """The notification of a changed list."""
+        """The notification that the list has changed."""
         return f"notifications/{self.capability}/list_changed"
 
     @property
     def wish(self) -> str:
-        """The member of a `subscriptions/listen` filter for that notification (MCP 2026-07-28)."""
+        """The member of a `subscriptions/listen` filter that asks for this notification (MCP 2026-07-28)."""
         return f"{self.capability}ListChanged"
 
 
@@ -36,45 +35,45 @@ LISTS: Mapping[Kind, ListOf] = {
     Kind.TEMPLATE: ListOf("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
     Kind.SKILL: ListOf("skills/list", "skills", "uri", "resources"),
 }
-"""Resources, templates and skills share a capability and a notification; an extension declares skills, too."""
+"""Resources, templates and skills share a capability and a notification; skills are also an extension."""
 
 BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, Kind.SKILL)
-"""Kinds without cost to a model: every surface lists them unchanged."""
+"""Kinds that cost models nothing; every surface lists them unchanged."""
 
 SHARING_NAMES: Mapping[Kind, tuple[Kind, ...]] = {
     Kind.TOOL: (Kind.TOOL,),
     Kind.PROMPT: (Kind.PROMPT,),
     Kind.RESOURCE: (Kind.RESOURCE, Kind.TEMPLATE),
 }
-"""The kinds that share a table of names, by its kind (`catalog.naming`)."""
+"""By table of names: the kinds whose names it holds (`catalog.naming`)."""
 
 NAMED_AS: Mapping[Kind, Kind] = {
     **{kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds},
     Kind.SKILL: Kind.RESOURCE,
 }
-"""The table of names of each kind; skills have none, as their URIs name their server (`catalog.naming`)."""
+"""The table of names for each kind. Skills have none, since their URIs name the server (`catalog.naming`)."""
 
 CHANGED: Mapping[str, tuple[Kind, ...]] = {
     changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)
     for changed in dict.fromkeys(each.changed for each in LISTS.values())
 }
-"""The kinds that a notification declares changed."""
+"""The kinds whose lists a notification says have changed."""
 
 
 def switch_of(kind: Kind, name: str) -> str:
-    """An operator's word for a definition: `prompt:NAME`; a tool's bare name, or `tool:NAME` if ambiguous."""
+    """An operator's word for a definition: `prompt:NAME`, a tool's bare name, or `tool:NAME` if ambiguous."""
     bare = kind is Kind.TOOL and switched_by(name) == (Kind.TOOL, name)
     return name if bare else f"{kind}:{name}"
 
 
 def switched_by(word: str) -> tuple[Kind, str]:
-    """The kind and the name or URI of a switch."""
+    """The kind and the name or URI that such a word means."""
     head, separator, name = word.partition(":")
     return (_BY_WORD[head], name) if separator and head in _BY_WORD else (Kind.TOOL, word)
 
 
 def tools_switched_by(words: Iterable[tuple[str, str]]) -> frozenset[ToolKey]:
-    """The tools among the switches of operators."""
+    """The tools among operators' switches."""
     named = ((server, *switched_by(word)) for server, word in words if word)
     return frozenset((server, name) for server, kind, name in named if kind is Kind.TOOL)
 

@@ -1,6 +1,6 @@
-"""Reads a server's list, quarantining bad definitions (for `mcpd status`) instead of refusing the list.
+"""Reads a server's list. Bad definitions are quarantined (see `mcpd status`); the rest of the list is used.
 
-Equal bytes in the same server's list are one object, decoded and hashed once.
+Equal definitions of one server are one object, which is decoded and hashed once.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from daemon.model import Definition, Kind, Tool
 from daemon.protocol import UNREADABLE, decode_members, decode_text
 
 MAX_DEFINITION_BYTES = 256 * 1024
-"""Bytes of a definition: the longest of 1,519 real ones has 100 kB. Bounds answers about single tools."""
+"""Bytes of a definition; the longest of 1,519 real ones has 100 kB. Limits answers about single tools, too."""
 
 MAX_LISTED = 10_000
-"""Definitions of each kind per server; the largest real server lists a few hundred."""
+"""Definitions of each kind that a server may list; the largest real server lists a few hundred."""
 
 URI_BYTES = 4096
 """Bytes of a URI or template; real ones have some hundred."""
 
 MAX_DEPTH = 400
-"""Nesting of a definition; real ones reach 23. Later decoding runs on stacks of any depth."""
+"""Levels of a definition; real ones have up to 23. It is decoded later on stacks of any depth."""
 
 
 MAX_COMMAS = 1_000_000
-"""Commas in a page: as many as its bytes allow would be seven million objects, a second and half a gigabyte."""
+"""Commas in a page. A page of only commas would make seven million objects, in a second and half a gigabyte."""
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 class Parts(Mapping[str, bytes]):
-    """The raw members of a JSON object, decoded on each access, since most are never read."""
+    """The raw members of a JSON object, decoded at each access, since most are never read."""
 
     __slots__ = ("_raw",)
 
@@ -76,7 +76,7 @@ _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
-    """Split a page into its raw definitions. Raises `ValueError`: the result is not a page of this kind."""
+    """Split a page into its raw definitions. Raises `ValueError` if it is no page of this kind."""
     form = LISTS[kind]
     try:
         members = decode_members(result)
@@ -120,7 +120,7 @@ def read_definitions(
 
 
 _held: WeakValueDictionary[tuple[Kind, str, bytes], Definition] = WeakValueDictionary()
-"""Definitions in use, by kind, server and bytes."""
+"""The definitions in use, by kind, server and bytes."""
 
 
 def _one(kind: Kind, server: str, raw: bytes, position: int) -> Definition:
@@ -202,7 +202,7 @@ def _require_fitting(raw: bytes) -> None:
 
 
 def is_nested_deeper(raw: bytes, most: int) -> bool:
-    """Whether JSON has more levels."""
+    """Whether JSON has more than `most` levels."""
     if raw.count(b"[") + raw.count(b"{") <= most:
         return False
     depth = 0

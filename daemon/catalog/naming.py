@@ -1,11 +1,11 @@
-"""Names of tools, prompts and resources across servers, and URI templates.
+"""Gives tools, prompts and resources names that are unique across servers, and matches URI templates.
 
-A tool keeps its own name unless another server's tool has it: the first owner keeps the name while its server
-is configured, across restarts; later ones are called `server__tool`. The configuration's order decides among
-servers that start together, until a client saw the name. No tool gets a name that reads as another server's
-(`github/delete`), or a server could hijack references. Prompts and URIs follow the same rules.
+A tool keeps its own name unless another server's tool has that name. The first tool keeps the name while its
+server is configured, across restarts; later ones are called `server__tool`. If servers start together, the
+configuration's order decides until a client has seen the name. No tool gets a name that reads as another
+server's (`github/delete`), or a server could hijack references. Prompts and URIs follow the same rules.
 
-URIs of MCP Apps (SEP-1865) and Skills (SEP-2640) name their server, as hosts cache by URI.
+URIs of MCP Apps (SEP-1865) and Skills (SEP-2640) name their server, because hosts cache by URI.
 """
 
 from __future__ import annotations
@@ -26,35 +26,33 @@ from daemon.model import NO_APP, AppLink, GivenName, Kind, ToolKey
 from daemon.protocol import UNREADABLE, decode_members, decode_text
 
 MCPD = "mcpd://"
-"""The scheme of self-describing URIs."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""A URI's scheme (RFC 3986, 3.1)."""
 
 _KEPT = re.compile(r"(?:ui|skill)://", re.IGNORECASE)
-"""Schemes by which clients know what a URI is for (SEP-1865, SEP-2640): `ui://mcpd+SERVER/…` is ours."""
+"""Schemes that tell clients what a URI is for (SEP-1865, SEP-2640); mcpd writes `ui://mcpd+SERVER/…`."""
 
 _OURS = re.compile(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
 
 _OWN = re.compile(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IGNORECASE)
-"""Names kept unchanged: URIs and templates of servers."""
+"""Matches URIs and templates that keep their own names."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
-"""Percent-encoded bytes; `quote` takes ten times as long, and there may be ten thousand URIs."""
+"""All bytes percent-encoded: `quote` takes ten times as long, and there may be ten thousand URIs."""
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """The rules for the names of one kind."""
+    """The rules by which definitions of one kind are named."""
 
     kind: Kind
     ways: Callable[[ToolKey], Iterator[str]]
-    """Yields the possible names, best first; one is always free."""
+    """Yields possible names, the best first; at least one is always free."""
     misleads: Callable[[str, str, Collection[str]], bool]
-    """Whether a server's name could be read as a reference to another of these servers."""
+    """Whether a name of a server's definition reads as a reference to another of these servers."""
 
 
 def of_tool(key: ToolKey) -> Iterator[str]:
-    """Possible names of a tool or prompt, its own first; endless, since any may be taken."""
+    """Possible names of a tool or prompt, its own first; endless, since any of them may be taken."""
     server, own = key
     yield own
     _bare, slashed, prefixed = spellings(server, own)
@@ -65,7 +63,7 @@ def of_tool(key: ToolKey) -> Iterator[str]:
 
 
 def misleads(name: str, server: str, servers: Collection[str]) -> bool:
-    """Whether a name for a server's tool reads as another server's."""
+    """Whether a name of a server's tool reads as another server's tool."""
     if "/" not in name and "__" not in name:
         return False
     key = referred(name, servers)
@@ -75,7 +73,7 @@ def misleads(name: str, server: str, servers: Collection[str]) -> bool:
 
 
 def referred(name: str, servers: Collection[str]) -> ToolKey | None:
-    """The tool behind `server/tool`, `server__tool` or `mcp__server__tool`; None for an unknown server."""
+    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
     for read in (read_reference, read_shown):
         reference = read(name, servers)
         if reference.server is not None and reference.server in servers:
@@ -84,7 +82,7 @@ def referred(name: str, servers: Collection[str]) -> ToolKey | None:
 
 
 def without_client_prefix(name: str) -> str:
-    """`name` of `mcp__us__name`, a client's spelling of a given name; else empty."""
+    """The `name` in `mcp__us__name`, which is a client's spelling of a name that mcpd gave; else empty."""
     if not name.startswith(CLIENT_PREFIX):
         return ""
     rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
@@ -92,7 +90,7 @@ def without_client_prefix(name: str) -> str:
 
 
 def of_uri(key: ToolKey) -> Iterator[str]:
-    """Possible names of a URI or template: itself unless misleading, and `mcpd_uri`."""
+    """Possible names of a URI or template: itself, unless it misleads, then `mcpd_uri`."""
     server, own = key
     if _OWN.match(own):
         yield own
@@ -100,29 +98,29 @@ def of_uri(key: ToolKey) -> Iterator[str]:
 
 
 def mcpd_uri(server: str, own: str) -> str:
-    """The URI that includes its server."""
+    """The URI that names a server and the server's own URI."""
     if kept := _KEPT.match(own):
         return f"{kept[0]}mcpd+{server}/{own[kept.end() :]}"
     return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
 
 
 def app_uri(server: str, own: str) -> str:
-    """`mcpd_uri` of an app, or of a skill's file; other URIs stay."""
+    """Qualify the URI of an app or of a skill's file by its server; other URIs stay as they are."""
     return mcpd_uri(server, own) if _KEPT.match(own) else own
 
 
 def is_mcpd(uri: str) -> bool:
-    """Whether a URI is mcpd's own form, in upper or lower case: clients may lower it."""
+    """Whether mcpd made a URI; clients may have changed its case."""
     return _OURS.match(uri) is not None
 
 
 def is_page(uri: str) -> bool:
-    """Whether a URI is of an app (SEP-1865)."""
+    """Whether a URI is an app's page (SEP-1865)."""
     return uri[:5].lower() == "ui://"
 
 
 def read_mcpd_uri(uri: str) -> ToolKey | None:
-    """The server, and the server's URI, in one of our URIs; None if malformed."""
+    """The server and the server's own URI in a URI that mcpd made; None if malformed."""
     ours, kept = _OURS.match(uri), _KEPT.match(uri)
     server, slash, rest = uri[ours.end() if ours else 0 :].partition("/")
     server = server.lower()
@@ -145,22 +143,21 @@ SPELLINGS: Mapping[Kind, Spelling] = {
     Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
     Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
 }
-"""Resources and templates share their rules."""
 
 
 MAX_URI = 4096
-"""Characters of a URI compared with templates: real ones have some hundred."""
+"""Characters of the longest URI that is compared with templates; real URIs have a few hundred."""
 
 MAX_COMPARED = 16 * 1024
-"""Characters of all templates compared with one URI, longest literal beginning first: 10 ms at most."""
+"""Characters of templates that one URI is compared with, those with the longest literal start first: 10 ms."""
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 _ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
-"""Characters that an expression cannot become, by operator."""
+"""Characters that an expression cannot produce, by its operator."""
 
 _ENDED_OTHERWISE = "/?#"
-"""The same without an operator, and for `.` and `;`: not every client encodes."""
+"""The same for `.`, `;` and no operator; not every client encodes."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,16 +168,16 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def literal(self) -> str:
-        """The prefix of the server's URIs."""
+        """The text before the template's first expression."""
         return self.text.partition("{")[0]
 
     @property
     def has_scheme(self) -> bool:
-        """Whether its URIs share a scheme; other templates could be any server's."""
+        """Whether all URIs of the template have one scheme; other templates could match any server's URIs."""
         return SCHEME.match(self.literal) is not None
 
     def fits(self, uri: Letters) -> bool:
-        """Whether it can become this URI."""
+        """Whether the template can produce this URI."""
         # Bit n: the parts so far can become the first n characters.
         places = 1
         for literal, operator in _taken_apart(self.text):
@@ -194,7 +191,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters:
-    """The places of each letter in a URI, as bits of a number."""
+    """The positions of each letter in a URI, as bits of an integer."""
 
     def __init__(self, uri: str) -> None:
         self.length = len(uri)
@@ -203,11 +200,11 @@ class Letters:
             self._where[letter] = self._where.get(letter, 0) | 1 << place
 
     def where(self, letter: str) -> int:
-        """The places of a letter."""
+        """The positions of a letter."""
         return self._where.get(letter, 0)
 
     def moved(self, places: int, ended_by: str) -> int:
-        """The places reachable from these by letters that are not in `ended_by`."""
+        """The positions that can be reached from `places` without crossing a letter in `ended_by`."""
         run = (1 << self.length) - 1
         for letter in ended_by:
             run &= ~self.where(letter)
@@ -216,7 +213,7 @@ class Letters:
 
 
 def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
-    """The templates that can become a URI, longest literal beginning first."""
+    """The templates that can produce a URI, those with the longest literal start first."""
     if len(uri) > MAX_URI:
         return
     begin_so = [each for each in templates if uri.startswith(each.literal)]
@@ -242,38 +239,37 @@ def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
 
 
 MAX_REMEMBERED = 50_000
-"""Names kept, of unlisted tools too: a bound for servers that keep inventing names."""
+"""Names kept, including those of unlisted tools: a server may invent ever more names."""
 
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """The names of one kind and the keys behind them."""
+    """The names of all definitions of one kind."""
 
     owners: Mapping[str, ToolKey]
-    """The key of every given name."""
     given: Mapping[ToolKey, str] = attrs.field(repr=False)
     beside: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """Second names, for lists with a meta-tool of the first name."""
+    """Second names, for lists in which a meta-tool has the first name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Keys whose names an earlier server of the configuration may take until a client saw them."""
+    """Definitions whose names a server earlier in the configuration may take, until a client has seen them."""
     begun: float = 0.0
-    """The start of validity of this run's names, in seconds since the epoch."""
+    """When this run's names became valid, in epoch seconds."""
     remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """The start of validity of stored names, in seconds since the epoch."""
+    """When each stored name became valid, in epoch seconds."""
     servers: frozenset[str] = frozenset()
     spelling: Spelling = attrs.field(default=SPELLINGS[Kind.TOOL], repr=False)
 
     def name_of(self, key: ToolKey) -> str:
-        """A client's name for a tool."""
+        """The name of a tool for clients."""
         return self.given.get(key, key[1])
 
     def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
-        """A client's name for a tool in a list with these meta-tools."""
+        """The name of a tool for clients, in a list that has these meta-tools."""
         name = self.name_of(key)
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
-        """The tool behind a name in any spelling, listed or not; None for an unknown bare name."""
+        """The tool that a name in any spelling means, listed or not; None for an unknown bare name."""
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
             return owner
@@ -283,12 +279,12 @@ class Names:
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
-        """The time since which every name of a tool has meant this tool, in seconds since the epoch."""
+        """Since when all names of a tool have meant this tool, in epoch seconds."""
         names = (self.given.get(key), self.beside.get(key))
         return max((self.valid_since(name) for name in names if name), default=self.begun)
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
-        """Add stored names; names given in this run stay, since clients may have seen them."""
+        """Add stored names. Names given in this run stay, since clients may have seen them."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
         owners = {name: key for table in (given, beside) for key, name in table.items()}
@@ -307,32 +303,31 @@ class Names:
         )
 
     def valid_since(self, name: str) -> float:
-        """The start of a name's validity, in seconds since the epoch."""
+        """Since when a name is valid, in epoch seconds."""
         return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:
-        """Make all names final once a client saw them; the same object if they were."""
+        """Make all names final after a client has seen them; the same object if they were final."""
         return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
 
 NO_NAMES = {
     kind: Names(owners={}, given={}, beside={}, spelling=spelling) for kind, spelling in SPELLINGS.items()
 }
-"""Before any server has listed."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that a server claims."""
+    """One server's definitions that need names."""
 
     server: str
     own: Collection[str]
     pending: bool
     named: bool = False
-    """Whether all had names last time."""
+    """Whether all of these had names before."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
-    """The names after a change; the same object if equal. A tool with a `reserved` name gets a second."""
+    """The names after a change; `names` if equal. A tool whose name is `reserved` gets a second name."""
     servers = list(servers)
     spelling = names.spelling
     configured = frozenset(claims.server for claims in servers)
@@ -398,9 +393,10 @@ def _still_valid(
 
 
 def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
-    """The names where only these servers are listed together; `own` holds their own names.
+    """The names where only these servers are listed together; `own` has each server's own names.
 
-    An own name stays unless another of them ever had it, or it reads as another's: then the global name holds.
+    A definition keeps its own name, unless another of these servers ever had it or it reads as another
+    server's: then it has its global name.
     """
     servers = frozenset(own)
     given: dict[ToolKey, str] = {}
@@ -426,7 +422,7 @@ def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool
 
 
 def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
-    """Whether no name is provisional or missing: most changed lists keep their names."""
+    """Whether all claims have final names, which is the usual case after a change of a list."""
     return (
         not names.provisional
         and len(names.given) <= MAX_REMEMBERED
@@ -448,14 +444,14 @@ META = "_meta"
 UI = "ui"
 RESOURCE_URI = "resourceUri"
 FLAT = "ui/resourceUri"
-"""The form of `_meta.ui.resourceUri` before 2026, which servers still write as well."""
+"""The form of `_meta.ui.resourceUri` before 2026, which servers still write."""
 
 _decode_many = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _ERRORS = (*UNREADABLE, KeyError)
 
 
 def app_link(meta: object) -> AppLink:
-    """A tool's app and audience by its decoded `_meta`; faulty members count as missing."""
+    """A tool's app, and who may call the tool, from its decoded `_meta`; faulty members count as missing."""
     if not isinstance(meta, dict):
         return NO_APP
     said = meta.get(UI)
@@ -467,7 +463,7 @@ def app_link(meta: object) -> AppLink:
 
 
 def with_own_page(meta: bytes, server: str) -> bytes:
-    """A tool's raw `_meta` with its app's URI qualified by the server."""
+    """A tool's raw `_meta`, in which the app's URI names the server."""
     with suppress(*_ERRORS):
         members = decode_members(meta)
         if FLAT in members:
@@ -484,13 +480,13 @@ def _qualified(raw: Raw, server: str) -> Raw:
 
 
 def skill_uri(server: str, own: str) -> str:
-    """The URI of a skill's file that includes its server and ends like the server's own (SEP-2640, URIs)."""
+    """The URI of a skill's file that names the server and ends like the server's own URI (SEP-2640, URIs)."""
     kept = app_uri(server, own)
     return f"{MCPD}{server}/{own}" if kept == own else kept
 
 
 def skill_fault(entry: Mapping[str, object]) -> str:
-    """The reason why a skill's entry is unusable; empty if it is not."""
+    """Why a skill's entry cannot be used; empty if it can."""
     front, files = entry.get("frontmatter"), entry.get("resources")
     if not isinstance(front, dict) or not isinstance(front.get("name"), str):
         return "its frontmatter has no name, which SEP-2640 requires"
@@ -499,14 +495,14 @@ def skill_fault(entry: Mapping[str, object]) -> str:
 
 
 def are_named(items: object, member: str) -> bool:
-    """Whether a decoded value is a list of objects that all have a text as this member."""
+    """Whether a decoded value is a list of objects in which `member` is always a text."""
     return isinstance(items, list) and all(
         isinstance(each, dict) and isinstance(each.get(member), str) for each in items
     )
 
 
 def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """A raw result; `name` converts the URIs of its `skill`."""
+    """Convert the URIs of the `skill` in a raw result with `name`."""
     said = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(said)
@@ -517,7 +513,7 @@ def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> byt
 
 
 def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """A raw object; `name` converts the `uri` of each object in its array `member`, if any."""
+    """Convert with `name` the `uri` of each object in the array `member` of a raw object."""
     said = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(said)

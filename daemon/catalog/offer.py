@@ -1,6 +1,6 @@
-"""The offer of a profile: every allowed tool once, under its one name, and prompts, resources and templates.
+"""The offer of a profile: each allowed tool once, under its one name, and prompts, resources and templates.
 
-Offered tools are made on first use and reused while valid: most clients see few tools.
+Offered tools are made on first use and reused while they are valid: most clients see few tools.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ if TYPE_CHECKING:
 
 
 class ProfileRules:
-    """The rules of a profile applied to a catalog; immutable."""
+    """A profile's rules, applied to one catalog; immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, permissions: Permissions | None = None) -> None:
         self._catalog = catalog
         self._profile = profile
         self.permissions = Permissions(profile.permissions) if permissions is None else permissions
         self.drawn_from = _by_server(catalog, profile)
-        """The profile's categories by server, in order."""
         self.whole = {
             server: only.name
             for server, (only, *others) in self.drawn_from.items()
             if only.whole and not others
         }
-        """Servers whose list is exactly one category, with its name."""
+        """Servers whose list is exactly one category, and that category's name."""
         self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
         self._excluded = _Named((*profile.excluded_tools, *_unnamed_scripts(catalog, profile)), catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
@@ -54,10 +53,9 @@ class ProfileRules:
             (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
         ]
         self.has_texts = bool(self._texts)
-        """Whether the profile has its own descriptions."""
 
     def allows(self, key: ToolKey) -> bool:
-        """Whether the profile allows a tool, listed or not; an operator's switch wins."""
+        """Whether the profile allows a tool, listed or not. An operator's switch takes precedence."""
         if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
         if key in self._optional:
@@ -67,35 +65,35 @@ class ProfileRules:
         return self._profile.categories is None or self.place(key)[0] is not None
 
     def permission(self, key: ToolKey) -> Permission | None:
-        """The rules' decision on calls of a tool; None while it depends on an unknown definition."""
+        """The rules' decision about calls of a tool; None while it depends on an unknown definition."""
         entry = self._catalog.servers.get(key[0])
         return self.permissions.of(*key, None if entry is None or entry.tools is None else entry.all_tools)
 
     def denies(self, key: ToolKey) -> bool:
-        """Whether the rules surely deny a tool."""
+        """Whether the rules are certain to deny a tool."""
         return self.permissions.hides and self.permission(key) is Permission.DENY
 
     def shows(self, member: Member) -> bool:
-        """Whether a category's tool is shown in that category."""
+        """Whether a category shows this member."""
         key = (member.server, member.tool)
         if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
         return (member.enabled or key in self._optional) and not self.hides(key)
 
     def hides(self, key: ToolKey) -> bool:
-        """Whether a tool is for apps alone (SEP-1865), and no model sees it."""
+        """Whether a tool is only for apps (SEP-1865), so that models do not see it."""
         entry = self._catalog.servers.get(key[0])
         tool = None if entry is None else entry.all_tools.get(key[1])
         return tool is not None and not tool.app.for_models
 
     def conceals(self, key: ToolKey) -> bool:
-        """Whether the profile, and not a switch, keeps a tool from models."""
+        """Whether the profile hides a tool from models, and no operator's switch does."""
         if key in self._excluded or self.denies(key) or self.hides(key):
             return True
         return self._profile.categories is not None and key not in self._optional and self.place(key)[0] is None
 
     def describe(self, tool: Tool, member: Member | None) -> str:
-        """The profile's description of a tool, else the category's, else the server's."""
+        """A tool's description: the profile's, else the category's, else the server's."""
         key = (tool.server, tool.name)
         text = None if member is None else member.description
         for named, said in self._texts:
@@ -103,7 +101,7 @@ class ProfileRules:
         return tool.description if text is None else text
 
     def place(self, key: ToolKey) -> tuple[str | None, Member | None]:
-        """The first category of the profile that holds the tool enabled, and its member."""
+        """The profile's first category in which the tool is enabled, and its member there."""
         for category in self.drawn_from.get(key[0], ()):
             if category.whole and key[1] in category.members:
                 return category.name, None
@@ -113,7 +111,7 @@ class ProfileRules:
         return None, None
 
     def let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """A server's offered tools; the same object if all are."""
+        """The tools of a server that are offered; the same object if all are."""
         places = self._profile.categories is None or server in self.whole
         if places and not self._excluded and server not in self._partly_off and not self.permissions.hides:
             return tools
@@ -159,13 +157,13 @@ def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategor
 
 @attrs.frozen(kw_only=True, eq=False)
 class OfferedDefinition:
-    """A prompt, resource or template in a profile."""
+    """A prompt, resource or template that a profile offers."""
 
     definition: Definition = attrs.field(repr=False)
     name: str
 
     def listed(self) -> bytes:
-        """Its list entry: the server's bytes, unless renamed or with hidden characters."""
+        """The entry in lists: the server's bytes, unless it is renamed or has hidden characters."""
         shown = legible_definition(self.definition.raw)
         if self.name == self.definition.name:
             return shown
@@ -269,19 +267,18 @@ MAX_OFFERS = 256
 
 @attrs.frozen(kw_only=True, eq=False)
 class Offered:
-    """A tool in a profile."""
+    """A tool that a profile offers."""
 
     tool: Tool = attrs.field(repr=False)
     name: str
     category: str | None
     description: str
     asks: bool = False
-    """Whether a call needs the user's consent."""
     form: SchemaForm = SchemaForm.ORIGINAL
     among: bool = True
-    """Whether the client sees several servers, so that a tool's app URI must name the server."""
+    """Whether the client sees several servers, so that the URI of a tool's app must name the server."""
     cut: bool = False
-    """Whether its results may be cut: its client would refuse them by an output schema, which is left out."""
+    """Whether results may be cut. The output schema is then left out: a client would check results by it."""
 
     @property
     def key(self) -> ToolKey:
@@ -289,7 +286,7 @@ class Offered:
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
-        """The entry in `tools/list`, under `name` if given: the server's bytes unless something differs."""
+        """The entry in `tools/list`, under `name` if given; the server's bytes unless something differs."""
         name = self.name if name is None else name
         parts = shown_parts(self.tool, self.form, cut=self.cut)
         if self.among and self.tool.app.page:
@@ -318,25 +315,25 @@ class Offer:
         self._among = len(catalog.chosen) != 1
         self._cut = profile.results.max_tokens is not None and not catalog.chosen
         self.table = Table(self._listed)
-        """The tools; unlike the offered ones, they keep no catalog alive."""
+        """The listed tools; unlike the offered ones, they keep no catalog in memory."""
         still = {} if before is None else self._still_offered(before)
         self.tools = Lazily[ToolKey, Offered](self.table, self._offered, still)
-        """In the order of the configuration's servers and their lists."""
+        """The offered tools, in the order of the configuration's servers and of their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
         self.all: Collection[Offered] = ValuesView(self.tools)
-        """In order; their number is known without making any."""
+        """The offered tools in order; their number is known before any is made."""
 
     def find(self, name: str) -> Offered | None:
-        """The offered tool behind a name in any spelling."""
+        """The offered tool that a name in any spelling means."""
         key = self._catalog.names.key_of(name, self._catalog.servers)
         return None if key is None else self.tools.get(key)
 
     def definitions(self, kind: Kind) -> Mapping[str, OfferedDefinition]:
-        """The prompts, resources or templates by clients' name or URI, in order."""
+        """The prompts, resources or templates, by the name or URI for clients, in order."""
         return self._beside_tools[kind]
 
     def listed(self, kind: Kind) -> tuple[bytes, ...]:
-        """Their list entries, each a raw JSON object."""
+        """The entries of a kind's list, each a raw JSON object."""
         if kind not in self._listed_beside:
             self._listed_beside[kind] = tuple(each.listed() for each in self.definitions(kind).values())
         return self._listed_beside[kind]
@@ -348,7 +345,7 @@ class Offer:
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
-        """The templates shown under their own text."""
+        """The templates that are shown under their own text."""
         shown = self.definitions(Kind.TEMPLATE).values()
         plain = (each.definition for each in shown if each.name == each.definition.name)
         return tuple(Template(server=each.server, text=each.name) for each in plain)
@@ -374,7 +371,7 @@ class Offer:
 
     @cached_property
     def listing_bytes(self) -> int:
-        """The size of the listing."""
+        """The bytes of the entries of `tools/list`."""
         return sum(map(len, self.listing))
 
     @cached_property
@@ -396,7 +393,7 @@ class Offer:
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:
-        """The profile's known core tools, in its order."""
+        """The profile's core tools that are known, in the profile's order."""
         found = (self.find(name) for name in self._profile.core_tools or ())
         return tuple(dict.fromkeys(offered for offered in found if offered is not None))
 
@@ -475,7 +472,7 @@ class AppTools:
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[Offered]]:
-        """The tools of servers with apps that these may call, by the tools' own names."""
+        """The tools that apps of the same server may call, by the tools' own names."""
         found: dict[str, list[Offered]] = {}
         for server, tools in self._allowed.items():
             if any(tool.app.page for tool in tools.values()):
@@ -485,13 +482,13 @@ class AppTools:
 
     @cached_property
     def contested(self) -> frozenset[str]:
-        """The names among `by_name` that several servers' tools have."""
+        """The names in `by_name` that tools of several servers have."""
         allowed = self._allowed.values()
         return frozenset(name for name in self.by_name if sum(name in tools for tools in allowed) > 1)
 
     @cached_property
     def all(self) -> Collection[Offered]:
-        """All tools, those only for apps too, in the order of servers and their lists."""
+        """All tools, including those only for apps, in the order of servers and their lists."""
         if not self.hidden:
             return self._offer.all
         keys = [(server, name) for server, tools in self._allowed.items() for name in tools]
@@ -505,12 +502,12 @@ class AppTools:
         return tuple(each.listed(self.name_of(each.key, each.name)) for each in self.all)
 
     def name_of(self, key: ToolKey, name: str) -> str:
-        """A tool's name in lists, otherwise `name`: contested names are left to apps."""
+        """A tool's name in lists if it is contested, else `name`: apps call tools by their own names."""
         return f"{key[0]}__{key[1]}" if key[1] in self.contested else name
 
 
 class Offers:
-    """The offers of all profiles, each made once per change."""
+    """The offers of all profiles; each is made once per change."""
 
     def __init__(self) -> None:
         self.choices = Choices()

@@ -1,4 +1,4 @@
-"""The permission rules of a profile: may a tool be called, is the user asked? The first match wins."""
+"""Decides by a profile's rules whether a tool may be called and its user is asked. The first match wins."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 KEPT = 4096
-"""Decoded annotations: servers use few different ones."""
+"""Cached annotations: the tools of a server have few different ones."""
 
 
 def annotations_of(tool: Tool) -> Annotations:
-    """A tool's annotations, completed with MCP's defaults."""
+    """A tool's annotations, with MCP's defaults for missing ones."""
     return _annotations(tool.parts.get("annotations", b"{}"))
 
 
@@ -52,26 +52,26 @@ def rule_for(rules: Sequence[PermissionRule], tool: Tool) -> PermissionRule | No
 
 
 def described(rule: PermissionRule) -> str:
-    """The tools that a rule is for, in words: `git/push_*, destructive: true`."""
+    """Describe the tools that a rule is for: `git/push_*, destructive: true`."""
     wanted = {} if rule.annotations is None else rule.annotations.wanted
     about = [f"{name.replace('_', '-')}: {str(value).lower()}" for name, value in wanted.items()]
     return ", ".join(([] if rule.match is None else [rule.match]) + about) or "all tools"
 
 
 def ruled(profile: Profile, tool: Tool | None) -> str:
-    """The rule of a profile that fits a tool, for records; empty without one."""
+    """Describe the rule of a profile that matches a tool, for records; empty without one."""
     rule = None if tool is None else rule_for(profile.permissions, tool)
     return "" if rule is None else f"{profile.name}: {described(rule)}: {rule.then}"
 
 
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
-    """The first matching rule's decision."""
+    """The decision of the first matching rule."""
     rule = rule_for(rules, tool)
     return Permission.ALLOW if rule is None else rule.then
 
 
 def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) -> Permission | None:
-    """The decision on a tool known only by name; None if it depends on more."""
+    """The decision on a tool of which only the name is known; None if it depends on more."""
     for rule in rules:
         if rule.match is None or matches(rule.match, server, name):
             return rule.then if rule.annotations is None else None
@@ -87,7 +87,7 @@ class Permissions:
         self._known: dict[str, tuple[Mapping[str, Tool], Mapping[str, Permission]]] = {}
 
     def among(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Permission]:
-        """The decision on each tool of a server's list."""
+        """The decision on each tool in a server's list."""
         known = self._known.get(server)
         if known is None or known[0] is not tools:
             found = {name: permission_of(self.rules, tool) for name, tool in tools.items()}
@@ -95,7 +95,7 @@ class Permissions:
         return known[1]
 
     def of(self, server: str, name: str, tools: Mapping[str, Tool] | None) -> Permission | None:
-        """The decision on a tool; None if it depends on a definition in the unknown `tools`."""
+        """The decision on a tool; None if it depends on the definition and `tools` is None."""
         if not self.rules:
             return Permission.ALLOW
         found = None if tools is None else self.among(server, tools).get(name)
@@ -103,7 +103,7 @@ class Permissions:
 
 
 def pointless(rules: Sequence[PermissionRule], servers: Mapping[str, ServerEntry]) -> Iterator[tuple[str, str]]:
-    """The patterns that surely match no tool, each with the reason."""
+    """The patterns that certainly match no tool, each with the reason."""
     for pattern in dict.fromkeys(rule.match for rule in rules if rule.match is not None):
         named = server_in(pattern, servers)
         about = [entry for name, entry in servers.items() if named is None or fnmatchcase(name, named)]

@@ -1,9 +1,9 @@
-"""One client's view: the form in which it saw each tool, and the server of a URI that it names.
+"""The forms of tools that one client has seen, and the server that a URI of the client belongs to.
 
 A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
-turn. A URI's server is, in order: the one in it, the one that linked to it, one that lists it, one whose
-template fits, the only one with a skill there, the only one with resources. A URI that a server lists never
-goes to another that links to it or whose template fits.
+turn. A URI belongs to the server that the URI names, or else that has linked to it, lists it, has a template
+for it, is the only one with a skill there, or the only one with resources. If a server lists the URI, links and
+templates of other servers do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server to read a URI from, and its own URI; None if unknown in this profile, switched off or held."""
+    """The server to read a URI from, and its own URI; None if unknown to the profile, switched off or held."""
     if not offer.reads_resources:
         return None
     key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
@@ -41,7 +41,7 @@ def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server that linked to a URI, unless only others list it."""
+    """The server that has linked to a URI, unless only other servers list it."""
     server = linked.get(uri)
     entry = None if server is None else catalog.servers.get(server)
     if server is None or entry is None or entry.disabled:
@@ -51,7 +51,7 @@ def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str])
 
 
 def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The server that lists a URI; of several, the name's owner."""
+    """The server that lists a URI; of several, the one that the name belongs to."""
     lists = [catalog.lists[kind] for kind in (Kind.RESOURCE, Kind.SKILL)]
     owner = catalog.names_of(Kind.RESOURCE).owners.get(uri)
     found = [
@@ -65,7 +65,7 @@ def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _from_template(offer: Offer, uri: str) -> ToolKey | None:
-    """The server with the best fitting template; one with a variable scheme counts only if alone."""
+    """The server with the best fitting template. One with a variable scheme counts only if no other has any."""
     found = next(fitting(offer.templates, uri), None)
     if found is None:
         return None
@@ -75,7 +75,6 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _of_skill(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The only server with a skill that has a URI in its directory."""
     skills = catalog.lists[Kind.SKILL]
     found = [
         server
@@ -98,7 +97,7 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
-    """Whether an operator disabled a resource, or all templates that it can come from are disabled or held."""
+    """Whether a resource is switched off or held, or every template that could produce its URI is."""
     server, own = key
     if any((server, switch_of(kind, own)) in catalog.switched for kind in (Kind.RESOURCE, Kind.SKILL)):
         return True
@@ -115,14 +114,14 @@ def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
 
 
 UNKNOWN = ""
-"""The hash of a tool shown in an unknown form; no tool has it."""
+"""Stands for the hash of a tool that was shown in an unknown form; no tool has it."""
 
 MAX_SHOWN = 10_000
-"""Latest tools kept individually: one server's most. A list shown whole is shared and costs nothing."""
+"""Tools recorded one by one, the latest: as many as one server lists. A list shown whole costs nothing."""
 
 
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
-    """The hash of a tool shown to a client known since `began` (seconds since the epoch), or `UNKNOWN`."""
+    """The hash of a tool shown to a client since `began` (epoch seconds); `UNKNOWN` if it may have changed."""
     entry = catalog.servers.get(key[0])
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
     if entry is None or tool is None:
@@ -132,22 +131,21 @@ def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
 
 
 class Shown:
-    """The schema hashes of the tools that a client saw."""
+    """The schema hashes of the tools that a client has seen."""
 
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
     def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
         self.version = 0
-        """Rises whenever something is shown."""
         self.latest = -1
-        """The last turn that showed a tool in a changed form."""
+        """The latest turn in which a tool was shown in a changed form."""
         self._before = before
         self._list = NO_TOOLS
         self._single: dict[ToolKey, str] = {}
         self._earlier: dict[ToolKey, tuple[int, str]] = {}
 
     def hash_of(self, key: ToolKey, turn: int | None = None) -> str | None:
-        """The hash of a tool as last shown, or before `turn`; None if never."""
+        """The hash of a tool as last shown, or as shown before `turn`; None if never shown."""
         if turn is not None and key in self._earlier:
             shown_in, digest = self._earlier[key]
             if turn <= shown_in:
@@ -161,13 +159,13 @@ class Shown:
         return None if self._before is None else self._before(key)
 
     def assume(self, key: ToolKey, digest: str) -> None:
-        """Record a hash for a tool that was not shown."""
+        """Record the hash of a tool that counts as shown, unless it was shown."""
         if self.hash_of(key) is None:
             self.version += 1
             self._single[key] = digest
 
     def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
-        """Record that the tools were shown in that turn."""
+        """Record that these tools were shown in a turn."""
         self.version += 1
         for tool in tools:
             key = tool.server, tool.name
@@ -178,7 +176,7 @@ class Shown:
         _cut(self._earlier)
 
     def add_list(self, table: Table, turn: int = 0) -> None:
-        """Record that the whole list was shown in that turn."""
+        """Record that a whole list was shown in a turn."""
         known = self._list
         if known is table and not self._single:
             return

@@ -1,7 +1,7 @@
 """The catalog: an immutable snapshot of servers, tools and categories, and the effect of facts on it.
 
-`fold` and `fold_all` return the same object if nothing changed. Categories and names are derived once per
-batch, reusing the parts of unchanged servers, so that a fact costs as much as it changes.
+`fold` and `fold_all` return the same object if nothing changed. Categories and names are derived once per batch
+of facts, reusing what belongs to unchanged servers, so a fact costs only as much as it changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_LISTS: Lists = {kind: {} for kind in BESIDE_TOOLS}
 def switched_on(
     servers: Mapping[str, ServerEntry], switched: Collection[tuple[str, str]], before: Lists
 ) -> Lists:
-    """The servers' enabled definitions other than tools; `before` itself if equal."""
+    """The enabled prompts, resources and so on of all servers; `before` itself if nothing differs."""
     partly_off = {server for server, _ in switched}
     lists = {
         kind: {
@@ -50,7 +50,7 @@ def switched_on(
 def claims(
     servers: Mapping[str, ServerEntry], kinds: Iterable[Kind], before: Mapping[str, ServerEntry]
 ) -> Iterator[Claims]:
-    """The names that servers claim for these kinds, switched off or not; `before` is as of the last naming."""
+    """The definitions that need names, switched off or not; `before` are the entries at the last naming."""
     kinds = tuple(kinds)
     for name, entry in servers.items():
         lists = [_own_names(entry, kind) for kind in kinds]
@@ -75,7 +75,7 @@ def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
 
 
 def in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:
-    """The lists in a form that compares the order of servers, too."""
+    """The lists in a form whose comparison includes the order of servers."""
     return [list(lists[kind].items()) for kind in BESIDE_TOOLS]
 
 
@@ -88,36 +88,35 @@ def _without_uri(
 __all__ = ["Catalog", "ServerEntry", "begin", "fold", "fold_all", "with_settled_names"]
 
 WHOLE = ""
-"""The whole server in place of a tool's name."""
+"""Stands for the whole server in place of a tool's name."""
 
 
 @attrs.frozen(kw_only=True)
 class Catalog:
-    """Everything that exists, at one moment."""
+    """Everything that servers offer, at one moment."""
 
     config: Config = attrs.field(repr=False)
     servers: Mapping[str, ServerEntry]
     categories: Mapping[str, ToolCategory]
-    """In the configuration's order; a new object whenever any tool changed."""
+    """The categories in the configuration's order; a new object after any change of a tool."""
     naming: Mapping[Kind, Names] = attrs.field(default=NO_NAMES, repr=False)
     lists: Lists = attrs.field(default=NO_LISTS, repr=False)
-    """Enabled definitions other than tools; a new object whenever any changed."""
+    """The enabled prompts, resources, templates and skills; a new object after any change of one."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     switched: frozenset[tuple[str, str]] = frozenset()
-    """Operators' switches: server and `kinds.switch_of`, or `WHOLE`; names need not exist."""
+    """Operators' switches: a server, and `kinds.switch_of` or `WHOLE`; neither need exist."""
     switched_tools: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Tools disabled by an operator, or in every category that holds them."""
+    """Tools that an operator has disabled, or that all their categories disable."""
     begun: float = 0.0
-    """Start of this run of the daemon, in seconds since the epoch."""
+    """When this run of the daemon began, in epoch seconds."""
     chosen: tuple[str, ...] = ()
-    """The selected servers of a narrowed catalog (`catalog.offer`)."""
     elsewhere: frozenset[str] = frozenset()
-    """Servers left out because their clients work in other directories (`catalog.offer`)."""
+    """Servers left out because they are for clients in other directories (`catalog.offer`)."""
     approvals: Mapping[str, Known] | None = attrs.field(default=None, repr=False)
-    """Approvals by a server's identity; None until the store was read."""
+    """Approvals by the identity of a server; None until the store was read."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
-    """Epochs of removed servers, to continue from if they return."""
+    """The epochs of removed servers, which continue from there if they return."""
 
     @property
     def names(self) -> Names:
@@ -125,17 +124,17 @@ class Catalog:
         return self.naming[Kind.TOOL]
 
     def held(self, key: ToolKey, kind: Kind = Kind.TOOL) -> HeldDefinition | None:
-        """A definition that waits for approval; None for any other."""
+        """The definition with this key, if it waits for approval; else None."""
         entry = self.servers.get(key[0])
         return None if entry is None else entry.held(kind, key[1])
 
     def names_of(self, kind: Kind) -> Names:
-        """The names of one kind; templates and resources share theirs."""
+        """The names of one kind; templates and resources share a table."""
         return self.naming[NAMED_AS[kind]]
 
 
 def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
-    """The catalog at start; `now` in seconds since the epoch."""
+    """Make the catalog at the daemon's start; `now` is epoch seconds."""
     servers = {server.name: fresh(server, now, begun=now) for server in config.mcp_servers.values()}
     catalog = Catalog(
         config=config,
@@ -154,7 +153,7 @@ def fold(catalog: Catalog, fact: Fact) -> Catalog:
 
 
 def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
-    """The catalog after a batch of facts in order; the same object if unchanged."""
+    """The catalog after several facts, in order; the same object if unchanged."""
     after = catalog
     for fact in facts:
         if isinstance(fact, Switched):
@@ -198,7 +197,7 @@ def _with_approvals(catalog: Catalog, approvals: Iterable[Approval], now: float)
 
 
 def _gated(catalog: Catalog, now: float) -> Catalog:
-    """Judge again the lists of servers whose gates changed; adds what a first list approves."""
+    """Judge the lists of servers whose gates have changed again, and record what first lists approve."""
     servers, approvals = dict(catalog.servers), catalog.approvals
     for name, entry in catalog.servers.items():
         gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)
@@ -231,7 +230,7 @@ def _lists_others(was: ServerEntry, now: ServerEntry) -> bool:
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
-    """Make names final once a client saw them; the same object if they were."""
+    """Make all names final after a client has seen them; the same object if they were final."""
     return _with_names(catalog, {kind: names.settled() for kind, names in catalog.naming.items()})
 
 
@@ -241,7 +240,7 @@ def _with_names(catalog: Catalog, naming: Mapping[Kind, Names]) -> Catalog:
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """Keep the epoch of an unconfigured server, which may return."""
+    """Keep the epoch of a server that was removed from the configuration: it may return."""
     if not isinstance(fact, ServerRecord) or fact.epoch <= catalog.departed.get(fact.server, 0):
         return catalog
     return attrs.evolve(catalog, departed={**catalog.departed, fact.server: fact.epoch})
@@ -255,7 +254,6 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
-    """Restore stored names, and free those of removed servers."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
     return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))
@@ -300,7 +298,7 @@ def _risen(before: Catalog, after: Catalog) -> Catalog:
 
 
 def _looks(catalog: Catalog, name: str, *, tools: bool) -> tuple[object, ...]:
-    """The visible state of a server; tools only if they may differ."""
+    """The parts of a server's state that clients see; its tools only if they may differ."""
     entry = catalog.servers[name]
     listed = (entry.tools or {}).values() if tools else ()
     hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in listed}

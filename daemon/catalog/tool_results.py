@@ -1,6 +1,6 @@
-"""Reads tools' results: failure and its words, data, and the observed shape.
+"""Reads the results of tools: whether they failed, their texts and data, and the shape of their data.
 
-The shape of results of a tool without an output schema is member names and types, never values.
+A shape is observed for tools without an output schema; it has members' names and types, but no values.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from daemon.protocol import decoded
 from daemon.safety.redact import Redactor
 
 IS_ERROR = "isError"
-"""The outcome in the log of a call whose tool reported an error, which is a result to the protocol."""
+"""The outcome logged for a call whose tool reported an error; to the protocol, that is a result."""
 
 
 MAX_SEARCHED = 64 * 1024
-"""Bytes of the longest result searched for `isError`, in a quarter of a millisecond; errors are shorter. A
+"""Bytes of the longest result searched for `isError`, in a quarter of a millisecond. Errors are shorter; a
 longer result counts as a success."""
 
 _SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
@@ -40,7 +40,7 @@ _decode_is_error = msgspec.json.Decoder(_IsError).decode
 
 
 def is_error(result: bytes | memoryview, most: int = MAX_SEARCHED) -> bool:
-    """Whether a result reports an error; decoded only if the words occur. False above `most` bytes."""
+    """Whether a result reports an error. Results of more than `most` bytes count as successes."""
     if len(result) > most:
         return False
     # A plain search is three times faster, and most results lack the member.
@@ -66,7 +66,7 @@ _decode_result = msgspec.json.Decoder(_ToolResult).decode
 
 
 def text_in(result: bytes | memoryview, most: int = MAX_SEARCHED) -> str:
-    """The first text of a failed result; empty if there is none, or the result is too large."""
+    """The first text of a failed result; empty if there is none or the result is too large."""
     with suppress(*protocol.UNREADABLE):
         if memoryview(result).nbytes <= most:
             return next((each.text for each in _decode_result(result).content if each.text), "")
@@ -82,7 +82,7 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 def json_in(result: bytes) -> Raw:
-    """A result as raw JSON: structured content, else text (as JSON if it is), with images all content."""
+    """A result as raw JSON: structured content, else its text (parsed if JSON), or with images its content."""
     said = protocol.decoded(_decode_result, result)
     if said is None or said.isError:
         return Raw(b"null")
@@ -95,20 +95,21 @@ def json_in(result: bytes) -> Raw:
 
 
 def value_in(result: bytes) -> object:
-    """A result as data (`json_in`); None for an error."""
+    """A result's data (`json_in`); None for an error."""
     return protocol.decoded(msgspec.json.decode, json_in(result))
 
 
 MAX_BYTES, MAX_DEPTH, MAX_MEMBERS, MAX_ITEMS = 2048, 6, 100, 50
-"""Bytes of the largest shape as JSON, and its levels; a larger one loses the deepest. Members of an object that
-is not a map, and elements of an array that are looked at."""
+"""Limits of a shape: bytes as JSON (a larger one loses its deepest level), levels, members of an object that is
+no map, and elements of an array that are examined."""
 
 MAX_ALIKE, MAX_ALIKE_OBJECTS, MAX_APART = 20, 2, 8
-"""Members of one type, objects of one shape, members of two objects that share none: more are a map."""
+"""An object is a map with more members of one type, with more objects of one shape, or if two objects have more
+members and share none."""
 
 KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 4, 256 * 1024
-"""Results that make the shape of a tool, the last ones; tools with a shape; results that wait for a look; bytes
-of the longest of these, some 50 ms of a worker thread."""
+"""Latest results that make up a tool's shape; tools with a shape; results that wait to be examined; bytes of
+the longest such result, which takes a worker thread some 50 ms."""
 
 _CAMEL = r"[A-Z]{1,4}[a-z]{1,20}|[A-Z]{2,4}"
 _WORD = rf"(?:{_CAMEL}|[a-z]{{1,20}}|[A-Z]{{1,12}})"
@@ -121,12 +122,12 @@ _NUMBERED = re.compile(
 _decode, _encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
 
 MAP, OPTIONS, OPTIONAL = "*", "|", "?"
-"""The member for all names that are data, the only member of a choice, and the end of the name of a member that
-some results lack; no name that is kept has these characters."""
+"""The member that stands for all names that are data, the only member of a choice, and the suffix of a member
+that some results lack; names that are kept have none of these characters."""
 
 
 def is_data(name: str) -> bool:
-    """Whether a member's name may be data, such as an id, a date, an address or a secret."""
+    """Whether a member's name may itself be data, such as an id, a date, an address or a secret."""
     return _NAME.fullmatch(_NUMBERED.sub(r"\1", name)) is None
 
 
@@ -138,12 +139,12 @@ class Shape:
 
     @property
     def python(self) -> str:
-        """The type in Python's words on one line."""
+        """The type in Python's notation, on one line."""
         return _python(_decode(self.raw))
 
     @classmethod
     def of(cls, value: object) -> Shape:
-        """The shape of a value; no string in the value becomes the name of a member."""
+        """The shape of a value. No text in the value becomes the name of a member."""
         said, rest = set[str](), [value]
         for each in rest:
             said |= {each} if isinstance(each, str) else set()
@@ -153,23 +154,23 @@ class Shape:
 
     @classmethod
     def merged(cls, shapes: Sequence[Shape]) -> Shape:
-        """The shape of the latest results, oldest first, as many as fit into one shape."""
+        """Merge the shapes of results, oldest first; drop the oldest if the merged shape is too large."""
         made = cls(_encode(reduce(_joined, [_decode(each.raw) for each in shapes])))
         return made if len(made.raw) <= MAX_BYTES or len(shapes) == 1 else cls.merged(shapes[1:])
 
 
 @attrs.define(eq=False)
 class Observed:
-    """The shapes of tools' results, by schema hash, and the results that wait to be looked at."""
+    """The observed shapes of tools' results, by schema hash, and the results that wait to be examined."""
 
     is_on: Callable[[], bool]
     redactor: Callable[[str], Redactor]
     wake: Callable[[], object] = bool
-    """Called when a result waits."""
+    """Called when a result waits to be examined."""
     resting: set[str] = attrs.field(factory=set)
-    """Tools whose next result is not looked at."""
+    """Tools whose next result is not examined."""
     waiting: dict[str, tuple[str, bytes]] = attrs.field(factory=dict)
-    """Servers and results; empty ones are not looked at."""
+    """Servers and results that wait; empty results are not examined."""
     _latest: dict[str, tuple[Shape, list[Shape]]] = attrs.field(factory=dict, init=False)
 
     def shape(self, schema_hash: str) -> Shape | None:
@@ -177,13 +178,13 @@ class Observed:
         return self._latest[schema_hash][0] if schema_hash in self._latest and self.is_on() else None
 
     def know(self, stored: Mapping[str, Any]) -> None:
-        """Take the stored shapes that are readable."""
+        """Take those stored shapes that can be read."""
         for key, raw in stored.items():
             if isinstance(raw, bytes) and decoded(_decode, raw) is not None:
                 self._latest[key] = Shape(raw), [Shape(raw)]
 
     def take(self, tool: Tool, result: bytes | memoryview | msgspec.Raw) -> None:
-        """Copy a result that is to be looked at, and let its tool rest, for good if it has an output schema."""
+        """Copy a result to be examined, and let its tool rest; a tool with an output schema rests for good."""
         self.resting = {tool.schema_hash, *(self.resting if len(self.resting) < MAX_TOOLS else ())}
         if "outputSchema" not in tool.parts:
             wanted = self.is_on() and len(result) <= MAX_RESULT and len(self.waiting) < MAX_WAITING
@@ -191,7 +192,7 @@ class Observed:
             self.wake()
 
     def learn(self, taken: Mapping[str, tuple[str, bytes]]) -> dict[str, Shape]:
-        """Look at results, in a worker thread; returns the shapes that have changed."""
+        """Examine results, in a worker thread; returns the shapes that have changed."""
         changed = dict[str, Shape]()
         for key, (server, result) in taken.items():
             shape = Shape.of(value := value_in(result))

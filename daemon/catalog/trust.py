@@ -1,4 +1,4 @@
-"""Trust: the definitions of a server that somebody approved, and those held until then (docs/trust.md)."""
+"""Trust: separates approved definitions of a server from those held until approval (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ else:  # Daemons without trust compare nothing.
     forms = later("daemon.catalog.forms", due=True)
 
 MAX_FORMS = 8
-"""Approved forms of one definition that are compared with a new one: a server goes back to an old version."""
+"""Approved forms of a definition that a new form is compared with: servers may return to older versions."""
 
 FIRST = "first list"
-"""The author of the approvals of a first list."""
+"""Recorded as the author of approvals that a first list brings."""
 
 
 class HeldBecause(StrEnum):
     """Why a definition is held."""
 
     NEW = "new"
-    """Nobody approved a definition of this name."""
     CHANGED = "changed"
-    """It differs from each approved form."""
     LOCK = "lock"
-    """The lock cannot be read, or lacks the server as configured."""
+    """The lock cannot be read, or does not have the server as configured."""
     UNKNOWN = "unknown"
-    """The approvals are not known yet: they are in the store."""
+    """The approvals are in the store and not read yet."""
 
 
 class HeldDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,34 +44,34 @@ class HeldDefinition(msgspec.Struct, frozen=True, kw_only=True):
     definition: Definition
     because: HeldBecause
     change: Change = {}
-    """Empty without an approved form, or if too much has changed to compare."""
+    """The changes; empty without an approved form, or if there is too much to compare."""
     before: bytes = b""
-    """The approved form that it differs from, as far as known."""
+    """The approved form that the definition differs from, if it is known."""
 
 
 @attrs.frozen(kw_only=True)
 class Gate:
-    """The policy and the approvals that hold a server's definitions."""
+    """The policy and the approvals that decide which definitions of a server are held."""
 
     trust: Trust = Trust.ALL
     identity: str = ""
     known: Known | None = attrs.field(factory=dict, repr=False, eq=id)
-    """None: not read yet."""
+    """The approvals; None until they are read."""
     locked: LockedServer | None = attrs.field(default=None, repr=False)
     problem: str = ""
-    """Why the lock approves nothing, or empty."""
+    """Why the lock approves nothing; else empty."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is held."""
+        """Whether no definition is held."""
         return self.trust is Trust.ALL
 
     def approving(self, approvals: Collection[Approval]) -> Gate:
-        """The gate with more approvals; the same object without any."""
+        """The gate with more approvals; the same object if there are none."""
         return attrs.evolve(self, known=joined(self.known or {}, approvals)) if approvals else self
 
     def approval_of(self, definition: Definition) -> Approval | None:
-        """The last approval of a form without differences that count; None where nothing is held."""
+        """The latest approval of an equivalent form; None also if nothing is held."""
         known = () if self.is_open else (self.known or {}).get((definition.kind, definition.name), ())
         same = (each for each in reversed(known) if not forms.change(each.kind, each.raw, definition.raw))
         return next(same, None)
@@ -83,7 +81,7 @@ OPEN = Gate()
 
 
 def gate_of(server: Server, config: Config, known: Mapping[str, Known] | None) -> Gate:
-    """The gate of a configured server; `known` has the approvals by identity, None while unread."""
+    """Make a server's gate; `known` has the approvals by identity, or is None until they are read."""
     identity, trust, lock = server.identity or server.name, server.trust or config.trust, config.lock
     locked = None if lock is None else lock.servers.get(server.name)
     problem = "" if lock is None else lock.problem
@@ -105,18 +103,17 @@ def joined(known: Known, approvals: Iterable[Approval]) -> Known:
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A list after its server's gate."""
+    """A list, split by its server's gate."""
 
     listed: Mapping[str, Definition]
     offered: Mapping[str, Definition]
-    """The same object as was judged if nothing is held."""
+    """The definitions that are not held; the same object as `listed` if none are."""
     held: Mapping[str, HeldDefinition] = {}
     approved: tuple[Approval, ...] = ()
-    """New approvals, of a first list or by the lock."""
 
 
 def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) -> Judged:
-    """Split a list into what is offered and what is held."""
+    """Split a list into the definitions that are offered and those that are held."""
     if gate.is_open or kind not in MEMBERS:
         return Judged(listed=listed, offered=listed)
     if gate.problem or gate.known is None:
@@ -148,7 +145,7 @@ def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) 
 
 
 def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval:
-    """The approval of a definition in this form."""
+    """Make the approval of a definition in its present form."""
     return Approval(
         identity=gate.identity, kind=definition.kind, name=definition.name, raw=definition.raw, by=by, at=at
     )
@@ -157,7 +154,7 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
 def _compared(
     each: Definition, known: tuple[Approval, ...], line: LockedLine | None, work: forms.Comparing
 ) -> HeldDefinition | None:
-    """The held definition; None if no difference from an approved form counts."""
+    """The definition as held; None if it differs from an approved form in nothing that counts."""
     if any(was.raw == each.raw for was in known):
         return None
     if not known and line is None:

@@ -1,1 +1,1 @@
-"""The obstacles to mcpd or to a server, for `mcpd doctor`, `mcpd check` and the start of a daemon."""
+"""Finds problems of mcpd or of servers, for `mcpd doctor`, `mcpd check` and the daemon's start."""

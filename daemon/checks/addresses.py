@@ -84,7 +84,6 @@ def _socket(path: Path, scene: Scene) -> Iterator[Finding]:
 
 
 def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
-    """Findings on a directory that `host.sockets.bind` would refuse."""
     try:
         status = directory.stat()
     except FileNotFoundError:
@@ -112,7 +111,7 @@ def _sound(path: Path, users: str) -> Finding:
 
 
 SERVICE_MANAGERS = ("systemd", "init")
-"""Programs that hold a socket for a daemon (systemd.socket(5))."""
+"""Programs that hold a socket open for a daemon (systemd.socket(5))."""
 
 
 def http_port(scene: Scene) -> Iterator[Finding]:
@@ -186,11 +185,11 @@ def _tokens(file: TokenFile, running: Running | None) -> Iterator[Finding]:
 
 
 SOON_DAYS = 14
-"""Days before expiry to warn: automatic renewal is long done by then."""
+"""Days before expiry at which to warn: automatic renewal comes long before."""
 
 
 def certificate(tls: Tls, now: float) -> Iterator[Finding]:
-    """Findings on `listen.http.tls`, each with its `key`; `now` is in seconds since the epoch."""
+    """Findings on `listen.http.tls`, each with its `key`; `now` is epoch seconds."""
     problems = [*_unreadable("cert", tls.cert), *_unreadable("key", tls.key)]
     yield from problems or _loaded(tls, now)
 

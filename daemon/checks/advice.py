@@ -1,4 +1,4 @@
-"""Warnings about a sound but unwise configuration, for `mcpd check` and `mcpd doctor`."""
+"""Warnings about a valid but unwise configuration, for `mcpd check` and `mcpd doctor`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from daemon.surfaces.table import shows_summaries
 from daemon.tracing.call_trace import missing
 
 OF_COMMAND = "the environment of this command; a daemon that systemd starts has another"
-"""Source of variables if no daemon's environment is known."""
+"""Names the source of variables when no daemon's environment is known."""
 
 
 def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> list[Fault]:
-    """Every warning of `mcpd check`, placed in the file; PATH and HOME come from `environ`."""
+    """All warnings of `mcpd check`, with their places in the file; `environ` has PATH and HOME."""
     config = checked.config
     return checked.placed([*advice(config, environ, path.absolute().parent), *oversights(config)])
 
 
 def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:
-    """Every warning; without `beside`, the configuration's directory, relative paths are not checked."""
+    """All warnings. `beside` is the configuration's directory; without it, relative paths are not checked."""
     lacks = (_fault(place, finding) for place, finding in lacking(config, environ, OF_COMMAND))
     faults = [*lacks, *_http(config)]
     redactors = Redactors()
@@ -54,7 +54,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
 
 
 def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) -> Iterator[Fault]:
-    """Includes the doctor's checks of command and url that ask nobody."""
+    """The warnings about one server, with the doctor's checks of command and URL that need no connection."""
     trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
     if server.written.command:
         warned = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
@@ -78,7 +78,7 @@ def _fault(path: str, finding: Finding) -> Fault:
 
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
-    """The unset environment variable for the key for summaries, or None."""
+    """The variable that should hold the key for summaries, if it is not set."""
     summaries = config.summaries
     if summaries is None or summaries.api_key_env is None or not shows_summaries(config):
         return None
@@ -87,7 +87,7 @@ def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
 
 
 def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[tuple[str, Finding]]:
-    """The needs of the configuration that nothing meets: the key of each, and a finding."""
+    """The configuration's needs that are not met: a key and a finding for each."""
     if variable := missing_key(config, environ):
         finding = found("summaries-key-unset", variable=variable, where=where)
         yield below(below(ROOT, "summaries"), "apiKeyEnv"), finding
@@ -116,7 +116,7 @@ def _http(config: Config) -> Iterator[Fault]:
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
-    """Relative paths that start at home and were meant to start at the configuration."""
+    """Warn of relative paths that start at home and were meant to start at the configuration."""
     command = server.command or ""
     places = [(below(trail, "command"), command)] if "/" in command else []
     for at, word in enumerate(server.args):
@@ -131,7 +131,7 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
 
 
 def oversights(config: Config) -> list[Fault]:
-    """Omissions and contradictions, placed in the file."""
+    """Omissions and contradictions, with their places in the file."""
     return [*_undescribed(config), *_kept(config), *_still_offered(config), *_idle_rules(config)]
 
 
@@ -157,7 +157,7 @@ def _undescribed(config: Config) -> Iterator[Fault]:
 
 
 def _without_words(section: str, one: str, names: list[str], instead: str) -> Iterator[Fault]:
-    """One warning for all, because an imported configuration has no descriptions."""
+    """Warn once for all names: imported configurations have no descriptions."""
     if names:
         alone, trail = len(names) == 1, below(ROOT, section)
         which = f"{one} has" if alone else f"{_listed(names)} have"

@@ -1,4 +1,4 @@
-"""Checks the configuration's faults, its use by the daemon, and access to its secrets."""
+"""Checks the configuration for faults, whether the daemon uses it, and who can read its secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from daemon.setup.drafts import read_present
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Findings on the file."""
+    """Findings on the configuration file."""
     for fault in scene.faults:
         if fault.variable is None:
             yield found("configuration-fault", fault=fault)
@@ -48,7 +48,7 @@ def check(scene: Scene) -> Iterator[Finding]:
 
 
 def secrets(scene: Scene) -> Iterator[Finding]:
-    """Findings on other users' access to secrets and programs."""
+    """Findings on secrets and programs that other users can read or replace."""
     try:
         status = scene.path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Checks each server: command, url, downloads and state; connects to loopback and unix sockets only."""
+"""Checks each server's command, URL, downloads and state; connects only to loopback and unix sockets."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from daemon.states import COMING, WELL
 Environ: TypeAlias = Mapping[str, str]
 
 CONNECT_SECONDS = 1.0
-"""A local connection takes microseconds."""
+"""Seconds for a local connection, which takes microseconds."""
 
 LOCAL = ("127.0.0.1", "::1")
-"""`localhost` (RFC 6761), whatever a name server says."""
+"""Addresses of `localhost` (RFC 6761), whatever a name server says."""
 
 NAMED = 10  # definitions that wait for approval, in a finding
 
 HEAD = 256
-"""Bytes of a program's first line that the kernel reads (BINPRM_BUF_SIZE)."""
+"""Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE)."""
 
 ELF = b"\x7fELF"
 
 INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
-"""Commands whose first plain argument is a script."""
+"""Matches commands whose first argument that is no option is a script."""
 
 SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
@@ -48,17 +48,17 @@ SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
 
 class Program(NamedTuple):
-    """The file that a command names."""
+    """The program that a command names."""
 
     path: Path | None
     blocked: Path | None = None
-    """A file of that name that is not executable."""
+    """A file of that name that cannot be executed."""
 
 
 def command(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
     """Findings on a server's command, with the entry's `key`; starts nothing.
 
-    The environment of servers, `inherited`, differs from the command's (`shell`) if the daemon is `running`.
+    `inherited`, the environment of servers, differs from this command's (`shell`) if the daemon is `running`.
     """
     server = server.written
     base = base_of(server, inherited)
@@ -85,14 +85,14 @@ def command(server: Server, inherited: Environ, shell: Environ, *, running: bool
 
 
 def named(server: Server, inherited: Environ) -> str:
-    """The program of a sound server, as far as known without a client."""
+    """A valid server's program, as far as it is known without a client."""
     shown = server.written
     found = find(shown.command or "", path_of(shown, inherited), base_of(shown, inherited)).path
     return str(found or shown.command)
 
 
 def unwise(server: Server) -> list[str]:
-    """Warnings on downloads and container privileges."""
+    """Warnings about downloads and privileges of containers."""
     server, pin = server.written, f". `mcpd pin {server.name}` writes the newest"
     return [
         message + (pin if any(f"'{each.written}'" in message for each in unpinned(words, images=True)) else "")
@@ -102,7 +102,7 @@ def unwise(server: Server) -> list[str]:
 
 
 def packages(server: Server) -> Iterator[Finding]:
-    """Findings on unpinned versions and starts that need a network."""
+    """Findings on unpinned versions, and on starts that need a network."""
     advised = unwise(server)
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each)
@@ -123,18 +123,18 @@ def packages(server: Server) -> Iterator[Finding]:
 
 
 def base_of(server: Server, inherited: Environ) -> Path:
-    """The server's working directory; home if each client has its own."""
+    """The server's working directory; the home directory if each client has its own."""
     fixed = None if WRITTEN in (server.cwd or "") else server.cwd
     return Path(fixed or paths.home(inherited))
 
 
 def path_of(server: Server, inherited: Environ) -> str:
-    """The PATH for the command."""
+    """The PATH in which the server's command is looked up."""
     return server.env.get("PATH", inherited.get("PATH", os.defpath))
 
 
 def find(command: str, path: str, base: Path) -> Program:
-    """Find a command's program from the directory `base`."""
+    """Find the program of a command that is started in the directory `base`."""
     directories = [""] if "/" in command else path.split(os.pathsep)
     places = [base / directory / command for directory in directories]
     files = [place for place in places if _is_file(place)]
@@ -183,7 +183,7 @@ def _missing(server: Server, search: str, base: Path, shell: Environ, *, running
 
 
 def _begins_at_home(server: Server, path: Path) -> bool:
-    """Whether a relative path starts at home because `cwd` is absent."""
+    """Whether a relative path starts at the home directory because there is no `cwd`."""
     return not server.cwd and str(path) not in {server.command, *server.args}
 
 
@@ -232,7 +232,7 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
 
 
 def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
-    """Findings on a server's url; `connect` tries local ones, unless the daemon knows their state."""
+    """Findings on a server's URL; `connect` tries local ones, which is needless if the daemon knows them."""
     if server.type in {TransportType.UNIX, TransportType.SCRIPT}:
         path = unix_path(server.url or "")
         if connect and server.url and (problem := _refusal(path)):
@@ -253,14 +253,14 @@ def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
 
 
 def loopback(host: str) -> tuple[str, ...]:
-    """The host's loopback addresses, or none."""
+    """The loopback addresses of a host; none for other hosts."""
     if host == "localhost" or host.endswith(".localhost"):
         return LOCAL
     return (host,) if is_loopback(host) else ()
 
 
 def unix_path(url: str) -> str:
-    """The path in a unix url or a bare path."""
+    """The path in a unix URL, or a bare path."""
     return url if url.startswith("/") else unquote(urlsplit(url).path)
 
 
@@ -339,12 +339,12 @@ def _reached(server: Server, scene: Scene) -> str:
 
 
 def most_instances(server: Server) -> int:
-    """Instances that may run at once."""
+    """The number of a server's instances that may run at once."""
     return 1 if server.shared_by is Share.ALL else server.limits.instances
 
 
 def sharing(server: Server) -> Iterator[Finding]:
-    """Findings on an entry's sharing, each with its `key`."""
+    """Findings on how clients share a server, each with its `key`."""
     for each in command_lines.advice(server):
         name, key, why = server.name, each.key, each.why
         if isinstance(each.value, Share):

@@ -15,17 +15,17 @@ from daemon.kit.wording import MIB
 from daemon.processes import proc
 
 FULL = 8 * MIB
-"""Free bytes for one transaction of a large catalog: below, writes fail soon."""
+"""Free bytes that a large catalog's transaction needs: with fewer, writes soon fail."""
 
 SCARCE = 256 * MIB
-"""Free bytes for a warning: fifty servers take ten MiB, and the write-ahead log as many."""
+"""Free bytes below which to warn: fifty servers take ten MiB, and the write-ahead log as many."""
 
 MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite database (https://www.sqlite.org/fileformat.html)."""
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Findings on the state."""
+    """Findings on the state directory."""
     daemon, file = scene.running and scene.running.status["daemon"], scene.place.path
     kept = (daemon or {}).get("persistence") or {}
     what = [] if kept.get("state", "ok") == "ok" else [found("state-not-kept", reason=kept["reason"])]
@@ -98,7 +98,7 @@ def _database(file: Path) -> Iterator[Finding]:
 
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
-    """Each check's findings by title."""
+    """The findings of all checks, by the checks' titles."""
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
         "secrets": configuration.secrets,
@@ -124,7 +124,7 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
 
 
 def worded(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Mapping[str, str]]:
-    """The findings' texts without secrets, which outputs, paths and arguments may hold."""
+    """The findings' texts. Secrets are removed: outputs, paths and arguments may hold some."""
     redactors = Redactors()
     if scene.config:
         redactors.learn(scene.config)

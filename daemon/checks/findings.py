@@ -1,4 +1,4 @@
-"""The findings' texts (`findings.toml`) and the scene that checks examine."""
+"""The texts of findings (`findings.toml`), and the facts that checks examine."""
 
 from __future__ import annotations
 
@@ -24,44 +24,42 @@ class Running:
     config: Path
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     directory: Path | None = None
-    """Its working directory, for relative paths; None if unknown."""
+    """The daemon's working directory, from which relative paths start; None if unknown."""
     uid: int | None = None
-    """None if its pid is from another pid namespace."""
+    """The daemon's user; None if its pid belongs to another pid namespace."""
 
 
 @attrs.frozen(kw_only=True)
 class Scene:
-    """The input of all checks, which may also read files and ask the system."""
+    """The input of all checks; checks may also read files and ask the system."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     path: Path
     usual: Path
-    """The default configuration of a daemon."""
     config: Config | None = attrs.field(repr=False)
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()
-    """Translated and ignored keys."""
     running: Running | None = None
     silence: str = ""
-    """Why no daemon answers; empty without any sign of one."""
+    """Why no daemon answers; empty if nothing shows that there is one."""
     front: Path
     control: Path
     place: StateUrl
     state: Path
-    """Has records of started processes."""
+    """The state directory, which has records of started processes."""
     end_leftovers: bool = False
-    """Whether to end processes of killed daemons: the only change, on request only."""
+    """Whether to end processes of killed daemons; checks change nothing else."""
 
     @property
     def inherited(self) -> Mapping[str, str]:
-        """The environment of servers: the daemon's if known, else the command's."""
+        """The environment of servers: the daemon's if known, else this command's."""
         if self.running is None or self.running.environ is None:
             return self.environ
         return self.running.environ
 
 
 def is_same(one: Path, other: Path) -> bool:
-    """Whether two paths name one file."""
+    """Whether two paths lead to the same file."""
     try:
         return one.samefile(other)
     except OSError:
@@ -69,7 +67,7 @@ def is_same(one: Path, other: Path) -> bool:
 
 
 class Level(StrEnum):
-    """A finding's severity."""
+    """The severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -79,7 +77,7 @@ class Level(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class FindingText:
-    """The texts of a cause; `{name}` takes the finding's data."""
+    """The texts about a cause; `{name}` stands for a value of the finding's data."""
 
     level: Level = attrs.field(converter=Level)
     """Faults alone make `mcpd doctor` exit with 1."""
@@ -87,21 +85,21 @@ class FindingText:
     why: str = ""
     do: str = ""
     key: str = ""
-    """The key that it always concerns, if any."""
+    """The configuration key that the cause is always about, if any."""
 
 
 @attrs.frozen(kw_only=True)
 class Finding(FindingText):
-    """One thing that a check found, in words."""
+    """A problem that a check has found."""
 
     cause: str
-    """The name of the finding's row in the table, whatever its words."""
+    """The name of the finding's row in the table; its texts may change."""
     data: Mapping[str, object] = attrs.field(repr=False)
-    """Values for the words; `server` is the name of the server concerned."""
+    """Values for the texts; `server` is the name of the server in question."""
 
 
 def found(cause: str, **data: object) -> Finding:
-    """A finding with a cause from the table."""
+    """Make a finding with a cause from the table."""
     row = TABLE[cause]
     what, why, do = (text.format_map(data) for text in (row.what, row.why, row.do))
     key = str(data.get("key", row.key))
@@ -114,4 +112,3 @@ def _table() -> dict[str, FindingText]:
 
 
 TABLE = _table()
-"""Every cause that a check can find."""

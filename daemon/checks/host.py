@@ -1,4 +1,4 @@
-"""Checks systemd's units, the limit of open files and processes of killed daemons."""
+"""Checks systemd's units, the limit of open files, and processes that killed daemons have left."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, Unit, system
 from daemon.supervision.lifecycle import mending
 
 OWN_FILES = 64
-"""Descriptors of the daemon itself: loop, sockets, locks, database, log, reader threads."""
+"""Descriptors that the daemon needs itself: loop, sockets, locks, database, log, reader threads."""
 
 CHILD_FILES = 8
-"""Descriptors per child: three pipes, a pidfd, and the pipes' other ends during a start."""
+"""Descriptors for each child: three pipes, a pidfd, and during a start the pipes' other ends."""
 
 REMOTE_FILES = 24
-"""Descriptors per remote server: the pool (`upstreams.transports.http_client.POOL`) and some in transit."""
+"""Descriptors for each remote server: the pool (`upstreams.transports.http_client.POOL`), some in transit."""
 
 FEW_CLIENTS = 64
-"""Fewer clients than a machine with several agents has."""
+"""Clients below which to warn: a machine with several agents has more."""
 
 
 def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
-    """Findings on systemd's units: their start at boot, and their last end."""
+    """Findings on systemd's units: whether they start at boot, and how they last ended."""
     installed = False
     for scope in SCOPES:
         manager = systemctl(scene.environ, scope=scope)
@@ -56,7 +56,7 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
 
 
 def limits(scene: Scene) -> Iterator[Finding]:
-    """Findings on the limit of open files, compared with the configuration's needs, and on void limits."""
+    """Findings on the limit of open files, compared with what the configuration needs, and on other limits."""
     yield from _void(scene)
     pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = proc.open_files("self" if pid is None else pid)
@@ -84,7 +84,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 
 def sandboxes(scene: Scene) -> Iterator[Finding]:
-    """Findings on sandboxes: that none can be made is a fault only where a server asks for one."""
+    """Findings on sandboxes; if none can be made, that is a fault only if a server asks for one."""
     problem = probing.problem(scene.inherited)
     if problem is None:
         yield found("sandboxes-work")
@@ -99,7 +99,7 @@ def sandboxes(scene: Scene) -> Iterator[Finding]:
 
 
 def leavings(scene: Scene) -> Iterator[Finding]:
-    """Findings on leftover processes of killed daemons; ends them on request."""
+    """Findings on processes left by killed daemons; ends them if asked to."""
     folder = scene.state / leftovers.FOLDER
     if folder.exists() and folder.stat().st_uid != os.geteuid():
         yield found("leftovers-unknown", uid=folder.stat().st_uid)
@@ -109,7 +109,7 @@ def leavings(scene: Scene) -> Iterator[Finding]:
 
 
 def _void(scene: Scene) -> Iterator[Finding]:
-    """Findings on servers' limits that need control groups, which the running daemon lacks."""
+    """Findings on limits of servers that need control groups, if the running daemon has none."""
     if scene.config is None or scene.running is None:
         return
     groups = cgroups.find(SERVICE, Path(f"/proc/{scene.running.pid}/cgroup"))
@@ -154,7 +154,7 @@ def _activity(scope: str, ctl: str, journal: str, service: Unit, socket: Unit) -
 
 
 def _written(scene: Scene) -> Iterator[Finding]:
-    """Findings on units that `mcpd service` wrote; others are their author's business."""
+    """Findings on units that `mcpd service` has written; other units are not mcpd's business."""
     with contextlib.suppress(McpdError):
         if written := written_by_us(scene.environ):
             path, outdated = written

@@ -1,4 +1,4 @@
-"""The `mcpd` command: imports only the module of its first argument, besides `sys` and the table."""
+"""The `mcpd` command. It imports only the module of its first argument, besides `sys` and the table."""
 
 import sys
 
@@ -8,9 +8,9 @@ from daemon.cli.table import implementation as implementation
 
 EX_USAGE = 2
 EX_IOERR = 74
-"""The disk of the output is full (sysexits.h)."""
+"""The output's disk is full (sysexits.h)."""
 EX_INTERRUPTED = 130
-"""128 + SIGINT, as shells report it."""
+"""128 + SIGINT, as shells report an interrupted command."""
 EX_PIPE = 141
 """128 + SIGPIPE: the reader of the output has left (`mcpd status | head -1`)."""
 
@@ -83,7 +83,7 @@ def _meant(word: str, *tables: str) -> list[str]:
 
 
 def overview() -> str:
-    """The help text: every command by purpose, with one line and an example."""
+    """The help text: all commands by purpose, each with one line and an example."""
     import shutil  # noqa: PLC0415 - as above
     import textwrap  # noqa: PLC0415 - as above
 
@@ -118,7 +118,7 @@ def _unknown(command: str) -> str:
 
 
 def _never_fail_to_print() -> None:
-    """Escape characters that the terminal's encoding lacks, and lone surrogates."""
+    """Have stdout and stderr escape characters that the terminal's encoding lacks, and lone surrogates."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -132,7 +132,7 @@ def _occupy_stdout() -> None:
 
 
 def _forget_stdout() -> None:
-    """Point stdout at /dev/null: drops output that is buffered for a reader that has left."""
+    """Point stdout at /dev/null, which drops the output buffered for a reader that has left."""
     import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

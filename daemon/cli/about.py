@@ -32,7 +32,7 @@ _ACTIONS_OF = {
     "default": ("confirm", "revoke"),
     "json": ("list",),
 }
-"""The actions that take each option."""
+"""The actions of `mcpd token` that take each option."""
 
 UNNAMED = "(no name)"
 
@@ -116,7 +116,7 @@ TOKEN = CommandLine(
 # --- version ----------------------------------------------------------------------------------------------
 
 LIBRARIES = ("trio", "httpx2", "httptools", "msgspec", "google-re2", "jsonschema-rs")
-"""Libraries in the report: the event loop, and the parsers of foreign input."""
+"""Libraries whose versions are reported: the event loop, and the parsers of foreign input."""
 
 EXTRAS = {
     "semantic": "wordllama",
@@ -126,10 +126,9 @@ EXTRAS = {
     "otel": "opentelemetry-sdk",
     "code": "pydantic-monty",
 }
-"""The optional parts, each with its package."""
+"""The optional parts of mcpd, each with its package."""
 
 CLASH = "both have a package `daemon`, and one of them cannot work; install mcpd in an environment of its own"
-"""Advice where python-daemon is installed too."""
 
 WIDTH = 15
 
@@ -144,7 +143,7 @@ def _version(options: argparse.Namespace) -> int:
 
 
 def versions() -> dict[str, object]:
-    """Installed versions by name; None: not installed."""
+    """The versions of what is installed, by name; None for what is not."""
     import sqlite3  # noqa: PLC0415 - not for `--help`
 
     from daemon.protocol import HANDSHAKE_VERSIONS, MODERN_VERSION  # noqa: PLC0415 - likewise
@@ -167,7 +166,7 @@ def versions() -> dict[str, object]:
 
 
 def installed(distribution: str) -> str | None:
-    """The version of an installed package."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -175,7 +174,7 @@ def installed(distribution: str) -> str | None:
 
 
 def systemd() -> str | None:
-    """The version of systemd; None without systemd, or without an answer."""
+    """The version of systemd; None if there is none, or it does not answer."""
     from daemon.setup.running.systemctl import systemctl  # noqa: PLC0415 - as above
 
     manager = systemctl(os.environ)
@@ -190,7 +189,7 @@ def _system() -> str:
 
 
 def versions_in_words(told: dict[str, Any]) -> list[str]:
-    """A line for each version, names in a column."""
+    """One line for each version, with the names in a column."""
     extras = [f"{name} ({version})" for name, version in told["extras"].items() if version]
     rows = {
         "mcpd": f"{told['mcpd']}, in {told['installed']}",
@@ -256,7 +255,7 @@ def _ui(options: argparse.Namespace) -> int:
 
 
 def _begun() -> bool:
-    """Start a daemon without servers if there is no configuration yet; returns whether it did."""
+    """Start a daemon without servers, if there is no configuration yet. Returns whether it started one."""
     found = _files.look(config_file(os.environ))
     if found.content is not None:
         return False

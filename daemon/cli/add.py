@@ -1,4 +1,4 @@
-"""`mcpd add` and `remove`: edit the configuration's servers, and wait for the daemon's outcome."""
+"""`mcpd add` and `mcpd remove`: edit the configuration's servers, and wait for the effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from daemon.sources.offers import Input
 
 
 def add(options: argparse.Namespace) -> int:
-    """Add a server, and wait until it is up."""
+    """Add a server to the configuration, and wait until it is up."""
     path = edited_file(options)
     present = read_present(path)
     values = known_values(present, os.environ, keyring_too=options.keyring)
@@ -79,7 +79,7 @@ def add(options: argparse.Namespace) -> int:
 def _wanted(
     options: argparse.Namespace, present: Present, variables: Variables, undo: ExitStack
 ) -> WantedServer:
-    """The server that the words name; an offered one as agreed to. `undo` removes what was unpacked."""
+    """The server to add, agreed to if it comes from a registry or bundle; `undo` deletes an unpacked bundle."""
     if offer := adding_offers.found(options, present, undo):
         name = named([*options.words[:-1], offer.name][0])
         server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)
@@ -110,7 +110,7 @@ def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterab
 
 
 def _of_file(options: argparse.Namespace) -> Iterator[str]:
-    """The variables of `--env-file`, as `--env` takes them. Raises ValueError and McpdError."""
+    """The variables in the file of `--env-file`, in the form of `--env`. Raises ValueError and McpdError."""
     file = options.env_file
     text = given("the variables") if file == "-" else look(Path(file), foreign=True).text() if file else ""
     if text is None:
@@ -128,7 +128,7 @@ def _pinned(server: WantedServer) -> WantedServer:
 
 
 def newest_version(package: Package) -> str | None:
-    """A package's newest version, as `newest`."""
+    """The newest version of a package; None if no version is found."""
     return newest(package, os.environ, home(os.environ))
 
 
@@ -144,7 +144,7 @@ def _completed_entry(
 
 
 def configured(options: argparse.Namespace, name: str) -> tuple[Path, Present]:
-    """The configuration's path, and the present files, which have the server. Raises CommandFailed."""
+    """The configuration's path and its files' content. Raises CommandFailed if they lack the server."""
     present = read_present(path := edited_file(options))
     if name not in present.servers:
         raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, present.servers)}")
@@ -152,7 +152,7 @@ def configured(options: argparse.Namespace, name: str) -> tuple[Path, Present]:
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Remove servers from the configuration, all or none, and have the daemon stop them."""
+    """Remove all named servers from the configuration, or none of them, and have the daemon stop them."""
     for name in options.servers:
         configured(options, name)
     return for_each(options, options.servers, partial(_remove, options))
@@ -179,5 +179,5 @@ def _remove(options: argparse.Namespace, name: str) -> int:
 
 
 def spare(present: Present, names: Collection[str]) -> list[str]:
-    """A line about variables that nothing refers to any more."""
+    """A line about stored variables that the configuration no longer refers to."""
     return [f"{present.env.path} still holds what nothing else uses: {', '.join(names)}"] if names else []

@@ -1,4 +1,4 @@
-"""Servers of registries and bundles for `mcpd add`: looked up, shown on stderr, and filled with answers."""
+"""Adds servers from registries and bundles (`mcpd add`): looks them up, shows them, asks for their inputs."""
 
 from __future__ import annotations
 
@@ -36,26 +36,25 @@ from daemon.setup.moved_secrets import Variables
 from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, filled, missing
 
 _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
-"""They load an HTTP client, which most commands do without."""
+"""Imported late: they load an HTTP client, which most commands do without."""
 
 MOST_MORE = 4
-"""Number of optional inputs that are asked for: some servers have dozens."""
+"""Optional inputs that mcpd asks for: some servers have dozens."""
 
 MOST_TEXT = 300
-"""Characters of a description."""
 
 _HOME = ": the server reads your files but no secrets, writes only its own, and reaches public hosts"
 
 
 def given(options: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """The variables and headers of the command line. Raises WordsError."""
+    """The variables and headers on the command line. Raises WordsError."""
     return {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
 
 
 def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> ServerOffer | None:
-    """The offer of the registry or bundle that the words name; None: they name something else.
+    """The offer of the registry's server or bundle that the command line names; None if it names neither.
 
-    `undo` removes what was unpacked. Raises SourceTrouble and ConfigError.
+    `undo` deletes a bundle that was unpacked. Raises SourceTrouble and ConfigError.
     """
     target, path = options.words[-1] if options.words and not options.rest else "", present.config.path
     if target.startswith("registry:"):
@@ -80,9 +79,9 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
 
 
 def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
-    """Delete the bundle that an entry had, unless the configuration's text names it; an exit status.
+    """Delete the bundle of a former entry, unless the configuration's text still names it; returns 0.
 
-    `runs`: a daemon may still run the server, so only say how to delete the bundle.
+    If a daemon may still run the server (`runs`), only say how to delete the bundle.
     """
     origin = before.servers.get(name, {}).get("origin")
     if gone := _bundles.remove(origin, os.environ, text, keep=runs):
@@ -93,7 +92,7 @@ def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int
 
 
 def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches: bool = True) -> ServerOffer:
-    """The offer of a server in the registries of a configuration; `fetches` its hashes, or its bundle, too.
+    """Look a server up in the configured registries; `fetches` also gets its package's hashes or its bundle.
 
     Raises SourceTrouble and ConfigError.
     """
@@ -106,9 +105,9 @@ def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches
 def renewed(
     options: argparse.Namespace, present: Present, undo: ExitStack, variables: Variables
 ) -> dict[str, Any]:
-    """The keys of an entry that change with its registry's newest version; empty if none is newer.
+    """The keys of an entry that change with its registry's newest version; empty if no version is newer.
 
-    Answers are kept, new inputs asked for; `undo` is that of `found`. Raises SourceTrouble and CommandFailed.
+    Old answers stay and new inputs are asked for; `undo` as in `found`. Raises SourceTrouble and CommandFailed.
     """
     entry, path, name = present.servers[options.server], present.config.path, options.server
     origin = EntryOrigin(**entry["origin"])
@@ -146,7 +145,6 @@ def renewed(
 
 
 def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
-    """A value of JSON with other texts within its texts."""
     said = json.dumps(value, ensure_ascii=False)
     for was, now in texts.items():
         said = said.replace(was, now)
@@ -154,7 +152,7 @@ def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def _former(registries: Any, origin: EntryOrigin) -> Any:
-    """The arguments that the version of an entry had; None where the registry no longer tells."""
+    """The arguments that the registry has for an entry's version; None if it no longer has that version."""
     with suppress(SourceTrouble):
         where, document = registries.server(origin.name, origin.version)
         return _registries.offer_of(document, where, os.environ, offline=True).entry.get("args", ())
@@ -162,7 +160,7 @@ def _former(registries: Any, origin: EntryOrigin) -> Any:
 
 
 def _fresh(offer: ServerOffer, made: Mapping[str, Any], former: Any) -> dict[str, Any]:
-    """The part of an offer that an entry with its `former` arguments lacks."""
+    """The part of an offer that is missing in an entry whose own version had the arguments `former`."""
     args, held = offer.entry.get("args", []), None if former is None else len(former)
     fresh: dict[str, Any] = {"args": args[held:] if held is not None and args[:held] == former else []}
     for key in ("env", "headers"):
@@ -172,7 +170,6 @@ def _fresh(offer: ServerOffer, made: Mapping[str, Any], former: Any) -> dict[str
 
 
 def _answered_anew(options: argparse.Namespace, fresh: ServerOffer, variables: Variables) -> dict[str, str]:
-    """Answers to what a newer version needs, too."""
     wanted = INPUT.findall(str(fresh.entry))
     asked = attrs.evolve(fresh, inputs=tuple(each for each in missing(fresh, {}) if each.name in wanted))
     for each in asked.inputs:
@@ -188,7 +185,7 @@ def _words(entry: Mapping[str, Any]) -> list[str]:
 
 
 def registered(name: str) -> dict[str, Any]:
-    """The entry of a registry's server, with `${input:NAME}` for what its user knows; empty: there is none."""
+    """The entry of a registry's server, with `${input:NAME}` for each input; empty without such a server."""
     try:
         offer = _guarded(lookup(name, config_file(os.environ), None, offline=False, fetches=False))
     except (McpdError, CommandFailed) as error:
@@ -199,10 +196,10 @@ def registered(name: str) -> dict[str, Any]:
 
 
 def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> dict[str, Any]:
-    """Show an offer, ask for what it lacks and whether to add it; returns the entry.
+    """Show an offer, ask the user for its inputs and whether to add it, and return the entry.
 
-    Raises UsageError: an input is missing, without a terminal; CommandFailed: no sandboxes here, or no
-    agreement; KeyboardInterrupt: the user ends a question.
+    Raises UsageError if an input is missing and there is no terminal, and CommandFailed if the user does not
+    agree or this machine has no sandboxes.
     """
     offer = _guarded(offer)
     print(*map(visible, described(offer)), sep="\n", file=sys.stderr, flush=True)
@@ -214,7 +211,7 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
 
 
 def _guarded(offer: ServerOffer) -> ServerOffer:
-    """The offer with the trust and the sandbox of what comes from outside, and its origin."""
+    """Complete an offer: its origin, and the trust and sandbox for servers that come from outside."""
     entry, shown = {**offer.entry, "trust": offer.entry.get("trust", "none")}, _shown(offer)
     server = Server(name="", command=shown.get("command"), args=shown.get("args", ()))
     is_container = runs_container(server)
@@ -238,14 +235,14 @@ def _shown(offer: ServerOffer) -> dict[str, Any]:
 
 
 def _values(offer: ServerOffer, key: str) -> Iterator[tuple[str, str]]:
-    """The variables or the headers of an offer, without a credential that the command line has as text."""
+    """The variables or headers of an offer to show; credentials written as plain text are hidden."""
     for name, value in _shown(offer).get(key, {}).items():
         is_text = names_credential(name) and "${" not in offer.entry[key][name]
         yield name, HIDDEN if is_text else value
 
 
 def described(offer: ServerOffer) -> Iterator[str]:
-    """The facts that a user needs to agree, a line each."""
+    """Lines with the facts that a user needs before agreeing to an offer."""
     entry, origin = _shown(offer), offer.origin
     yield f"{origin.name} {origin.version}" + (f", from {origin.registry}" if origin.registry else "")
     yield from (f"  {_short(offer.entry[key])}" for key in ("title", "description") if key in offer.entry)
@@ -264,7 +261,7 @@ def described(offer: ServerOffer) -> Iterator[str]:
 def _answered(
     options: argparse.Namespace, offer: ServerOffer, variables: Variables, words: Sequence[str]
 ) -> dict[str, str]:
-    """Answers to an offer's inputs, secrets as references; without a terminal, `words` begin what to write."""
+    """The answers to an offer's inputs, with references to secrets; else UsageError, which names a command."""
     answers = {name: value for values in given(options).values() for name, value in values.items()}
     asked = [each for each in offer.inputs if _unfit(each, answers.get(each.name, ""))]
     if has_terminal():
@@ -298,7 +295,7 @@ def _usual(wanted: Input) -> str:
 
 
 def _unfit(wanted: Input, said: str) -> str:
-    """The reason why an answer is refused; empty for one that fits, and for a reference."""
+    """Why an answer is refused; empty for a fitting answer and for a `${…}` reference."""
     if not said:
         return "is needed" if wanted.required and wanted.default is None else ""
     values = said.split(":") if wanted.multiple else [said]

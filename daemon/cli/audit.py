@@ -1,4 +1,4 @@
-"""`mcpd audit`: shows and verifies the record of decisions; reads files, with or without a daemon."""
+"""`mcpd audit`: shows and verifies the audit's records. It reads files, and needs no daemon."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from daemon.kit.wording import closest
 from daemon.safety.escape import document, visible
 
 SHOWN = 50
-"""Records without --limit, --since and --json: a screen or two."""
+"""Records shown without --limit, --since and --json: a screen or two."""
 
 MEANT = 5000
-"""Newest records searched for a similar server name: takes some 40 ms."""
+"""Newest records that mcpd searches for a similar server name, in some 40 ms."""
 
 MOST = 100_000
-"""Most records for --limit, which are held in memory: 100 MB."""
+"""The highest --limit: mcpd holds the records in memory, 100 MB."""
 
 STYLES = {"refused": "red", "declined": "red", "lost": "red", "agreed": "green", "approved": "green"}
 
 
 class AuditLines(EventLines):
-    """Prints records, a line each."""
+    """Prints audit records, one line each."""
 
     is_ocsf = False
 
     def put(self, entry: Any) -> None:
-        """Print a record; a program gets its bytes, whose digest the next one has."""
+        """Print a record; for programs as the file's bytes, whose digest the next record holds."""
         is_whole = self._as_json and not self.is_ocsf and entry["record"] is not None
         if is_whole and not sys.stdout.isatty():
             sys.stdout.write(entry["line"].decode())
@@ -53,13 +53,13 @@ class AuditLines(EventLines):
             super().put(entry)
 
     def as_object(self, entry: Any) -> Any:
-        """The record as it stands in the file, or as an event of OCSF."""
+        """The record as in the file, or as an event of OCSF."""
         if entry["record"] is None:
             return {"malformed": entry["line"].decode(errors="replace"), "place": entry["place"]}
         return event(entry["record"]) if self.is_ocsf else json.loads(entry["line"])
 
     def line(self, entry: Any) -> str:
-        """Time, decision, subject, actor, reason and outcome."""
+        """A record's time, decision, subject, actor, reason and outcome."""
         if (record := entry["record"]) is None:
             return visible(f"{entry['place']}: not a record of the audit: {entry['line'][:200]!r}")
         decision = self.painted(f"{visible(record.decision):<10}", STYLES.get(record.decision, ""))
@@ -83,7 +83,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _stored(store: Path) -> tuple[list[ChainHead], str]:
-    """The heads in a store that is a file, without its daemon; else why there are none."""
+    """The chain heads in a SQLite store, read without its daemon; else the reason why there are none."""
     if not store.is_file():
         return [], f"no daemon answers, and there is no {store}"
     try:
@@ -148,7 +148,7 @@ def _words(report: Message) -> Iterator[str]:
 
 
 def head(word: str) -> list[ChainHead]:
-    """The heads in a word of the command line, or in the file that it names, for argparse."""
+    """Parse chain heads for argparse: a head, or a file with heads."""
     if found := heads_in(Path(word).read_text(errors="replace") if Path(word).is_file() else word):
         return found
     raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""A command of the command line: options, question to the daemon, rendering; standard library only."""
+"""Builds commands that parse options, ask the daemon and print the answer; standard library only."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _YES = frozenset({"y", "yes"})
 
 
 class UsageError(Exception):
-    """Raised for options that exclude or need each other; the text says what to write."""
+    """Raised for options that exclude or need each other; the text says what to type."""
 
 
 def argument(*names: str, **how: Any) -> AddArgument:
-    """An argument or option, with `add_argument`'s parameters; `help.toml` has its meaning."""
+    """Declare an argument or option with `add_argument`'s parameters; `help.toml` explains it."""
     return lambda made: made.add_argument(*names, **how)
 
 
 def path_option(name: str, metavar: str) -> AddArgument:
-    """An option for a file or directory."""
+    """Declare an option for a file or directory."""
     return argument(name, metavar=metavar, type=Path)
 
 
 def flag(*names: str) -> AddArgument:
-    """An option without a value."""
+    """Declare an option without a value."""
     return argument(*names, action="store_true")
 
 
 def seconds_option(name: str, seconds: float) -> AddArgument:
-    """An option for a time in seconds, with its default."""
+    """Declare an option for a time in seconds, with its default."""
     return argument(name, metavar="SECONDS", type=positive, default=seconds)
 
 
 def either(*options: AddArgument) -> AddArgument:
-    """Options that exclude each other."""
+    """Declare options that exclude each other."""
 
     def add(made: argparse.ArgumentParser) -> None:
         only = made.add_mutually_exclusive_group()
@@ -58,7 +58,7 @@ def either(*options: AddArgument) -> AddArgument:
 
 
 def following_profile(made: argparse.ArgumentParser) -> None:
-    """Add the options of commands that follow a profile, whose exit statuses tell failures apart."""
+    """Add the options of commands that obey a profile; their exit statuses tell failures apart."""
     profile = os.environ.get("MCPD_PROFILE") or "default"
     as_operator = argument("--as-operator", dest="profile", action="store_const")
     either(argument("--profile", metavar="N", default=profile), as_operator)(made)
@@ -73,28 +73,28 @@ CONTROL = argument("--control", metavar="P")
 
 
 class CommandLine(NamedTuple):
-    """A command, as `daemon.cli.table` names it; `help.toml` has its words."""
+    """A command that `daemon.cli.table` lists; `help.toml` explains it."""
 
     name: str
     run: Callable[[argparse.Namespace], int]
-    """Returns the exit status. Raises `UsageError` and the errors that `control.guarded` reports."""
+    """Returns the exit status. Raises `UsageError`, and errors that `control.guarded` reports."""
     usage: str = ""
-    """Usage behind the command's name; empty: argparse's own."""
+    """The usage text after the command's name; if empty, argparse makes one."""
     arguments: tuple[AddArgument, ...] = ()
-    """Options besides those of `json` and `seconds`."""
+    """Options besides `--json`, `--socket` and `--timeout`."""
     json: bool = True
     seconds: float | None = ANSWER_SECONDS
-    """Default of `--timeout`; None: the command asks no daemon."""
+    """Default of `--timeout`; None if the command asks no daemon."""
     needs: bool = True
-    """An unreachable daemon is a failure."""
+    """Whether the command fails if no daemon answers."""
     reaches: bool = True
-    """False: `--socket` is accepted without effect, for scripts that always give it."""
+    """Whether `--socket` has an effect; if not, it is accepted for scripts that always pass it."""
     intermixed: bool = False
-    """Options may stand between positional words."""
+    """Whether options may stand between positional words."""
     rest: bool = False
-    """Words after `--` are another command line: `options.rest`."""
+    """Whether the words after `--` are another command line, `options.rest`."""
     changing: str | None = None
-    """For commands that change files: the hint to print where the configuration is faulty (`guarded`)."""
+    """For commands that change files: a hint to print if the configuration is faulty (`guarded`)."""
 
     def make_parser(self) -> CommandParser:
         """The parser of the command line."""
@@ -109,7 +109,7 @@ class CommandLine(NamedTuple):
         return made
 
     def main(self, argv: list[str]) -> int:
-        """Run the command with the words after its name; returns the exit status (2: wrong usage)."""
+        """Run the command with the words after its name, and return the exit status (2 for wrong usage)."""
         made = self.make_parser()
         words, rest = argv, list[str]()
         if self.rest and "--" in argv:
@@ -125,7 +125,7 @@ class CommandLine(NamedTuple):
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Make signals that end a command raise KeyboardInterrupt, so that it undoes what it was trying."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that the command undoes what it tried."""
     with suppress(ValueError):  # not in the main thread
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -133,7 +133,7 @@ def _end_as_by_ctrl_c() -> None:
 
 
 def for_each(options: argparse.Namespace, names: Iterable[str], one: Callable[[str], int]) -> int:
-    """Do something for one name after another, past those that fail; the worst exit status."""
+    """Call `one` for each name, even after a failure, and return the worst exit status."""
     worst = 0
     for name in names:
         worst = max(worst, status := guarded(partial(one, name), options.changing))
@@ -149,7 +149,7 @@ def ask_each(
     params: Callable[[str], Message],
     words: Callable[[Any], str],
 ) -> int:
-    """Put a question to the daemon for each name, and print the answers, for programs a line each."""
+    """Ask the daemon once for each name and print the answers, one per line for programs."""
     told = document if len(names) == 1 else json_line
 
     def one(name: str) -> int:
@@ -166,9 +166,9 @@ def asking(
     words: Callable[[Any], str],
     failed: Callable[[Any], object] = lambda _answer: False,
 ) -> Callable[[argparse.Namespace], int]:
-    """The `run` of a command that puts one question to the daemon, and prints the answer.
+    """Make the `run` of a command that asks the daemon once and prints the answer.
 
-    `words` renders the answer for people; one that `failed` finds true makes the exit status 1.
+    `words` renders the answer for people. The exit status is 1 if `failed` is true of the answer.
     """
 
     def run(options: argparse.Namespace) -> int:
@@ -180,7 +180,7 @@ def asking(
 
 
 def drawn(view: str, **more: object) -> Callable[..., str]:
-    """Draws answers on stdout's screen with the function `module:name`, which imports rich."""
+    """Make a renderer that calls `module:name`, which imports rich, with the answer and stdout's screen."""
 
     def draw(*answer: object) -> str:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich
@@ -193,22 +193,22 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
 
 
 def lines(*said: str) -> str:
-    """Joins lines after escaping the words of servers."""
+    """Join lines, after escaping the servers' words in them."""
     return "\n".join(map(visible, said))
 
 
 def has_terminal() -> bool:
-    """Whether a person can be asked on stdin."""
+    """Whether a person at stdin can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def has_screen(environ: Mapping[str, str]) -> bool:
-    """Whether a browser window would be visible; text browsers would take the terminal."""
+    """Whether a graphical browser can open a window; a text browser would take over the terminal."""
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
 def browse(url: str) -> bool:
-    """Open a page; returns False without a browser."""
+    """Open a page in a browser. Returns False without a browser."""
     import webbrowser  # noqa: PLC0415 - 20 ms, and rarely needed
 
     try:
@@ -218,7 +218,7 @@ def browse(url: str) -> bool:
 
 
 def agreed(question: str, *, yes: bool, default: bool = True) -> bool:
-    """Ask a question that Enter answers with `default`; without a terminal, `--yes` answers."""
+    """Ask a question, for which Enter means `default`; `yes` agrees without asking."""
     if yes:
         return True
     if not has_terminal():

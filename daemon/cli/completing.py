@@ -1,4 +1,4 @@
-"""Shell completion (`mcpd completions`): whole command lines, and names from the running daemon, if any."""
+"""Shell completion (`mcpd completions`): options from the parsers, and names from a running daemon."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from daemon.safety.escape import visible
 
 Answer = Mapping[str, Any]
 Names = tuple[str, Callable[[Answer], Iterable[str]]]
-"""A question to the daemon, and the names in its answer."""
+"""A request to the daemon, and a function that gets the names from its answer."""
 
 LONGEST_SECONDS = 1.0
-"""Seconds for the daemon's answer: a person waits at a prompt."""
+"""Seconds that completion waits for the daemon: a person waits at a prompt."""
 
 MOST_NAMES = 2_000
-"""Names for a shell: nobody reads more, and bash takes seconds to sort them."""
+"""Names passed to a shell: a person does not read more, and bash takes seconds to sort them."""
 
 _FILES = re.compile(r"F|D|DIR|FILE|P")
 
 
 def complete() -> int:
-    """Answer the shell that asks through the environment (argcomplete's protocol). Returns 0."""
+    """Answer the shell's request in the environment (argcomplete's protocol). Returns 0."""
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT") or 0)]
     # The command is known once something follows it.
     _program, *words = line.split(" ")
@@ -71,7 +71,7 @@ class _Live:
         self._lists = lists
 
     def __call__(self, *, prefix: str, parsed_args: argparse.Namespace, **_more: object) -> list[str]:
-        """The names that begin with `prefix`, if a terminal can show them: a server must not write commands."""
+        """The printable names that begin with `prefix`: a server's name must not put commands into a shell."""
         control, socket = (getattr(parsed_args, name, None) for name in ("control", "socket"))
         path = control or str(control_socket(os.environ, socket))
         found = list[str]()
@@ -133,7 +133,6 @@ _BY_WORD = {
     "CLIENT": _clients,
     "CALL": _Live(("calls", lambda answer: (str(each["id"]) for each in answer["inFlight"]))),
 }
-"""Completers of arguments, by metavar."""
 
 _BY_OPTION = {
     "profile": _Live(("status", lambda answer: answer["daemon"]["surfaces"])),
@@ -141,11 +140,11 @@ _BY_OPTION = {
     "servers": _BY_WORD["SERVER"],
     "category": _Live(("tools", lambda answer: answer["categories"])),
 }
-"""Completers by option, where the option says more about its value than the metavar."""
+"""Completers by option, where the option says more about the value than its metavar."""
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of one command, with its words."""
+    """The parser of one command, with the texts of `help.toml`."""
     made: argparse.ArgumentParser = implementation(command).make_parser()
     if isinstance(made, CommandParser):
         made.explain()
@@ -153,7 +152,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def whole_parser(command: str | None) -> argparse.ArgumentParser:
-    """A parser of whole command lines; only `command`'s module is imported, for its options."""
+    """A parser of whole command lines, which imports only the module of `command`."""
     made = argparse.ArgumentParser(
         prog="mcpd", description="The init system for MCP servers.", allow_abbrev=False
     )

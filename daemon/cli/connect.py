@@ -1,7 +1,7 @@
 """`mcpd connect`: starts the bridge between an MCP client's stdin and stdout and the daemon's socket.
 
-Starts for every window of every agent, so: standard library only, argparse only with arguments, and `_socket`
-instead of `socket` (6 ms of enums and selectors).
+It starts for every window of every agent. Therefore it uses only the standard library, argparse only with
+arguments, and `_socket` instead of `socket` (which takes 6 ms for enums and selectors).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import argparse
 
 MAX_KEY = 200
-"""Characters of a session key, as in `catalog.loaded`, which this module cannot afford to import."""
+"""Characters of a session key, as in `catalog.loaded`; importing that module would take too long."""
 
 ANONYMOUS_BYTES = 16
-"""Random bytes of the key of a session without one, for as long as this bridge runs."""
+"""Random bytes of the session key that this bridge uses if the user names none."""
 
 _STDIN, _STDOUT = 0, 1
 
 
 def main(argv: list[str]) -> int:
-    """Bridge until the client ends; 0, also after a signal, 1 if no daemon accepted it, 2 for wrong usage."""
+    """Run the bridge until the client ends. Returns 0, 1 if no daemon accepted it, or 2 for wrong usage."""
     wanted, hello = _parse(argv) if argv else (None, {})
     for member, variable, fault in (
         ("session", "MCPD_SESSION", _fault_of_key),
@@ -54,14 +54,14 @@ def main(argv: list[str]) -> int:
 
 
 def _end(_number: int, _frame: object) -> None:
-    """Exit with 0, since clients end their servers with a signal; further signals are ignored."""
+    """Exit with 0 on a signal, since clients end their servers that way; ignore further signals."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(0)
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open a closed stdin or stdout on /dev/null: the socket would become descriptor 0 or 1."""
+    """Open a closed stdin or stdout on /dev/null: else the socket would become descriptor 0 or 1."""
     for descriptor in (_STDIN, _STDOUT):
         try:
             os.fstat(descriptor)
@@ -70,7 +70,7 @@ def _occupy_standard_descriptors() -> None:
 
 
 def _fault_of_key(text: str) -> str:
-    """The fault of a session key; a key that no terminal can show (`str.isprintable`) is a mistake."""
+    """The fault of a session key; unprintable characters (`str.isprintable`) are faults."""
     if 0 < len(text) <= MAX_KEY and text.isprintable():
         return ""
     return (
@@ -84,12 +84,12 @@ def _default_socket() -> str:
 
 
 def _is_usual(path: str) -> bool:
-    """Whether a daemon started here would serve this socket, not another user's or another container's."""
+    """Whether a daemon started here would serve this socket, and not one of another user or container."""
     return path == str(runtime_dir(os.environ) / FRONT)
 
 
 def _hello(params: dict[str, object]) -> bytes:
-    """The line with this client's options, sent even without any: only a first hello counts, so it is ours."""
+    """The hello with this client's options. It is sent even without options: only a first hello counts."""
     said = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
         said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
@@ -113,7 +113,7 @@ def _fault_of_directory(text: str) -> str:
 
 
 def _place(hello: dict[str, object]) -> None:
-    """Put the client's directory into the hello: the named one made absolute, else the working directory."""
+    """Put the client's directory into the hello: the chosen one made absolute, or the working directory."""
     try:
         here = os.getcwd()  # noqa: PTH109 - a string is wanted
     except OSError:

@@ -1,6 +1,6 @@
-"""Client of the control socket: one JSON-RPC 2.0 request and its answer, a line of JSON each.
+"""Client of the control socket: sends a JSON-RPC 2.0 request and reads the answer, one line of JSON each.
 
-Standard library only and synchronous: an event loop would take five times as long to import as a request.
+Synchronous, and standard library only: importing an event loop takes five times as long as a request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 EX_FAULT = 1
-"""The daemon refused the request, or part of it failed."""
+"""The daemon refused the request, or a part of it failed."""
 EX_UNKNOWN = 66
 """There is no such server, tool, prompt or resource (sysexits.h)."""
 _KINDS = {
@@ -40,18 +40,18 @@ _KINDS = {
     124: "UpstreamTimeout UpstreamLost",
 }
 KINDS = {code: status for status, codes in _KINDS.items() for code in codes.split()}
-"""Exit statuses of commands that use servers, by the code of the error; any other is `EX_FAULT`."""
+"""Exit statuses by error code, for commands that use servers; all other codes give `EX_FAULT`."""
 EX_UNREACHABLE = 3
-"""No daemon answers on the control socket, or none that can be trusted."""
+"""No daemon answers on the control socket, or the socket cannot be trusted."""
 
 MAX_ANSWER = 64 * 1024 * 1024
-"""Largest answer in bytes: a tool's result has 16 MiB at most; anything larger is not this daemon."""
+"""Bytes of the largest answer: a tool's result has at most 16 MiB, so a larger answer is a fault."""
 
 STATUS_SECONDS = 10.0
-"""Seconds for the daemon to report its state, which takes milliseconds unless it hangs."""
+"""Seconds for the daemon to report its state, which takes milliseconds if the daemon is well."""
 
 REST_SECONDS = 10.0
-"""Seconds for the rest of a message that has begun."""
+"""Seconds for the rest of a message of which some bytes have come."""
 
 OTHER_SOCKET = "Name the socket of its clients with --socket P."
 
@@ -60,10 +60,9 @@ _ID = 1
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _DECODER = " - at `$"
-"""Stands in the text of a daemon that cannot read the parameters."""
+"""Found in the error of a daemon that cannot read the parameters: it has another version."""
 
 Message = dict[str, Any]
-"""A JSON object of the protocol, whose members its sender chooses."""
 
 
 class DaemonUnreachable(Exception):
@@ -76,7 +75,7 @@ class DaemonUnreachable(Exception):
 
 
 class DaemonSilent(DaemonUnreachable):
-    """Raised when a daemon listens and does not answer in time: it hangs, or the request takes longer."""
+    """Raised when a daemon listens but does not answer in time: it hangs, or the request takes longer."""
 
 
 class DaemonHungUp(DaemonUnreachable):
@@ -87,7 +86,6 @@ class CommandFailed(Exception):
     """Raised when a command fails; the text says why and what to do."""
 
     kind = ""
-    """The code of an error (docs/errors.md)."""
 
 
 class RemoteFault(CommandFailed):
@@ -101,17 +99,17 @@ class RemoteFault(CommandFailed):
         self.kind = data.get("code", "") if isinstance(data, dict) else ""
 
     def __str__(self) -> str:
-        """The message alone, where the subclass is a `KeyError` too."""
+        """The message alone: in a subclass, `KeyError` would put quotes around it."""
         return self.message
 
     @property
     def is_of_the_file(self) -> bool:
-        """Whether the configuration is faulty."""
+        """Whether the error is a faulty configuration."""
         return isinstance(self.data, dict) and "faults" in self.data
 
 
 class MissingMember(RemoteFault, KeyError):
-    """Raised when the daemon's answer lacks a member: the daemon has another version."""
+    """Raised if the daemon's answer lacks a member, because the daemon has another version."""
 
 
 class _Members(dict[str, Any]):
@@ -123,7 +121,7 @@ _OTHER_VERSION = "it is of another version than this `mcpd`. `mcpd start --resta
 
 
 class Wire:
-    """The messages on a connection to the control socket, a line each."""
+    """A connection to the control socket, which carries one message per line."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -140,26 +138,26 @@ class Wire:
         self._link.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def keep(self, message: Message) -> None:
-        """Leave a received message for `next`."""
+        """Keep a received message for a later `next`."""
         self._kept.append(message)
 
     def forget(self, request_id: object) -> None:
-        """Drop a kept request by its id."""
+        """Drop a kept request, by its id."""
         self._kept = deque(message for message in self._kept if message.get("id") != request_id)
 
     def forget_all(self) -> None:
-        """Drop every kept message."""
+        """Drop all kept messages."""
         self._kept.clear()
 
     def next(self, deadline: float) -> Message:
-        """The next kept message, or else the next received one (`receive`)."""
+        """The next kept message, or else the next message from the socket (`receive`)."""
         return self._kept.popleft() if self._kept else self.receive(deadline)
 
     def receive(self, deadline: float) -> Message:
         """The next message from the socket; `deadline` is on the clock `time.monotonic`.
 
-        Raises TimeoutError, EOFError if the connection ends first, ValueError for no JSON object or an
-        oversized line.
+        Raises TimeoutError; EOFError if the connection ends first; ValueError for a line that is too long or
+        holds no JSON object.
         """
         while (end := self._received.find(b"\n", self._searched)) < 0:
             self._searched = len(self._received)
@@ -184,7 +182,7 @@ class Wire:
         return message
 
     def readable(self) -> Iterator[Message]:
-        """The messages of a readable connection; waits for the rest of a message at most."""
+        """The messages of a connection that is readable; waits only for the rest of a message."""
         while True:
             yield self.receive(time.monotonic() + REST_SECONDS)
             if not self.has_line:
@@ -192,15 +190,15 @@ class Wire:
 
     @property
     def has_line(self) -> bool:
-        """Whether a whole message is buffered, which `select` would not report."""
+        """Whether a whole message is buffered here, which `select` would not report."""
         return b"\n" in self._received
 
 
 class Companion(Protocol):
-    """Takes the daemon's messages before its answer."""
+    """Handles the messages that the daemon sends before its answer."""
 
     def take(self, message: Message, wire: Wire) -> float:
-        """Take a notification or a request; returns the seconds that a person took, which do not count."""
+        """Handle a notification or request; returns the seconds that a person took, which no timeout counts."""
 
 
 def ask(
@@ -212,9 +210,9 @@ def ask(
     companion: Companion | None = None,
     before: Iterable[Message] = (),
 ) -> Message:
-    """Ask the daemon at `path` a question within `timeout`; raises DaemonUnreachable, or RemoteFault.
+    """Ask the daemon at `path`, within `timeout` seconds. Raises DaemonUnreachable or RemoteFault.
 
-    `before` are messages that are sent first, without a look at their answers.
+    The messages `before` are sent first; their answers are ignored.
     """
     # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
     readable = {
@@ -258,7 +256,7 @@ def ask_with(
     *,
     timeout: float | None = None,
 ) -> Any:
-    """`ask` with the socket and the default timeout of the command line (`add_control`)."""
+    """Call `ask` with the socket and timeout of the command line (`add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
     try:
         return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
@@ -269,7 +267,7 @@ def ask_with(
 
 
 def other_version(options: argparse.Namespace) -> str:
-    """A sentence if the daemon's program differs from this or the installed one; else empty."""
+    """A sentence if the daemon runs another version than this command or the installed program; else empty."""
     with suppress(DaemonUnreachable, RemoteFault):
         running = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]
         if running["version"] != version() or running.get("replaced"):
@@ -278,20 +276,20 @@ def other_version(options: argparse.Namespace) -> str:
 
 
 def say(*lines: str) -> None:
-    """Print lines that may hold words from outside."""
+    """Print lines, with words from outside escaped."""
     for line in lines:
         print(visible(line, lines=True))
 
 
 def note(text: str, *, lines: bool = False) -> None:
-    """Print a remark to stderr, because programs read stdout."""
+    """Print a remark to stderr, since programs read stdout."""
     print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)
 
 
 def guarded(
     action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
 ) -> int:
-    """Run a command, report its failures, and return its exit status; `kinds` maps error codes to statuses."""
+    """Run a command, report its failures and return its exit status, by error code as in `kinds`."""
     try:
         return action()
     except DaemonUnreachable as error:
@@ -358,7 +356,7 @@ def _result(answer: Message, method: str, path: str) -> Message:
 def explained(
     options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = STATUS_SECONDS
 ) -> DaemonUnreachable | RemoteFault:
-    """The error for a request to a server that timed out: names the silent party, server or daemon."""
+    """The error for a server's request that timed out; it says whether the server or the daemon is silent."""
     try:
         answer = ask_with(options, "status", {"server": server}, timeout=seconds)
     except DaemonSilent:

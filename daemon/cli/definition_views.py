@@ -1,4 +1,4 @@
-"""Tools, prompts, resources and templates in full as text for people; servers' words are escaped."""
+"""Renders single tools, prompts, resources and templates for people; servers' words are escaped."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ EFFECTS = (
     ("openWorldHint", True, "reaches the world beyond its server"),
     ("openWorldHint", False, "stays within its server's own data"),
 )
-"""Meanings of a tool's annotations (MCP, `ToolAnnotations`)."""
 
 _READS = frozenset({"destructiveHint", "idempotentHint"})
-"""Annotations that are pointless for a tool that only reads."""
+"""Annotations that mean nothing for a tool that only reads."""
 
 
 def render_tool(answer: ToolReport, screen: Screen) -> str:
-    """A tool: description, effects, arguments and an example call."""
+    """Render a tool: description, effects, arguments and an example call."""
     definition: Mapping[str, Any] = answer["definition"]
     parts: list[RenderableType] = [_heading(answer, definition)]
     for text in (definition.get("description"), *_effects(definition)):
@@ -129,7 +128,7 @@ _SIGNS = {"-": "red", "+": "green"}
 
 
 def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) -> str:
-    """Definitions that were approved, or wait; `waits`: why, or empty."""
+    """Render approved definitions, and those that still wait; `waits` says why, or is empty."""
     waiting = answer["waiting"]
     full = [each for each in waiting if "difference" in each]
     told = [line for each in full for line in (*_difference(each, screen), "")]
@@ -186,7 +185,7 @@ def _lines(text: str | None) -> list[str]:
 
 
 def render_prompts(answer: PromptsReport, screen: Screen) -> str:
-    """Prompts with their arguments."""
+    """Render prompts with their arguments."""
     prompts = answer["prompts"]
     shown = (
         listing(_PROMPTS, prompts, screen, head=False) if prompts else Text("No server has listed a prompt.")
@@ -195,7 +194,7 @@ def render_prompts(answer: PromptsReport, screen: Screen) -> str:
 
 
 def render_resources(answer: ResourcesReport, screen: Screen) -> str:
-    """Resources, then templates."""
+    """Render resources, then templates."""
     lines: list[str] = []
     for title, listed in (("resources", answer["resources"]), ("templates", answer["templates"])):
         if listed:
@@ -235,7 +234,7 @@ _PROMPTS = (Column("", lambda each: f"{each['server']}/{each['name']}"), Column(
 
 
 def _resource(each: DefinitionReport, screen: Screen) -> str:
-    """A resource or template: the URI in one line, however long, since it is copied from here."""
+    """Render a resource or template; people copy its URI, so it stays in one line."""
     definition: Mapping[str, Any] = each["definition"]
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):

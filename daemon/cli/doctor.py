@@ -1,4 +1,4 @@
-"""`mcpd doctor`, which gathers the scene for the checks, and `mcpd check`, which reads the configuration."""
+"""`mcpd doctor`, which gathers facts about this machine for the checks, and `mcpd check`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from daemon.safety.escape import document, visible
 from daemon.surfaces.table import SURFACES
 
 ASK_SECONDS = 3.0
-"""Seconds for the daemon's answer, which comes from memory in milliseconds."""
+"""Seconds for the daemon's answer, which takes milliseconds."""
 
 UNKNOWN = "unknown"
-"""Stands for a variable of the daemon's that is neither disclosed nor set here."""
+"""Stands for a variable that the daemon keeps secret and this command does not have."""
 
 Read = tuple["Config | None", "tuple[Fault, ...]", "tuple[Fault, ...]"]
 
@@ -46,7 +46,7 @@ def gather(
     end_leftovers: bool = False,
     seconds: float = ASK_SECONDS,
 ) -> Scene:
-    """Gather the scene for the checks. None: as the running daemon, or else `mcpd run`, has it."""
+    """Gather the facts for the checks. A path that is None is the running daemon's, or else `mcpd run`'s."""
     usual = paths.config_file(environ)
     path = named or usual
     config, faults, notes = _read(path, environ)
@@ -75,7 +75,7 @@ def gather(
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Read:
-    """A configuration without its faulty servers; None if it has other faults."""
+    """Read a configuration, leaving out faulty servers; None if it has other faults."""
     try:
         read = load_with_notes(path, environ, SURFACES)
     except ConfigError as error:
@@ -99,13 +99,12 @@ def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | Non
 
 
 def _named(running: Running, key: str) -> Path:
-    """A path of the daemon's status, as seen from here."""
     # Paths of the daemon's command line are relative to its directory.
     return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
 
 
 def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
-    """The daemon, or the reason why it does not answer (empty: the socket does not exist)."""
+    """The daemon, or the reason why it does not answer; empty if the socket does not exist."""
     try:
         return _running(ask("status", {}, path=str(control), timeout=seconds), environ), ""
     except DaemonUnreachable as error:
@@ -143,7 +142,7 @@ def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
 
 
 def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The daemon's environment where it is disclosed; other values are this command's, or unknown."""
+    """The daemon's environment: the values that it discloses, and for others this command's, or `UNKNOWN`."""
     names: list[str] = daemon.get("variables", [])
     return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]} if names else None
 

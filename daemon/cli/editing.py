@@ -1,4 +1,4 @@
-"""`mcpd set`, `edit`, `pin`, `upgrade` and `enable`: checked changes of the configuration."""
+"""`mcpd set`, `edit`, `pin`, `upgrade` and `enable`: change the configuration after checking the change."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ from daemon.states import COMING, WAITING
 from daemon.surfaces.table import SURFACES
 
 WHOLE = "."
-"""In place of a server's name: keys of the whole configuration."""
+"""Stands for the whole configuration in place of a server's name."""
 
 _STEP = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 
 def set_keys(options: argparse.Namespace) -> int:
-    """Write keys, and wait for their effect."""
+    """Write keys of an entry, and wait for the effect."""
     path, present, place = _place(options)
     was = value_at(read_document(present.config.text() or "", Format.JSON, source=str(path)).value(), place)
     known = [*(keys(Server) if place else (*keys(Config), "$schema"))]
@@ -91,7 +91,7 @@ def set_keys(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:
-    """The file to change, with its present text, and the trail of the server, or of the whole."""
+    """The file to change, its present text, and the path in it to the server or to the whole."""
     if (name := options.server) == WHOLE:
         return (path := edited_file(options)), read_present(path), ()
     path, present = configured(options, name)
@@ -106,13 +106,13 @@ def _entry(options: argparse.Namespace, path: Path, present: Present, was: Any) 
 
 
 def unset_keys(options: argparse.Namespace) -> int:
-    """Remove keys, and wait for the effect."""
+    """Remove keys of an entry, and wait for the effect."""
     trails = map(_trail, options.keys)
     return _change(options, [Setting(trail=each, value=UNSET, holder_is_its=len(each) > 1) for each in trails])
 
 
 def _trail(key: str) -> Trail:
-    """The steps of a key as faults spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
+    """Parse a key as error messages spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
     if not key or _STEP.sub("", key):
         raise UsageError(
             "write a key as in timeouts.call, args[1] or env.NAME; `mcpd set` may have =VALUE behind it"
@@ -121,7 +121,7 @@ def _trail(key: str) -> Trail:
 
 
 def _value(trail: Trail, text: str) -> object:
-    """The text if the key takes one; else its JSON value."""
+    """The value of a key that takes text; for other keys, the text parsed as JSON."""
     if _fits(trail, text):
         return text
     try:
@@ -144,7 +144,7 @@ def _fits(trail: Trail, value: object) -> bool:
 def _change(
     options: argparse.Namespace, wished: list[Setting], stored: Mapping[str, str] = MappingProxyType({})
 ) -> int:
-    """Write or remove keys; secrets become references to variables of the server, as `stored` are already."""
+    """Write or remove keys. Secrets are stored as the server's variables, and `stored` are so already."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -181,14 +181,14 @@ def _change(
 
 
 def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
-    """Write a key of a server for a command without the options of `mcpd set`, and keep it."""
+    """Write a key of a server for a command that lacks the options of `mcpd set`; the change stays."""
     usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False, "again": False}
     options = argparse.Namespace(**{"json": False, **vars(options), **usual})
     return _change(options, [Setting(trail=trail, value=value)])
 
 
 def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> None:
-    """Name the command that undoes settings, if there is one without a secret."""
+    """Print the command that undoes settings, if there is one that holds no secret."""
     verbs = {"unset" if was is UNSET else "set" for was in before}
     values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
     words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
@@ -204,7 +204,7 @@ def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[
 
 
 def rename(options: argparse.Namespace) -> int:
-    """Give a server another name, also wherever the configuration names it."""
+    """Rename a server everywhere in the configuration."""
     old, (path, present) = options.server, configured(options, options.server)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
@@ -220,7 +220,7 @@ def _settle(
     tell_undo: Callable[[], None],
     becomes: str = "",
 ) -> int:
-    """Write a change, try it, and name its way back."""
+    """Write a change, try it with the daemon, and say how to undo it."""
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0
@@ -273,7 +273,7 @@ def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> 
 
 
 def edit(options: argparse.Namespace) -> int:
-    """Let a person edit files; a faulty one is not put in place."""
+    """Let a person edit files; a faulty file is not saved."""
     if not has_terminal():
         raise CommandFailed("an editor needs a terminal: `mcpd set SERVER KEY=VALUE` needs none")
     path = edited_file(options)
@@ -283,7 +283,7 @@ def edit(options: argparse.Namespace) -> int:
 
 
 def _edit(file: Path, path: Path) -> None:
-    """Edit a copy of a file until its text has no fault, and put the text in place."""
+    """Have a person edit a copy of a file until it has no fault, then replace the file."""
     found = look(file)
     before = text = found.text() or ""
     is_sound = False
@@ -322,7 +322,7 @@ def _after_editor(file: Path) -> str:
 
 
 def _is_sound(file: Path, path: Path, text: str) -> bool:
-    """Raise the faults of a file's new text; a server may wait for a variable."""
+    """Raise the faults of a file's new text; an unset variable of a server is no fault."""
     if file.name == ENV_FILE:
         return read_env(text) is not None
     config = load_changed(path if file.parent.name == FOLDER else file, {file: text}, os.environ, SURFACES)
@@ -343,7 +343,7 @@ def tell_reload(options: argparse.Namespace, path: Path, name: str = "") -> int:
 
 
 def pin(options: argparse.Namespace) -> int:
-    """Write the newest versions of the packages in servers' commands, one server at a time."""
+    """Write the newest package versions into servers' commands, one server at a time."""
     if bool(options.servers) == options.all:
         raise UsageError("name servers, or write --all")
     names, options.newer = options.servers or read_present(edited_file(options)).servers, {}
@@ -354,7 +354,6 @@ def pin(options: argparse.Namespace) -> int:
 
 
 def _of(options: argparse.Namespace, name: str) -> argparse.Namespace:
-    """The options for one of several servers."""
     return argparse.Namespace(**{**vars(options), "server": name})
 
 
@@ -401,13 +400,13 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
 
 
 def _renewed(options: argparse.Namespace, wished: list[Setting], told: object, kept: Mapping[str, str]) -> int:
-    """Write newer versions, or only report them as data."""
+    """Write newer versions, or with --dry-run and --json only report them."""
     options.newer[options.server] = told
     return 0 if options.dry_run and options.json else _change(options, wished, kept)
 
 
 def enable(options: argparse.Namespace) -> int:
-    """Switch on, in the configuration, too, if that has a server off."""
+    """Switch servers on, also in the configuration if it switches one off."""
     return for_each(options, options.names, partial(_enable, options))
 
 

@@ -1,4 +1,4 @@
-"""Events, logs and calls, which can be followed: each question asks for what came after the last answer."""
+"""Shows events, logs and calls, and follows them: each request asks for what is newer than the last answer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 WAIT_SECONDS = 20.0
-"""Seconds that the daemon holds a question without news."""
+"""Seconds that the daemon holds a request when there is nothing new."""
 
 GATHER_SECONDS = 0.1
-"""Seconds between an answer and the next question, so that a busy server's lines come in bulk."""
+"""Seconds between an answer and the next request, so that a busy server's lines come in batches."""
 
 AWAY_SECONDS = 0.5
 """Seconds between two attempts to reach a daemon that may be restarting."""
@@ -42,11 +42,11 @@ OF_SESSION = argument("--session", metavar="KEY")
 LAST = argument("-n", "--last", "--tail", metavar="N", type=count)
 
 _STDOUT = 1
-"""The descriptor, since `sys.stdout` may be a wrapper."""
+"""Stdout's descriptor, since `sys.stdout` may be a wrapper."""
 
 
 def follow(first: Any, after: Callable[[Any], Any], show: Callable[[Any], object]) -> int:
-    """Show an answer and all later ones until Ctrl-C; a daemon that is away is reported once and awaited."""
+    """Show an answer and all later ones until Ctrl-C. If the daemon is away, say so once and wait for it."""
     end_without_reader()
     seen, away = first, False
     try:
@@ -72,7 +72,7 @@ def follow(first: Any, after: Callable[[Any], Any], show: Callable[[Any], object
 
 
 def end_without_reader() -> None:
-    """From now on, end the process as soon as nobody can read its output."""
+    """End the process as soon as the reader of its output has left."""
     threading.Thread(target=_wait_for_no_reader, daemon=True).start()
 
 
@@ -86,7 +86,7 @@ def _wait_for_no_reader() -> None:
 
 
 def news(options: argparse.Namespace, method: str, params: Message) -> Any:
-    """Ask the daemon, and have it hold the question until there is an answer."""
+    """Ask the daemon, which holds the request until there is something new."""
     wanted = {**params, "wait": WAIT_SECONDS}
     return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)
 
@@ -94,13 +94,13 @@ def news(options: argparse.Namespace, method: str, params: Message) -> Any:
 # --- events -------------------------------------------------------------------------------------------------
 
 SHOWN = 100
-"""Events shown without -n and --since: some screens."""
+"""Events shown without -n and --since: a few screens."""
 
 MOST = 10_000
-"""Most events per question: as many as the daemon keeps of a server."""
+"""Events in one answer: as many as the daemon keeps of a server."""
 
 LASTING = {"crashloop", "failed", "needs_auth"}
-"""States that last until somebody acts: their events are red."""
+"""States that last until a person acts; their events are red."""
 
 GOOD = {"ready", "daemon-started"}
 
@@ -108,7 +108,7 @@ _ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
 
 
 def moment(text: str) -> float:
-    """A time for argparse, as epoch seconds: an age, a local ISO time, a day's name, or a past time of day."""
+    """Parse a time for argparse into epoch seconds: an age, an ISO time, a day's name, or a time of day."""
     now = time.time()
     if (ago := length_in(text)) is not None:
         return now - ago
@@ -169,7 +169,7 @@ def _asked(options: argparse.Namespace) -> Message:
 
 
 class EventLines:
-    """Prints events, a line each, and the date where it changes."""
+    """Prints events, one line each, with the date where it changes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._as_json: bool = options.json
@@ -193,11 +193,11 @@ class EventLines:
         print(self.line(entry))
 
     def as_object(self, entry: Any) -> Any:
-        """An entry for programs."""
+        """An entry as programs read it."""
         return entry
 
     def heading(self, at: float) -> str:
-        """The date if it differs from the last one; today needs none at first."""
+        """The date of an entry if it differs from the last one's; the first entry needs none today."""
         before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
         return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
 
@@ -210,7 +210,7 @@ class EventLines:
         return self.painted(time.strftime("%H:%M:%S", time.localtime(at)), "dim")
 
     def painted(self, text: str, style: str) -> str:
-        """The text in a colour, where the terminal has colours."""
+        """Colour a text, if the terminal has colours."""
         return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self._colour and style else text
 
 
@@ -236,7 +236,7 @@ EVENTS = CommandLine(
 # --- logs ---------------------------------------------------------------------------------------------------
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
-"""Remark on a server that is not a child of the daemon."""
+"""Remark about a server that is not a child process of the daemon."""
 
 
 def _show_daemons_log(options: argparse.Namespace) -> int:
@@ -274,7 +274,7 @@ def _show_logs(options: argparse.Namespace) -> int:
 
 
 def _silent(answer: Message) -> str:
-    """Remark on a server without lines; lines are kept as long as mcpd runs."""
+    """Remark about a server without lines; lines are kept while mcpd runs."""
     if (at := answer.get("startedAt")) is None:
         return "it has not written anything on its stderr"
     return f"it has written nothing on its stderr since mcpd started at {local_time(at)}"
@@ -307,7 +307,7 @@ def _follow_logs(options: argparse.Namespace) -> int:
 
 
 def _pages(answer: Message) -> Message:
-    """The lines by instance; the name is empty for a server that all clients share."""
+    """Group lines by instance; the empty name is a server that all clients share."""
     pages: Message = answer.get("instances", {"": answer})
     return pages
 
@@ -321,7 +321,7 @@ def _seen(answer: Message) -> Message:
 
 
 class LogLines(EventLines):
-    """Prints a server's lines and, between them, its events, in order of time."""
+    """Prints a server's lines with its events between them, in order of time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
@@ -342,11 +342,11 @@ class LogLines(EventLines):
         sys.stdout.flush()
 
     def as_object(self, entry: Any) -> Any:
-        """An entry for programs; `event` marks an event by its kind."""
+        """An entry as programs read it; events have the member `event`, their kind."""
         return {"event": entry["kind"], **entry} if "kind" in entry else entry
 
     def line(self, entry: Any) -> str:
-        """Time, run and text of a line or an event; of retries, only the first shows cause and remedy."""
+        """Time, run and text of a line or event; of several retries, only the first shows cause and remedy."""
         if "kind" in entry:
             why = entry["instance"], entry["cause"], *map(entry["details"].get, ("happened", "helps"))
             before, self._why = self._why, why if entry["cause"] else self._why
@@ -361,7 +361,7 @@ class LogLines(EventLines):
 
 
 def _as_before(entry: Any) -> str:
-    """The sentence of an event that has the cause and remedy of the last one."""
+    """A short sentence for an event with the same cause and remedy as the last one."""
     import attrs  # noqa: PLC0415 - seldom needed
 
     from daemon.causes import Cause  # noqa: PLC0415 - likewise
@@ -413,7 +413,7 @@ LOGS = CommandLine(
 # --- calls --------------------------------------------------------------------------------------------------
 
 MOST_CALLS = 1000
-"""Most ended calls to ask for: as many as the daemon keeps."""
+"""Ended calls to ask for at most: as many as the daemon keeps."""
 
 
 def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
@@ -442,7 +442,7 @@ def _follow_calls(options: argparse.Namespace) -> int:
 
 
 def call_line(call: EndedCall) -> str:
-    """An ended call in a line."""
+    """Render an ended call in a line."""
     clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
     who, session = call["client"] or "a client without a name", session_name(call)
     where = f" (session {session})" if session else ""
@@ -454,7 +454,7 @@ CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"),
 
 
 def cancelled(answer: Mapping[str, CallInFlight]) -> str:
-    """The outcome in one line."""
+    """The outcome of a cancellation, in one line."""
     call = answer["call"]
     what = f"{called(call)} of {call['client'] or 'a client without a name'}"
     sent = "it was sent, and may have run" if call["sent"] else "it was not sent"

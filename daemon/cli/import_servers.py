@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: str) -> str:
-    """The found servers, remarks on each, and those that could not be taken or read."""
+    """A table of the servers found, with remarks, and of those that cannot be taken or read."""
     parts: list[RenderableType] = []
     if planned.added:
         rows = grid(screen, folds=True)
@@ -81,7 +81,7 @@ def _nothing(findings: ClientServers, home: str) -> Iterator[RenderableType]:
 
 
 def _origins(origins: Sequence[Origin]) -> str:
-    """The clients that have a server: `Claude Code (user, project), Cursor`."""
+    """The clients that have a server, as in `Claude Code (user, project), Cursor`."""
     named = []
     for title, group in groupby(origins, key=lambda origin: origin.program.title):
         scopes = list(dict.fromkeys(origin.scope for origin in group))
@@ -90,7 +90,7 @@ def _origins(origins: Sequence[Origin]) -> str:
 
 
 def _runs(entry: Mapping[str, Any]) -> str:
-    """The command line or the address of an entry, with references in place of secrets."""
+    """An entry's command line or URL, with references in place of secrets."""
     if entry.get("command"):
         return " ".join([entry["command"], *map(str, entry.get("args", []))])
     return str(entry.get("url", ""))
@@ -133,7 +133,7 @@ def _is_off(server: PlannedServer) -> bool:
 
 
 def data(planned: ImportPlan, findings: ClientServers) -> dict[str, Any]:
-    """The same for programs, without secrets."""
+    """The servers found, as programs read them; without secrets."""
     return {
         "servers": [_server(server) for server in planned.servers],
         "left": [{**_origin(each.origin), "why": each.why} for each in planned.left],
@@ -173,7 +173,7 @@ def _origin(origin: Origin) -> dict[str, str]:
 
 
 def import_servers(options: argparse.Namespace) -> int:
-    """Find the servers of clients, and add them with `--write`."""
+    """Find the servers of clients, and with `--write` add them."""
     programs = clients_of(options.clients)
     if options.migrate_env:
         return _migrate(options)
@@ -199,7 +199,7 @@ def import_servers(options: argparse.Namespace) -> int:
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    """Give each server variables of its own, after the diff was shown and confirmed."""
+    """Move shared variables into each server's own, after showing the diff and asking."""
     path = config_file(os.environ).absolute()
     made = with_own_variables(read_present(path), os.environ)
     _print_diff(made.draft, as_json=False)
@@ -223,7 +223,7 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
 
 
 def these(planned: ImportPlan) -> str:
-    """The servers to add, in the words of a question."""
+    """Name the servers to add in a question."""
     return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 

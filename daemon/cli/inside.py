@@ -1,4 +1,4 @@
-"""A program in a server's sandbox, with its network, and without a daemon."""
+"""Runs a program in a server's sandbox and network, without a daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from daemon.upstreams.transports.stdio import child_environment
 
 
 def run(server: Server, config: Path, words: Sequence[str]) -> int:
-    """Run a command line in the server's place, and return its exit status; raises `CannotStart`."""
+    """Run a command in a server's sandbox, and return its exit status; raises `CannotStart`."""
     around = DaemonPlaces.of(os.environ, config, str(paths.state_dir(os.environ)))
     here = server.rewritten(lambda text: text.replace(WORKSPACE, os.getcwd()))  # noqa: PTH109
     try:

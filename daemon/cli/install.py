@@ -48,14 +48,14 @@ else:
 
 
 def chosen(options: argparse.Namespace) -> list[ClientProgram]:
-    """The clients that the command line names, or all for `--all`. Raises UsageError."""
+    """The clients that the command line names; all with `--all`. Raises UsageError."""
     if bool(options.client) is options.all:
         raise UsageError(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
     return clients_of(options.client)
 
 
 def clients_of(names: Sequence[str]) -> list[ClientProgram]:
-    """The clients with these names, or all without names. Raises UsageError for an unknown one."""
+    """The clients with these names, or all clients if there are none. Raises UsageError for an unknown name."""
     try:
         return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
     except LookupError as error:
@@ -63,7 +63,7 @@ def clients_of(names: Sequence[str]) -> list[ClientProgram]:
 
 
 def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
-    """The machine of this command; `unsandboxed` names servers to take out of their sandboxes."""
+    """Facts about this machine; `unsandboxed` names servers to take from clients that sandbox them."""
     at = home(os.environ)
     try:
         directory = Path.cwd()
@@ -90,7 +90,7 @@ def records() -> Records:
 
 
 def is_here(program: ClientProgram, machine: Machine) -> bool:
-    """Whether a client is on this machine: its files, their directory, or a program of its name."""
+    """Whether a client is installed here: a file of its, their directory, or a program of its name exists."""
     shared = {machine.home, machine.directory}
     paths = [place.path for place in program.places(machine)]
     return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
@@ -99,14 +99,14 @@ def is_here(program: ClientProgram, machine: Machine) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path with `~`."""
+    """A path with `~` for the home directory."""
     return abbreviated(str(path), os.environ.get("HOME", ""))
 
 
 def change_files(
     program: ClientProgram, plans: Callable[[], list[file_plans.FilePlan]], *, dry_run: bool = False
 ) -> list[file_plans.FileChange] | None:
-    """Change a client's files, or show the diff; None after a failure, which is reported."""
+    """Change a client's files, or print the diff. Reports a failure, and then returns None."""
     try:
         if not dry_run:
             return file_plans.apply(plans(), program.name, records())
@@ -121,7 +121,7 @@ def change_files(
 
 
 def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.FileChange]) -> list[str]:
-    """The outcome of an installation, a line each."""
+    """The outcome of an installation, in lines."""
     places = [shown(change.found.path) for change in changes if change.record is not None]
     taken = [name for change in changes for name in change.taken]
     left = [name for change in changes for name in change.left]
@@ -140,7 +140,7 @@ def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.File
 
 
 def uninstalled_in_words(program: ClientProgram, changes: Sequence[file_plans.FileChange]) -> list[str]:
-    """The outcome of an uninstallation, a line each; empty if mcpd was not there."""
+    """The outcome of an uninstallation, in lines; empty if mcpd was not installed."""
     done = (change for change in changes if change.writes or change.former is not None)
     return [f"{program.title}: {_uninstalled(program, change)}" for change in done]
 
@@ -171,7 +171,7 @@ def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
 
 
 class Installing(NamedTuple):
-    """Puts mcpd into the clients of a machine."""
+    """Installs mcpd into the clients of a machine."""
 
     machine: Machine
     wanted: Installation
@@ -179,7 +179,7 @@ class Installing(NamedTuple):
     scope: str = "user"
 
     def kept(self, program: ClientProgram) -> tuple[Installation, list[ToolRule]]:
-        """The entry for a client, and the client's rules about tools by its servers' names."""
+        """The entry of mcpd for a client, and the rules about tools that the client has."""
         ours, lookup = self.known.servers, self.known.lookup(program, self.machine, records())
         theirs, rules = held_rules(program, self.machine, lookup, ours, records(), self.scope)
         return keeping(self.wanted, theirs, rules, ours), rules
@@ -190,7 +190,7 @@ class Installing(NamedTuple):
         return file_plans.install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:
-        """Whether a client needs a change, or cannot be changed."""
+        """Whether a client's files need a change, or cannot be read."""
         try:
             return any(change.writes for change in file_plans.preview(self.plans(program)))
         except (ConfigError, DocumentError):
@@ -199,7 +199,7 @@ class Installing(NamedTuple):
     def put_into(
         self, programs: Sequence[ClientProgram], *, dry_run: bool = False, tells_more: bool = True
     ) -> int:
-        """Put mcpd into clients, and report; returns 1 if one could not be changed, else 0."""
+        """Install mcpd into clients and report it; returns 1 if one of them could not be changed, else 0."""
         status, has_written = 0, False
         for program in programs:
             changes = change_files(program, partial(self.plans, program), dry_run=dry_run)
@@ -222,7 +222,7 @@ class Installing(NamedTuple):
 
 
 def install(options: argparse.Namespace) -> int:
-    """Put mcpd into the named clients, or all on this machine."""
+    """Install mcpd into the named clients, or into all on this machine."""
     if options.one_to_one and (options.keep or options.surface):
         raise UsageError("--one-to-one goes with neither --keep nor --surface: each server is itself then")
     machine, programs = this_machine(), chosen(options)
@@ -254,7 +254,7 @@ def _wanted(options: argparse.Namespace) -> Installation:
 
 
 def _known() -> ConfiguredServers:
-    """The servers of mcpd's configuration. Raises ConfigError or DocumentError."""
+    """The servers in mcpd's configuration. Raises ConfigError or DocumentError."""
     path = config_file(os.environ)
     present = read_present(path)
     if present.config.content is not None:
@@ -267,7 +267,7 @@ def _known() -> ConfiguredServers:
 
 
 def uninstall(options: argparse.Namespace) -> int:
-    """Take mcpd out of the named clients, or all."""
+    """Take mcpd out of the named clients, or out of all."""
     machine = this_machine()
     done = [_uninstall(program, machine, options) for program in chosen(options)]
     if options.all and not any(done):
@@ -293,7 +293,7 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
 
 
 def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) -> str | None:
-    """Write a client's skill, or remove it for an empty text; returns the outcome, or None after a failure."""
+    """Write a client's skill, or delete it if the text is empty. Returns the outcome, None after a failure."""
     if (path := program.skill(this_machine())) is None:
         return ""
     try:
@@ -309,7 +309,7 @@ def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) ->
 
 
 def clients(options: argparse.Namespace) -> int:
-    """Show the clients of this machine, whether mcpd is in them, and the servers that they start themselves."""
+    """Show the clients on this machine, whether each has mcpd, and the servers that each starts itself."""
     machine = this_machine()
     found, told = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
     origins = [*(each.origin for each in found.servers), *(each.origin for each in found.left)]
@@ -358,7 +358,7 @@ def _chosen(entry: dict[str, Any]) -> str:
 
 
 def _made() -> dict[Path, str]:
-    """Each directory of mcpd's, with the paths that mcpd makes in it; a directory's path ends with `/`."""
+    """The directories of mcpd, each with the paths that mcpd makes in it; directories end with `/`."""
     own = xdg(os.environ, "XDG_CONFIG_HOME", ".config") / "mcpd"
     data = xdg(os.environ, "XDG_DATA_HOME", ".local/share") / "mcpd"
     return {
@@ -372,7 +372,7 @@ def _made() -> dict[Path, str]:
 
 
 def _lying(directory: Path, made: str) -> Iterator[tuple[Path, bool]]:
-    """Each path in a directory, and whether mcpd made it; nothing below a link or a foreign directory."""
+    """The paths in a directory, and whether mcpd made each; does not enter links or foreign directories."""
     if directory.is_symlink() or (directory.is_dir() and directory.lstat().st_uid != os.geteuid()):
         yield directory, False
         return
@@ -406,7 +406,7 @@ def _in_use() -> str:
 
 
 def purge(options: argparse.Namespace) -> int:
-    """Delete everything that mcpd has made for this user, after showing it."""
+    """Show everything that mcpd has made for this user, then delete it."""
     if (problem := _in_use()) and not options.dry_run:
         raise CommandFailed(f"{problem}. Nothing was deleted")
     made, folder = _made(), unit_directory(os.environ)

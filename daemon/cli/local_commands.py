@@ -1,4 +1,4 @@
-"""Commands that work on this machine; their code is imported after the command line was read."""
+"""Commands that work on this machine; the code of each is imported after its command line is parsed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from daemon.cli.options import STOP_SECONDS
 from daemon.kit.later import later
 
 RELOAD_SECONDS = 60.0
-"""Seconds for the daemon to reload (as `mcpd reload`)."""
 
 LOGIN_SECONDS = 600.0
-"""Seconds for the user: authorization servers' pages last no longer."""
+"""Seconds for the user to log in: the pages of authorization servers expire sooner."""
 
 SERVE_SECONDS = 30.0
-"""Seconds for a daemon to serve: it takes one, on a busy machine ten."""
+"""Seconds for a daemon to start serving: it takes one, or ten on a busy machine."""
 
 UP_SECONDS = 120.0
 """Seconds for a server to come up: a first start may install a package."""

@@ -1,4 +1,4 @@
-"""`mcpd lock`, a team's approval as a file (docs/trust.md)."""
+"""`mcpd lock`: stores a team's approvals in a file (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WORDS = {"new": "not in the lock", "gone": "only in the lock", "edited": "anoth
 
 
 def lock(options: argparse.Namespace) -> int:
-    """Write the lock, or compare the servers with it."""
+    """Write the lock file, or compare it with the servers."""
     path = (options.config or paths.config_file(os.environ)).absolute()
     beside, present = path.with_name(LOCK_FILE), read_lock(path)
     if present is not None and present.problem:
@@ -96,7 +96,7 @@ def _written(told: Message, file: str) -> Iterator[str]:
 
 @contextmanager
 def _daemon(options: argparse.Namespace, path: Path) -> Iterator[str]:
-    """The control socket of the daemon that serves a configuration, or of one for this command alone."""
+    """The control socket of the daemon that serves a configuration, or of one started for this command."""
     running = None
     with suppress(DaemonUnreachable):
         running = ask_with(options, "status", {}, timeout=ANSWER_SECONDS)["daemon"]

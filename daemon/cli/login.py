@@ -1,4 +1,4 @@
-"""`mcpd login`: log in to a server that wants OAuth, with a browser here, or one elsewhere."""
+"""`mcpd login`: logs in to a server by OAuth, with a browser on this machine or elsewhere."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from daemon.operators.change_reports import LoginReport
 
 SHOWN_TOOLS = 8
-"""Names of tools in the outcome; `mcpd tools` shows all."""
+"""Names of tools shown after a login; `mcpd tools` shows all."""
 
 LINK, DEVICE_CODE = "notifications/login/link", "notifications/login/device"
 _ANSWER_ID = "answer"
 
 
 class Over(Exception):
-    """Raised when the login ends while the person may type."""
+    """Raised when the login ends while the person could still type."""
 
 
 def log_in(options: argparse.Namespace) -> int:
@@ -56,23 +56,23 @@ def log_in(options: argparse.Namespace) -> int:
 
 
 def in_words(answer: LoginReport) -> str:
-    """The outcome, with the tools that the server offers."""
+    """The outcome of a login, with the tools that the server offers."""
     tools = answer["tools"]
     offers = f"; it offers {len(tools)} tools: {some(tools, SHOWN_TOOLS)}" if tools else ""
     return visible(f"logged in to {answer['server']}{offers}")
 
 
 class LoginCompanion(NamedTuple):
-    """Shows the login page, and passes on the address that the person pastes (`control.Companion`)."""
+    """Shows the login page, and passes on the address that the person pastes (a `control.Companion`)."""
 
     server: str
     stdin: TextIO | None
-    """The terminal for pasted addresses, or None."""
+    """The terminal to read pasted addresses from, or None."""
     stderr: TextIO
     opens: bool
 
     def take(self, message: Message, wire: Wire) -> float:
-        """Take a message of the daemon's; returns the seconds that a person took."""
+        """Handle a message of the daemon's; returns the seconds that the person took."""
         params = message.get("params")
         params = params if isinstance(params, dict) else {}
         if message.get("method") == LINK:
@@ -96,7 +96,7 @@ class LoginCompanion(NamedTuple):
         print("\n".join(map(visible, text.split("\n"))), file=self.stderr, flush=True)
 
     def _take_pasted(self, wire: Wire) -> None:
-        """Pass on pasted addresses until the login has ended; Ctrl-C gives it up."""
+        """Pass on pasted addresses until the login ends; Ctrl-C aborts the login."""
         if self.stdin is None:
             return
         forget_typed(self.stdin)
@@ -119,7 +119,7 @@ class LoginCompanion(NamedTuple):
 
 
 def _attend(wire: Wire) -> None:
-    """Take the daemon's messages while the person types. Raises Over, with the answer kept."""
+    """Handle the daemon's messages while the person types. Raises Over, with the answer kept."""
     for message in wire.readable():
         if "method" not in message and message.get("id") != _ANSWER_ID:
             wire.keep(message)

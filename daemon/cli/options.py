@@ -1,4 +1,4 @@
-"""The parser of command lines, and the values of their options. Standard library only."""
+"""The parser of command lines, and parsers for values of options. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from daemon.cli.table import help_table
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
-"""Seconds to wait for an answer: the daemon answers from memory in milliseconds unless it hangs."""
+"""Seconds for the daemon to answer, which takes milliseconds if the daemon is well."""
 
 
 STOP_SECONDS = 20.0
-"""Seconds for the daemon's end: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
+"""Seconds for the daemon to stop: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
 
 UNREACHABLE = "3"
 """The exit status of commands that find no daemon."""
@@ -42,21 +42,21 @@ class _Wrapped(argparse.RawDescriptionHelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that reads the command's words (`help.toml`) only to print them: all would pay for it."""
+    """A parser that reads the command's texts (`help.toml`) only to print them, since reading takes time."""
 
     def __init__(self, command: str, *, asks: bool = True, reaches: bool = True) -> None:
-        """`asks`: an unreachable daemon is a failure. `reaches`: False hides `--socket`: it has no effect."""
+        """`asks` says that the command fails without a daemon; without `reaches`, `--socket` is hidden."""
         super().__init__(prog=f"mcpd {command}", formatter_class=_Wrapped, allow_abbrev=False)
         self._command, self._asks = command, asks and reaches
         self.add_argument("--socket", metavar="P", help=None if reaches else argparse.SUPPRESS)
 
     def format_help(self) -> str:
-        """The help, with the command's words."""
+        """The help, with the command's texts."""
         self.explain()
         return super().format_help()
 
     def explain(self) -> None:
-        """Take description, meanings of arguments, examples and exit statuses from the table of words."""
+        """Take description, arguments, examples and exit statuses from `help.toml`."""
         table = help_table()
         own, shared = table[self._command], table["shared"]
         meanings = {**shared["arguments"], **own.get("arguments", {})}
@@ -74,12 +74,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether colours and bold text are wanted; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
+    """Whether to use colours and bold text; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def positive(text: str) -> float:
-    """A number of seconds over 0, for argparse. Raises argparse.ArgumentTypeError: any other text."""
+    """Parse a positive number of seconds for argparse. Raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -90,20 +90,20 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number over 0, for argparse. Raises argparse.ArgumentTypeError: any other text."""
+    """Parse a positive whole number for argparse. Raises argparse.ArgumentTypeError."""
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)
 
 
 def seconds_of(text: str) -> float:
-    """The seconds in `90s`, `30m`, `1h` or `2d`, for argparse."""
+    """Parse `90s`, `30m`, `1h` or `2d` into seconds, for argparse."""
     if not (seconds := length_in(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 90s, 30m, 1h or 2d")
     return seconds
 
 
 def length_in(text: str) -> float | None:
-    """The seconds in `90s`, `30m`, `1h`, `2d` or `1w`; None for any other text."""
+    """Parse `90s`, `30m`, `1h`, `2d` or `1w` into seconds; None for any other text."""
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
     return None if found is None else float(int(found[1]) * _UNITS[found[2]])

@@ -1,4 +1,4 @@
-"""`mcpd sandbox` and `mcpd allow-host`: shows, learns, edits and enters the sandbox of a server."""
+"""`mcpd sandbox` and `mcpd allow-host`: show, learn, edit and enter a server's sandbox."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ else:  # `--show` needs none of them.
     editing, inside, parse = map(later, ("daemon.cli.editing", "daemon.cli.inside", "daemon.config.parse"))
 
 LESSON_SECONDS = 600.0
-"""Seconds of a lesson by default: time to use each tool once."""
+"""Default seconds of learning: time to use each tool once."""
 
 # --- show -------------------------------------------------------------------------------------------------
 
 
 def shown(answer: Message) -> str:
-    """The rules in force, and the hosts that were reached and refused."""
+    """The sandbox's rules, and the hosts that the server reached or was refused."""
     server, rules = answer["server"], answer["rules"]
     said = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
     if answer["learning"]:
@@ -68,7 +68,7 @@ _show = asking("sandbox", lambda options: {"server": options.server}, shown)
 
 
 class _LessonCompanion:
-    """Uses the server, or waits while others do, once the daemon watches it; then ends the lesson."""
+    """Ends a lesson: after the command that uses the server, or when others have used it."""
 
     def __init__(self, options: argparse.Namespace, calls: list[Message]) -> None:
         self._options, self._calls = options, calls
@@ -130,7 +130,7 @@ def _calls(path: Path) -> list[Message]:
 
 
 def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
-    """The configuration's file, and the server's entry; raises `CommandFailed`."""
+    """The configuration's path and the server's entry; raises `CommandFailed`."""
     path: Path = edited_file(options)
     servers = parse.load(path, os.environ).mcp_servers
     if (name := options.server) not in servers:
@@ -139,7 +139,7 @@ def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
 
 
 def _put(options: argparse.Namespace, value: object, *below: str) -> int:
-    """Write `sandbox` of the entry, or a key below it, and wait until the server is up with it."""
+    """Write an entry's `sandbox`, or a key in it, and wait until the server is up again."""
     name, (path, server) = options.server, _entry(options)
     if server.sandbox_enabled is False:
         text = f"`sandboxEnabled` of {name} in {path} is false, and counts more than `sandbox`"

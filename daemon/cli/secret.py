@@ -37,7 +37,7 @@ def _secret(options: argparse.Namespace) -> int:
 
 
 def _set(name: str) -> str:
-    """Keep the value that the user types or stdin has; returns the outcome in words."""
+    """Store the value that the user types or stdin holds; returns the outcome in words."""
     value, done = given(f"the value of {name}", hidden=True), "kept"
     with suppress(keyring.SecretTrouble):
         keyring.read(name, os.environ)
@@ -46,7 +46,7 @@ def _set(name: str) -> str:
 
 
 def given(what: str, *, hidden: bool = False) -> str:
-    """All of stdin, less one newline at the end; a person types a `hidden` line. Raises SecretTrouble."""
+    """All of stdin without one last newline; at a terminal a line, unseen if `hidden`. Raises SecretTrouble."""
     if hidden and has_terminal():
         prompt = f"{what[0].upper()}{what[1:]} (not shown): "
         content = typed(prompt, hidden=True).encode(errors="surrogateescape")

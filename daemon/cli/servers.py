@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 APPROVE_SECONDS = 30.0  # to wait: the daemon writes `mcpd.lock` where there is one
 
 REFRESH_SECONDS = 60.0
-"""Seconds to wait: a server has `timeouts.list` to answer, and a dormant one starts first."""
+"""Seconds for a refresh: a server has `timeouts.list` to answer, and a dormant one starts first."""
 
 RELOAD_SECONDS = 60.0
-"""Seconds to wait: removed servers stop first, and another reload may be running."""
+"""Seconds for a reload: removed servers stop first, and another reload may be running."""
 
 LOGOUT_SECONDS = 75.0
-"""Seconds to wait: 30 for each of two tokens at the authorization server, then the restart."""
+"""Seconds for a logout: 30 for each of two tokens at the authorization server, then the restart."""
 
 # --- enable, disable --------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ SWITCHED = argument("names", metavar="SERVER[/TOOL]", nargs="+")
 
 
 def switched(answer: change_reports.SwitchReport) -> str:
-    """The outcome in one line."""
+    """The outcome of switching, in one line."""
     server, tool = answer["server"], answer["tool"]
     word = "off" if answer["off"] else "on"
     name = f"{server}/{tool}" if tool else server
@@ -60,7 +60,7 @@ def switched(answer: change_reports.SwitchReport) -> str:
 
 
 def switch(options: argparse.Namespace, names: Sequence[str], *, off: bool) -> int:
-    """Have the daemon switch servers, or listed definitions, on or off."""
+    """Have the daemon switch servers or definitions on or off."""
     return ask_each(options, names, "switch", lambda name: {"name": name, "off": off}, switched)
 
 
@@ -98,7 +98,6 @@ APPROVE = CommandLine(
 
 
 def _restart(options: argparse.Namespace) -> int:
-    """Restart servers one after another, past those that fail."""
     if bool(options.servers) == options.all:
         raise UsageError("name the servers to restart, or write --all")
     names = options.servers
@@ -109,7 +108,7 @@ def _restart(options: argparse.Namespace) -> int:
 
 
 def restarted(answer: change_reports.RestartReport) -> str:
-    """The state after the restart, of the server or of each instance."""
+    """The state of the server, or of each instance, after a restart."""
     instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
     if not instances:
         return visible(f"{answer['server']}: no instance of it runs; each is started at its first use")
@@ -131,7 +130,7 @@ RESTART = CommandLine(
 
 
 def refreshed(answer: change_reports.RefreshReport) -> str:
-    """The changes of each server's lists, a line each."""
+    """The changes in each server's lists, one line each."""
     told = (f"{name}: {_news(each)}" for name, each in answer["servers"].items())
     return lines(*told) or "no server is up"
 
@@ -178,7 +177,7 @@ _DONE = {
 
 
 def reloaded(answer: change_reports.ReloadReport) -> str:
-    """The changes in one line, then the state of each started server."""
+    """The changes of a reload in one line, then the state of each started server."""
     plan: Mapping[str, Any] = answer
     done = [f"{word}: {', '.join(plan[key])}" for key, word in _DONE.items() if plan[key]]
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
@@ -211,7 +210,7 @@ RELOAD = CommandLine("reload", seconds=RELOAD_SECONDS, run=_reload)
 
 
 def logged_out(answer: change_reports.LogoutReport) -> str:
-    """The outcome in one line."""
+    """The outcome of a logout, in one line."""
     server, problem = answer["server"], answer["problem"]
     if not answer["existed"]:
         return visible(f"there was no login at {server}")

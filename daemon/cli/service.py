@@ -1,4 +1,4 @@
-"""`mcpd service`: the daemon as a service of the user's systemd."""
+"""`mcpd service`: runs the daemon as a service of the user's systemd."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def service_action(options: argparse.Namespace) -> int:
-    """Install, remove or show the service."""
+    """Install, remove or show the systemd service."""
     return _ACTIONS[options.action](options)

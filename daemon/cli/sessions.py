@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 SESSION = argument("session", metavar="SESSION")
 
 EX_INCOMPLETE = 1
-"""Some sessions could not be shown."""
 
 # --- sessions ---------------------------------------------------------------------------------------------
 
@@ -63,7 +62,7 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def allowed(answer: AllowReport) -> str:
-    """The session's permissions, a line each."""
+    """A session's permissions, one line each."""
     if not answer["allowed"]:
         return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
     said = [f"session {answer['session']} may call, unasked:"]
@@ -88,7 +87,7 @@ ALLOW = CommandLine(
 
 
 def unloaded(answer: UnloadReport) -> str:
-    """The tools that have left the session."""
+    """The tools that were unloaded from a session."""
     names, session = answer["unloaded"], answer["session"]
     said = [f"session {session}: {name} is not loaded any more" for name in names]
     return lines(*(said or [f"session {session} has loaded no tools"]), *filter(None, [answer["note"]]))

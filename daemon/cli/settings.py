@@ -1,4 +1,4 @@
-"""Commands that change a key of the configuration, through the daemon, or with `--config` in the file."""
+"""Commands that change one key of the configuration, through the daemon or in the file of `--config`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ else:
     settings = later("daemon.setup.settings")
 
 CHANGE_SECONDS = 60.0
-"""Seconds to wait: the daemon reloads its configuration, and another reload may be running."""
+"""Seconds for a change: the daemon reloads its configuration, and another reload may be running."""
 
 MODEL_SECONDS = 120.0
-"""Seconds to wait: a model has `summaries.timeout` to answer, 60 s by default."""
+"""Seconds for a summary: a model has `summaries.timeout` to answer, 60 s by default."""
 
 
 _CONFIG = path_option("--config", "F")
@@ -46,7 +46,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
 
 
 def written(changed: change_reports.WrittenReport) -> str:
-    """The key and the file that the daemon has written."""
+    """The key that the daemon has changed, and the file."""
     word = "stood already at" if changed["already"] else "written at"
     return f"{word} {changed['place']} in {changed['file']}"
 
@@ -55,7 +55,7 @@ def written(changed: change_reports.WrittenReport) -> str:
 
 
 def described(answer: change_reports.DescribeReport) -> str:
-    """The tool's new description, and the places that changed."""
+    """A tool's new description, and where it changes."""
     tool, places = answer["tool"], answer["places"]
     what = "its server's own description" if answer["description"] is None else "that description"
     said = [f"{tool} has {what} {'already' if answer['already'] else 'now'}"]
@@ -87,7 +87,7 @@ DESCRIBE = CommandLine(
 
 
 def switches(answer: change_reports.LazyReport) -> str:
-    """Every switch of loading on demand, with its effect."""
+    """All switches of loading on demand, with their effects."""
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
         said.append(f"note: {answer['note']}")
@@ -143,7 +143,7 @@ LAZY = CommandLine(
 
 
 def summaries(answer: change_reports.SummariesReport) -> str:
-    """The requested detail, or the state, the prompt and the data that the endpoint gets."""
+    """The requested detail of summaries; else their state, prompt and the data that the endpoint gets."""
     if "models" in answer:
         return lines(*_models(answer))
     if "changed" in answer:

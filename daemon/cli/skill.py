@@ -1,4 +1,4 @@
-"""`mcpd skill`: the page that teaches an agent with a shell to use mcpd, among the skills of its client."""
+"""`mcpd skill`: writes a skill that teaches a client's agent to use mcpd from a shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _skill(options: argparse.Namespace) -> int:
 
 
 def _servers(options: argparse.Namespace) -> dict[str, str]:
-    """The default profile's servers with their tools; without a daemon, all configured ones."""
+    """The default profile's servers with their tools; without a daemon, the configured servers."""
     try:
         categories = ask_with(options, "tools", {})["categories"]
     except DaemonUnreachable:

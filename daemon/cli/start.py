@@ -1,4 +1,4 @@
-"""`mcpd start` and `mcpd stop`: the daemon in the background."""
+"""`mcpd start` and `mcpd stop`: run the daemon in the background, and end it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Config
 
 CALLS_SECONDS = 10.0
-"""Seconds of a restart's wait for a moment without a call in flight."""
+"""Seconds that a restart waits for a moment without calls in flight."""
 
 POLL_SECONDS = 0.1
 
@@ -39,7 +39,7 @@ HOW = {
 
 
 def start(options: argparse.Namespace) -> int:
-    """Start the daemon, unless one runs."""
+    """Start the daemon, unless one is running."""
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     if options.restart:
@@ -69,9 +69,9 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int | None, Path | None]:
-    """Stop the daemon; returns `starting.stop`'s, and its configuration if a command started it with another.
+    """Stop the daemon, after waiting at most `waits` seconds for a moment without calls in flight.
 
-    `waits`: so long for a moment without a call in flight.
+    Returns the result of `starting.stop`, and the daemon's configuration if it was started with an unusual one.
     """
     config = None
     with suppress(DaemonUnreachable, RemoteFault):
@@ -88,7 +88,7 @@ def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int 
 
 
 def _configuration(config: Path | None, *, tells: bool) -> Config:
-    """The configuration of the daemon; `tells`: warn of entries whose servers will not start."""
+    """Read the daemon's configuration; `tells` warns of servers that will not start."""
     # 0.2 s, which a command that only waits for another start saves.
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
@@ -100,7 +100,7 @@ def _configuration(config: Path | None, *, tells: bool) -> Config:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Stop the daemon, however it was started."""
+    """Stop the daemon, whichever way it was started."""
     if options.servers:
         name = options.servers[0]
         raise UsageError(

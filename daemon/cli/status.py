@@ -1,4 +1,4 @@
-"""`mcpd status`: the state of every server; its exit status is a health check. Starts nothing."""
+"""`mcpd status`: shows the state of every server; the exit status is a health check. Starts nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from daemon.operators.reports import PersistenceReport, ServerReport
 
 EX_UNAVAILABLE = 1
-"""A server or persistence is degraded or unavailable."""
+"""Exit status if a server or persistence is degraded or unavailable."""
 
 WATCH_SECONDS = 2.0
-"""Default interval of `--watch`."""
+"""Seconds between two pictures of `--watch` by default."""
 
 
 def _interval(text: str) -> float:
-    """The seconds of `--watch`; the error explains that a server's name comes before it."""
+    """Parse the seconds of `--watch`; the error says that a server's name comes before it."""
     import argparse  # noqa: PLC0415 - loaded by now: by options
 
     try:
@@ -39,7 +39,7 @@ def _interval(text: str) -> float:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Show the status again and again; a daemon that is away may be restarting."""
+    """Show the status repeatedly, even while the daemon is away: it may be restarting."""
     # Imports prompt_toolkit.
     from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
     from daemon.cli.watch_view import StatusPoll  # noqa: PLC0415
@@ -62,7 +62,6 @@ def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
 
 
 def _show_each(options: argparse.Namespace, *, compact: bool = False) -> int:
-    """Show servers one after another, also after one that fails."""
     names = options.servers
     if len(names) < 2:  # noqa: PLR2004 - the servers, or one
         return _show(options, *(names or [None]), compact=compact)
@@ -83,7 +82,7 @@ def _show(options: argparse.Namespace, name: str | None, *, compact: bool) -> in
 
 
 def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport | None = None) -> int:
-    """0 if all servers and persistence are well; instances may be starting, unless they cannot."""
+    """0 if all servers and persistence are well; instances may still be starting, unless they cannot."""
     well = all(server["state"] in WELL for server in servers.values()) and all(
         each["state"] in WELL | COMING for server in servers.values() for each in server.get("instances", ())
     )

@@ -1,4 +1,4 @@
-"""The table of servers in a status, their other lists, and the remarks below it."""
+"""The status's table of servers, their other lists, and the remarks below it."""
 
 from __future__ import annotations
 
@@ -37,33 +37,31 @@ STYLES = {
     "stopping": "dim",
     "stopped": "dim",
 }
-"""Colour by state; the name is shown too, so colour is never the only sign."""
+"""Colours of states; the state's name is shown as well, so colour is never the only sign."""
 
 
 LEGEND = f"open: calls in flight. calls, err and p50/p95 (ms): the last {MINUTES} minutes."
-"""Explains the short headings of a narrow table."""
 
 NAME_LEAST = 16
-"""Columns that names get before other columns are dropped."""
+"""Columns that a name keeps; other columns are dropped before it gets fewer."""
 
 _ELLIPSIS = "…"
 
 WIDE = 120
-"""Columns from which headings need no legend."""
+"""Columns of a screen from which the headings need no legend."""
 
 
 class ServerColumn(NamedTuple):
-    """A column of the table, besides the names: a member of `SERVERS`."""
+    """A column of the table of servers."""
 
     name: str
     worth: int
-    """On a narrow screen the columns of least worth are dropped first."""
+    """The column's importance: on a narrow screen, the least important columns are dropped first."""
     short: str = ""
-    """Heading on a narrow screen, if another one."""
     cell: Callable[[ServerReport, float], str] | None = None
-    """The text for a server or an instance at a time in seconds since the epoch; None: the column's words."""
+    """Makes a cell of a server or instance and the time (epoch seconds); None takes the report's words."""
     if_any: bool = False
-    """Dropped where room is short, or where every cell is empty."""
+    """Whether the column is dropped if all its cells are empty, or if there is little room."""
 
     def heading(self, width: int) -> str:
         """The heading for a screen of this width."""
@@ -99,7 +97,7 @@ _COLUMNS = (
 
 
 def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Table:
-    """A row for each server, then its instances; drops columns and shortens names to fit. `now`: epoch."""
+    """A row for each server and instance; drops columns and shortens names to fit. `now` is epoch seconds."""
     rows = [row for name, server in servers.items() for row in _rows(name, server)]
     columns = {}
     for each in _COLUMNS:
@@ -130,7 +128,7 @@ def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Ta
 
 
 def legend(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
-    """Explanation of the headings of a narrow table."""
+    """Explain the headings of a narrow table."""
     if servers and screen.width < WIDE:
         yield Text(LEGEND, style="dim")
 
@@ -143,13 +141,13 @@ def _rows(name: str, server: ServerReport) -> Iterator[tuple[str, ServerReport]]
 
 
 def _shortened(names: list[str], room: int) -> list[str]:
-    """Names shortened to fit, or whole if two would look alike."""
+    """Shorten names to fit, or return them whole if two would look alike."""
     short = [shorten(name, room) for name in names]
     return short if len(set(short)) == len(set(names)) else names
 
 
 def shorten(text: str, room: int) -> str:
-    """The text in `room` columns without its middle, since names differ at their ends."""
+    """Shorten a text to `room` columns by cutting out its middle, since names differ at their ends."""
     if cell_len(text) <= room:
         return text
     head, tail = room // 2, (room - 1) // 2
@@ -164,7 +162,7 @@ def _tail(text: str, room: int) -> str:
 
 
 def remarks(servers: Mapping[str, ServerReport], starts: int) -> Iterator[RenderableType]:
-    """Remarks on servers and their instances; none if all is well. `starts`: servers started at a time."""
+    """Remarks on servers and instances that are not well; `starts` is the number that may start at a time."""
     seen = list(_each(servers))
     coming = [name for name, server in seen if is_coming(server)]
     if coming:
@@ -195,7 +193,7 @@ def _coming(names: list[str], starts: int) -> str:
 
 
 def _told_of(name: str, server: ServerReport) -> tuple[str, str]:
-    """Event and remedy, with a placeholder for the server's name in commands."""
+    """A server's last event and its remedy, with a placeholder for the server's name."""
     return _generic(name, server["happened"]), _generic(name, server["helps"])
 
 
@@ -240,11 +238,10 @@ def _shared_lines(group: list[tuple[str, ServerReport]]) -> Iterator[tuple[str, 
 
 
 NAMED = 10
-"""Servers named in a sentence about several."""
 
 
 def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
-    """The other lists in words, where the table has no room for them."""
+    """A sentence about prompts, resources and skills, if the table has no room for them."""
     if screen.width >= ROOMY:
         return
     parts = [f"{name} {had}" for name, server in servers.items() if (had := _other_lists(server))]

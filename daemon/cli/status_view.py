@@ -1,4 +1,4 @@
-"""The status as text for people: a table of servers, then everything unusual; or one server in detail."""
+"""Renders the status for people: a table of servers and everything unusual, or one server in detail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daemon.safety.escape import speaks_unicode, visible
 from daemon.states import WELL
 
 BARS = " ▁▂▃▄▅▆▇█"
-"""A blank for a minute without a value, then the eighths of a character."""
+"""The characters of a bar chart: a blank for a minute without a value, then eighths."""
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def render(status: reports.StatusReport, *, now: float, screen: Screen) -> str:
-    """The status, with ages at `now` (seconds since the epoch)."""
+    """Render the status, with ages at the time `now` (epoch seconds)."""
     servers = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
@@ -89,7 +89,6 @@ def _refused(connections: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NAMED = 10
-"""Sessions named in front of their common surface."""
 
 
 def _repairs(repairs: Mapping[str, Mapping[str, int]]) -> Iterator[RenderableType]:
@@ -108,7 +107,7 @@ def _sums(metrics: Mapping[str, Any], now: float) -> Iterator[str]:
 
 
 def _counted(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Cost and savings of loading on demand; sums lack counters that were never raised."""
+    """Costs and savings of loading on demand; counters that were never raised are left out."""
     if loads := metrics.get("loads"):
         yield f"{counted(loads, 'tool')} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
@@ -166,7 +165,7 @@ def _sessions(sessions: list[reports.ConnectionReport], now: float, screen: Scre
 
 
 def _why(sessions: list[reports.ConnectionReport]) -> Iterator[RenderableType]:
-    """The reason for each surface, once, and the clients whose savings do not count."""
+    """Why each surface was chosen, once, and which clients' savings are not counted."""
     told: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
         told.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
@@ -196,7 +195,7 @@ def _daemon(daemon: reports.DaemonReport) -> Iterator[RenderableType]:
 
 
 def _shown(daemon: reports.DaemonReport) -> str:
-    """The default profile's tokens, compared with all tools."""
+    """The tokens of the default profile, compared with those of all tools."""
     shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
     tools = f"{counted(daemon['offeredTools'], 'tool')} of {bytes_in_words(offered)}"
@@ -211,7 +210,7 @@ def _shown(daemon: reports.DaemonReport) -> str:
 
 
 def lately_in_words(told: reports.LatelyReport, width: int, lines: int = 2) -> list[str]:
-    """Past outages and changes in at most `lines` lines of `width` characters; empty without any."""
+    """Past outages and changes, in at most `lines` lines of `width` characters."""
     servers = told["servers"]
     if not servers:
         return []
@@ -252,12 +251,12 @@ def _where(servers: list[tuple[str, reports.OverReport]], shown: int, hours: int
 
 
 def render_one(answer: reports.OneStatusReport, *, now: float, screen: Screen) -> str:
-    """The status of one server."""
+    """Render the status of one server."""
     return draw(parts_of_one(answer, now, screen), screen)
 
 
 def parts_of_one(answer: reports.OneStatusReport, now: float, screen: Screen) -> list[RenderableType]:
-    """The same as parts to draw one below another."""
+    """The status of one server, in parts to draw one below another."""
     server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
     parts += _last_hour(answer.get("lastHour", {}))
@@ -282,7 +281,7 @@ def _heading(name: str, server: reports.ServerReport, now: float) -> Iterator[Re
 
 
 def _last_hour(minutes: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """A line of bars for each quantity of the last hour that was not zero, with its highest minute."""
+    """For each quantity that was not zero in the last hour, a line of bars with its highest minute."""
     words: dict[str, Callable[[Any], str]] = {
         "calls": str,
         "errors": str,
@@ -309,7 +308,7 @@ def _program(server: reports.ServerReport) -> list[str]:
 
 
 def _processes(server: reports.ServerReport) -> list[str]:
-    """The pid, and a second process's where clients of both eras call the server."""
+    """The server's pid, and the pid of a second process that serves clients of the other era."""
     if server["pid"] is None:
         return []
     pids = server["pids"]

@@ -31,15 +31,15 @@ MODULES = {
     "daemon.cli.tools": "tools search",
     "daemon.cli.use": "call prompt prompts resources read",
 }
-"""Each command's module. It holds a `CommandLine`, the command's name in capitals; `connect` and `run`, which
-must start fast, have `main` and `make_parser` instead."""
+"""The module of each command. It holds a `CommandLine` named like the command, in capitals; `connect` and
+`run`, which must start fast, have `main` and `make_parser` instead."""
 
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable", "unset", "purge"}
 """Commands that end or remove something: never suggested for a typo."""
 
 
 def help_table() -> "Words":
-    """The table `help.toml`: reading takes 10 ms, so only what prints it does."""
+    """Read `help.toml`. This takes 10 ms, so only commands that print it do so."""
     import tomllib  # noqa: PLC0415 - see the module's docstring
     from pathlib import Path  # noqa: PLC0415 - likewise
 
@@ -47,13 +47,13 @@ def help_table() -> "Words":
 
 
 def purposes(table: "Words") -> dict[str, tuple[str, str]]:
-    """The purpose of each command, with an example, in the groups of `mcpd help`."""
+    """The purpose of each command, with an example, grouped as in `mcpd help`."""
     names = " ".join(table["groups"].values()).split()
     return {name: (table[name]["purpose"], table[name]["example"]) for name in names}
 
 
 def implementation(command: str) -> "Any":
-    """The object with `main(argv)`, which returns the exit status, and `make_parser()`."""
+    """The object that implements a command: `main(argv)` returns the exit status; there is `make_parser()`."""
     # By full name, since `python -m daemon` comes here too.
     import importlib  # noqa: PLC0415 - see the module's docstring
 

@@ -1,4 +1,4 @@
-"""The daemon's reaction to a changed configuration: the reload, and the outcome for a server."""
+"""Waits for the effect of a changed configuration: the daemon's reload, and a server's state."""
 
 from __future__ import annotations
 
@@ -34,36 +34,33 @@ else:
 BACK = "taken back: the files are as they were"
 
 POLL_SECONDS = 0.25
-"""Seconds between two poll_servers at a starting server: cheap, and soon enough for a person."""
+"""Seconds between two requests for a starting server's state."""
 
 FIRST_LOOKS = 4
-"""Looks at a server that is not started yet: a second, in which a busy machine begins the start."""
+"""Requests made before a server must have begun to start: a second, enough on a busy machine."""
 
 WIDTH = 110
 TOOL_LINES = 2
-"""Lines for names of tools."""
 
 
 class Effect(NamedTuple):
-    """The outcome of a change."""
+    """The outcome of a change of the configuration."""
 
     asked: bool
-    """Whether a daemon was asked to reload."""
     problem: str
-    """Why the daemon does not have the change; else empty."""
+    """Why the daemon has not taken the change; empty if it has."""
     seen: ServerReport | None = None
     tools: tuple[str, ...] = ()
     answer: Any = None
-    """The daemon's answer to the reload."""
 
     @property
     def is_well(self) -> bool:
-        """Whether the server is up, or will start when it is needed."""
+        """Whether the server is up, or will start when needed."""
         return self.seen is not None and self.seen["state"] in WELL
 
     @property
     def held(self) -> list[str]:
-        """The command's arguments for what waits for approval."""
+        """The arguments of `mcpd approve` for what waits for approval."""
         return [] if self.seen is None else list(self.seen.get("held", ()))
 
 
@@ -75,12 +72,12 @@ MEANWHILE = "changed meanwhile, and waits: "
 
 
 def show_approval(answer: Mapping[str, Any], waits: str) -> None:
-    """Print the answer to `mcpd approve`; `waits`: why rows of it wait."""
+    """Print the answer to `mcpd approve`; `waits` says why some definitions still wait."""
     print(drawn("daemon.cli.definition_views:render_approval", waits=waits)(answer))
 
 
 def approve_rows(options: argparse.Namespace, waiting: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Ask a user who was shown these rows, and approve the same forms; None: the user does not agree."""
+    """Ask the user who was shown these definitions, and approve exactly these; None if the user refuses."""
     if not (has_terminal() and agreed("Approve?", yes=False)):
         return None
     forms = {f"{each['server']}/{each['name']}": each["schemaHash"] for each in waiting}
@@ -91,7 +88,7 @@ def approve_rows(options: argparse.Namespace, waiting: Sequence[Mapping[str, Any
 
 
 def said_once(draft: Draft) -> list[str]:
-    """The lines about the configuration that a command creates; empty for one that was there."""
+    """Lines about a configuration that the command has created; none for an older one."""
     if not draft.creates:
         return []
     if draft.unconfined is None:
@@ -103,12 +100,12 @@ def said_once(draft: Draft) -> list[str]:
 
 
 def without_sandbox(problem: CannotStart) -> str:
-    """The words for missing sandboxes, with those that mend it."""
+    """Say that sandboxes are missing, and how to get them."""
     return ". ".join(filter(None, (str(problem.reason.data["error"]), lifecycle.mending(problem))))
 
 
 def edited_file(options: argparse.Namespace) -> Path:
-    """The configuration to change: the named one, the named socket's daemon's, or the usual one."""
+    """The configuration to change: that of `--config`, of the daemon behind `--socket`, or the usual one."""
     named = options.config or os.environ.get("MCPD_CONFIG")
     sockets = (options.control, options.socket, *map(os.environ.get, ("MCPD_CONTROL", "MCPD_SOCKET")))
     if not named and any(sockets):
@@ -119,13 +116,13 @@ def edited_file(options: argparse.Namespace) -> Path:
 
 
 def typed_as(options: argparse.Namespace, *words: str) -> str:
-    """A command line about the same configuration, to be copied."""
+    """A command line about the same configuration, for the user to copy."""
     named = () if options.config is None else ("--config", str(options.config))
     return f"`{shlex.join(['mcpd', *words, *named])}`"
 
 
 def reloaded(options: argparse.Namespace, path: Path, name: str = "") -> Effect:
-    """Have the daemon reload its configuration, for a change of the server `name`."""
+    """Have the daemon reload its configuration after a change of the server `name`."""
     try:
         answer = ask_with(options, "reload", {"server": name, "change": options.change})
     except DaemonUnreachable as error:
@@ -139,7 +136,7 @@ def reloaded(options: argparse.Namespace, path: Path, name: str = "") -> Effect:
 
 
 def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
-    """Have the daemon reload, and wait until a server is up or has failed."""
+    """Have the daemon reload, and wait until a server is up or fails."""
     effect = reloaded(options, path, name)
     if effect.problem:
         return effect
@@ -174,7 +171,7 @@ def _lists_more(seen: ServerReport) -> bool:
 
 
 def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
-    """The current servers, repeatedly for `seconds`; at least once. Raises DaemonUnreachable."""
+    """The servers' states, repeatedly for `seconds` but at least once. Raises DaemonUnreachable."""
     deadline = time.monotonic() + seconds
     while True:
         yield ask_with(options, "status", {})["servers"]
@@ -184,7 +181,7 @@ def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Server
 
 
 def tools_of(options: argparse.Namespace, name: str) -> dict[str, str]:
-    """A server's tools that are offered, with their hashes."""
+    """The tools that a server offers, with their hashes."""
     try:
         answer = ask_with(options, "tools", {"profile": None})
     except RemoteFault:
@@ -196,7 +193,7 @@ def tools_of(options: argparse.Namespace, name: str) -> dict[str, str]:
 
 
 def in_lines(name: str, effect: Effect) -> str:
-    """A running server in three lines: its state, and its tools as far as they fit."""
+    """A running server in three lines: its state, and as many tools as fit."""
     assert effect.seen is not None
     # `tools` counts the server's own list: categories may have chosen none of it.
     number, state = effect.seen["tools"], effect.seen["state"]
@@ -206,7 +203,7 @@ def in_lines(name: str, effect: Effect) -> str:
 
 
 def with_names(heading: str, names: Sequence[str]) -> str:
-    """A heading, and names as far as they fit."""
+    """A heading followed by as many names as fit."""
     lines, left = [heading], [*names]
     while left and len(lines) <= TOOL_LINES:
         line = ""
@@ -219,7 +216,7 @@ def with_names(heading: str, names: Sequence[str]) -> str:
 
 
 def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
-    """Fault and remedy of a server that did not come up, and whether its entry has to change."""
+    """Why a server did not come up and what to do, and whether its entry must be changed."""
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
     told = [seen.get("happened", ""), seen.get("helps", "")]
@@ -237,9 +234,9 @@ def finish(
     stays: str = "",
     tell: Callable[[], object] = lambda: None,
 ) -> int:
-    """Wait for the server and report its state; undo the edit if it cannot come up with it, else `tell`.
+    """Wait for the server and report its state. If the change keeps it from starting, call `undo`, else `tell`.
 
-    Raises KeyboardInterrupt: the user did not wait.
+    Raises KeyboardInterrupt if the user ends the wait.
     """
     after = stays or f"it stays: {typed_as(options, 'remove', name)} takes the server out"
     try:
@@ -278,7 +275,7 @@ def finish(
 
 
 def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
-    """Show a server's definitions that wait for approval, and approve them if the user agrees."""
+    """Show a server's definitions that wait for approval, and approve those that the user agrees to."""
     if not held:
         return
     waiting = ask_with(options, "approve", {"names": [name]})["waiting"]

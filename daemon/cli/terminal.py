@@ -1,4 +1,4 @@
-"""Tables for people; servers' words go through `safety.escape.visible` into a rich Text, never into markup."""
+"""Draws tables for people; servers' words are escaped into a rich Text, never taken as markup."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from daemon.operators.report_columns import ReportColumn, chosen
 from daemon.safety.escape import visible
 
 UNBOUNDED = 10_000
-"""Columns without a terminal: programs that read lines must get each of them whole."""
+"""Columns without a terminal: a program that reads lines must get whole lines."""
 
 ROOMY = 100
-"""Columns from which two blanks fit between columns."""
+"""Columns from which two blanks separate a table's columns."""
 
 
 class Screen(NamedTuple):
-    """The width and the colours of an output."""
+    """An output's width, and whether it has colours."""
 
     width: int
     colour: bool
@@ -42,7 +42,7 @@ class Screen(NamedTuple):
 
 
 def console_of(screen: Screen) -> Console:
-    """A console that writes to memory, and text unchanged: servers wrote much of it."""
+    """A console that renders into memory and leaves text alone: servers wrote much of it."""
     return Console(
         file=io.StringIO(),
         width=screen.width,
@@ -66,27 +66,25 @@ def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
 
 
 def grid(screen: Screen, *, head: bool = True, folds: bool = False) -> Table:
-    """An empty table; cells of several lines (`folds`) need two blanks between columns."""
+    """Make an empty table; if cells have several lines (`folds`), two blanks separate its columns."""
     gap = 2 if folds or screen.width >= ROOMY else 1
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 
 class Column(NamedTuple):
-    """A column of a table: heading and cell; cells are escaped."""
+    """A column of a table: its heading, and a function for its cells, which are escaped."""
 
     heading: str
     cell: Callable[[Any], object]
     right: bool = False
     whole: bool = False
-    """Never wrapped."""
     least: int | None = None
-    """Minimal width: words cut into many lines are hard to read."""
+    """The least width: words cut into many lines are hard to read."""
     cut: bool = False
-    """One line, cut at the screen's edge."""
+    """Whether cells have one line, cut at the screen's edge."""
 
 
 SEVERITIES = {"good": "green", "warning": "yellow", "fault": "red", "helps": "bold", "quiet": "dim", "": ""}
-"""The style of each severity of a report's column or remark."""
 
 
 def columns_of(
@@ -98,7 +96,7 @@ def columns_of(
     least: int | None = None,
     **cells: Callable[[Any], str],
 ) -> list[Column]:
-    """Columns of a table of reports, by name; `cells` words some columns itself."""
+    """The columns for a table of reports; `cells` has functions that replace some columns' own words."""
     return [
         Column(
             each.heading,
@@ -117,12 +115,12 @@ def _cell(column: ReportColumn, words: Callable[[Any], str], report: Any) -> Tex
 
 
 def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
-    """A column of numbers."""
+    """Make a column of numbers."""
     return Column(heading, cell, right=True, whole=True)
 
 
 def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
-    """A table with a row for each item; a column of names next to a cut one has half the screen at most."""
+    """A table with a row for each item; a column of names before a cut one gets at most half of the screen."""
     columns, drawn = tuple(columns), grid(screen, head=head)
     most = screen.width // 2 if any(each.cut for each in columns) else None
     for each in columns:
@@ -144,17 +142,17 @@ def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, h
 
 
 def ago(now: float, at: float | None) -> str:
-    """The age of a time, or `-`."""
+    """The age of a time, or `-` without one."""
     return "-" if at is None else span(now - at, parts=1)
 
 
 def safe(text: object, style: str = "") -> Text:
-    """A text from outside, escaped, in one line."""
+    """Escape a text from outside into one line."""
     return Text(visible(str(text)), style=style)
 
 
 def paragraph(text: str, *, indent: int, style: str = "") -> Table:
-    """A text from outside, escaped, wrapped and indented."""
+    """Escape, wrap and indent a text from outside."""
     block = Table(box=None, padding=0, pad_edge=False, show_header=False)
     block.add_column(width=indent, no_wrap=True)
     block.add_column(overflow="fold")
@@ -166,12 +164,12 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
 def first_sentence(text: object) -> str:
-    """The first sentence of a server's text, in one line."""
+    """The first sentence of a server's text, as one line."""
     return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0] if isinstance(text, str) else ""
 
 
 def typed(prompt: str, *, hidden: bool = False) -> str:
-    """Ask a person for a line, unseen if `hidden`. Raises KeyboardInterrupt: Ctrl-C or Ctrl-D."""
+    """Ask a person for a line, unseen if `hidden`. Raises KeyboardInterrupt on Ctrl-C or Ctrl-D."""
     ask = getpass if hidden else input
     try:
         with redirect_stdout(sys.stderr):

@@ -1,4 +1,4 @@
-"""Commands for tools: list them by category or server, show one, show a model's view, search."""
+"""Commands for tools: list them by category or server, show one, search, show what a model sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.operators.reports import SurfaceReport, ToolsReport
 
 _CLIENTS = "__"
-"""Separator in clients' names of tools (`git__git_log`, `mcp__git__git_log`)."""
+"""Separates parts of tool names in clients (`git__git_log`, `mcp__git__git_log`)."""
 
 SHOWN = 20
 """Tools that a search shows without `--limit`: as many as a model gets."""
@@ -28,16 +28,16 @@ SHOWN = 20
 
 
 def tool_name(word: str) -> str:
-    """A word that may name a tool, for argparse."""
+    """Check for argparse that a word may name a tool."""
     if not word or ("/" in word and not split_off(word)[0]):
         raise argparse.ArgumentTypeError(f"write SERVER/TOOL, not {word!r}: `mcpd tools` lists them")
     return word
 
 
 def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
-    """Server (or instance) and tool of a name: `SERVER/TOOL`, a bare name, or `mcp__SERVER__TOOL`.
+    """Find the server (or instance) and tool of a name: `SERVER/TOOL`, a bare name, or `mcp__SERVER__TOOL`.
 
-    Reports another spelling on stderr. Raises RemoteFault for no such tool or several, or DaemonUnreachable.
+    Reports another spelling on stderr. Raises DaemonUnreachable, or RemoteFault if no tool or several fit.
     """
     server, tool = split_off(name)
     if server:
@@ -127,7 +127,7 @@ def _show_tool(options: argparse.Namespace) -> int:
 
 
 def surface_text(surface: SurfaceReport) -> str:
-    """A model's view: the instructions, then each tool with its description and cost, and the sum."""
+    """A model's view: the instructions, each tool with its description and cost, and the sum."""
     instructions = surface["instructions"]
     total = len(instructions.encode(errors="replace"))
     blocks = [f"instructions  {_cost(total)}\n{_indented(instructions)}"]

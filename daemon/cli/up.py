@@ -1,4 +1,4 @@
-"""`mcpd up`: import, service and install in one guided step."""
+"""`mcpd up`: import servers, install the service and the clients, in one guided step."""
 
 from __future__ import annotations
 
@@ -51,26 +51,25 @@ if TYPE_CHECKING:
     from daemon.setup.running.service import UnitPlan
 
 DAEMON_SECONDS = 60.0
-"""Seconds for the daemon to serve: ten on a busy machine."""
+"""Seconds for the daemon to start serving: up to ten on a busy machine."""
 
 
 class _Offer(NamedTuple):
     installing: Installing
     programs: Sequence[ClientProgram]
-    """The clients on this machine."""
     changing: Sequence[ClientProgram]
-    """Those of `programs` that need a change."""
+    """The clients among `programs` whose files need a change."""
     found: ClientServers
     left: Mapping[str, Sequence[str]]
-    """Names of a project's servers, by file, which are not taken."""
+    """Servers of a project that mcpd does not take, by file."""
     planned: ImportPlan
     present: Present
     service: UnitPlan | None
-    """The service to install; None: it runs already, cannot be installed, or is not wanted."""
+    """The service to install; None if it is running, cannot be installed, or is not wanted."""
 
 
 def up(options: argparse.Namespace) -> int:
-    """Set up everything that the user agrees to."""
+    """Set up the parts that the user agrees to."""
     # Clients find the usual one by themselves, and do not get this command's environment.
     usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
     front = options.socket or os.environ.get("MCPD_SOCKET")
@@ -104,7 +103,7 @@ def up(options: argparse.Namespace) -> int:
 
 
 def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
-    """Look at the machine. Raises ConfigError for mcpd's configuration, McpdError for other files."""
+    """Find out what can be set up. Raises ConfigError for mcpd's configuration, McpdError for other files."""
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     everything = find(machine, programs)
@@ -147,7 +146,7 @@ def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
 
 
 def _asked(options: argparse.Namespace, offer: _Offer) -> set[str]:
-    """The keys of `_questions` that the user agrees to; fails without any to ask."""
+    """The keys of `_questions` that the user agrees to; fails if no one can be asked."""
     questions = _questions(offer)
     if questions and not options.yes and not has_terminal():
         print("\n".join(f"It would ask: {question}" for question in questions.values()))
@@ -176,7 +175,7 @@ def _questions(offer: _Offer) -> dict[str, str]:
 
 
 def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_service: bool) -> bool:
-    """Have the daemon run with the servers, or restore the configuration and report the fault."""
+    """Have the daemon take the servers; if it fails, restore the configuration and report why."""
     draft.write()
     try:
         problem = _run(options, offer, with_service=with_service)
@@ -191,7 +190,7 @@ def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_s
 
 
 def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> str:
-    """Have the daemon run; returns the reason why it does not have the servers."""
+    """Start or reload the daemon; returns why it does not have the servers, or nothing."""
     if with_service and offer.service is not None:
         try:
             done = service.install(os.environ, offer.service)
@@ -229,7 +228,7 @@ def _answers(options: argparse.Namespace) -> bool:
 
 
 def settled(options: argparse.Namespace) -> Servers:
-    """Wait until each server is up or has failed, reporting each; returns all of them."""
+    """Wait until each server is up or has failed, report each, and return all."""
     told = set[str]()
     servers: Servers = {}
     try:
@@ -259,7 +258,7 @@ def summary(
     options: argparse.Namespace,
     left: Sequence[ClientProgram] = (),
 ) -> list[str]:
-    """Working servers, troubles, and the way back; `left` are the clients that mcpd is not in."""
+    """Lines about working servers, faults, and how to undo; `left` are clients without mcpd."""
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
@@ -282,7 +281,7 @@ def summary(
 
 
 def titles(programs: Sequence[ClientProgram]) -> str:
-    """The clients' names in a sentence."""
+    """The clients' names, joined for a sentence."""
     named = [program.title for program in programs]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 

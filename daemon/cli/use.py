@@ -1,4 +1,4 @@
-"""Commands that use servers: call a tool, get a prompt, read a resource, list prompts and resources."""
+"""Commands that use servers: call a tool, get a prompt, read a resource, and list prompts and resources."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
 
 CALL_SECONDS = 660.0
-"""Seconds to wait for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
+"""Seconds for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
 
 SCRIPTS = "script"
-"""The server of the scripts (`config.config_files`)."""
+"""The name under which scripts are called like a server (`config.config_files`)."""
 
 # --- arguments --------------------------------------------------------------------------------------------
 
 
 def parse_arguments(words: list[str]) -> Message:
-    """A tool's arguments: one JSON object, `-` for stdin, or KEY=VALUE pairs. Raises UsageError."""
+    """Parse a tool's arguments: one JSON object, `-` for stdin, or KEY=VALUE pairs. Raises UsageError."""
     return _object(sys.stdin.read(), "stdin") if words == ["-"] else _pairs(words, _value)
 
 
 def parse_texts(words: list[str]) -> dict[str, str]:
-    """A prompt's arguments, which are texts: KEY=VALUE pairs or one JSON object. Raises UsageError."""
+    """Parse a prompt's arguments, which are texts: KEY=VALUE pairs or one JSON object. Raises UsageError."""
     arguments = _pairs(words, str)
     if wrong := [key for key, each in arguments.items() if not isinstance(each, str)]:
         raise UsageError(f"{wrong[0]!r} is not a string: prompts take only strings")
@@ -80,7 +80,7 @@ def _value(text: str) -> Any:
 
 
 def _no_number(word: str) -> NoReturn:
-    """Refuse NaN and Infinity, which are Python's and not JSON's."""
+    """Refuse NaN and Infinity, which Python's parser accepts but JSON does not have."""
     raise ValueError(f"{word} is not JSON")
 
 
@@ -97,7 +97,7 @@ def _show(options: argparse.Namespace, result: Message, said: Iterable[str], str
 
 
 def texts(result: Message) -> list[str]:
-    """A CallToolResult as texts: its content, or else its structured content."""
+    """The texts of a CallToolResult: its content, or else its structured content."""
     content = result.get("content") or []
     if not content and result.get("structuredContent") is not None:
         return [document(result["structuredContent"])]
@@ -105,7 +105,7 @@ def texts(result: Message) -> list[str]:
 
 
 def text_of(item: Message) -> str:
-    """One item of content: text as it is, anything else as a one-line description."""
+    """The text of one item of content; other items are described in one line."""
     kind = item.get("type")
     if kind == "text":
         return str(item.get("text", ""))
@@ -146,7 +146,7 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
-    """The arguments with those that were missing. Raises UsageError: some still are, and nothing was sent."""
+    """The arguments, with missing ones asked for. Raises UsageError if some are still missing."""
     wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
         schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])
@@ -208,7 +208,7 @@ def _prompt(options: argparse.Namespace) -> int:
 
 
 def messages(result: Message) -> Iterator[str]:
-    """A GetPromptResult as texts: the role and the content of each message."""
+    """The texts of a GetPromptResult: the role and content of each message."""
     for message in result.get("messages") or []:
         content = message.get("content")
         for item in content if isinstance(content, list) else [content]:
@@ -243,7 +243,7 @@ class Part(NamedTuple):
 
     @property
     def described(self) -> str:
-        """URI, type and size in one line, escaped."""
+        """URI, type and size of the content, escaped, in one line."""
         kind = self.kind or ("text" if isinstance(self.held, str) else "binary")
         return visible(f"{self.uri} ({kind}, {len(self.content)} bytes)")
 
@@ -312,7 +312,7 @@ def _write_bytes(held: bytes, stream: TextIO) -> None:
 
 
 def write_parts(parts: list[Part], path: Path) -> None:
-    """Write contents to `path`, `path.2` and on; reports each on stderr. Raises CommandFailed."""
+    """Write contents to `path`, `path.2` and so on, and report each on stderr. Raises CommandFailed."""
     for number, part in enumerate(parts, 1):
         place = path if number == 1 else path.with_name(f"{path.name}.{number}")
         try:

@@ -1,4 +1,4 @@
-"""Tools, search results, sessions, calls and findings as text for people; servers' words are escaped."""
+"""Renders tools, search results, sessions, calls and findings for people; servers' words are escaped."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 _ALL_OF_SESSIONS = 72
-"""Columns from which a session's row is complete; rich would drop columns silently."""
+"""Columns from which all of a session's columns fit; rich would drop some silently."""
 
 
 def render_tools(categories: Mapping[str, reports.CategoryReport], screen: Screen) -> str:
-    """Categories and their tools: a heading and a table each."""
+    """Render categories and their tools, each as a heading and a table."""
     parts: list[RenderableType] = []
     for name, category in categories.items():
         parts += [*_category(name, category), listing(_TOOLS, category["tools"].values(), screen, head=False)]
@@ -50,7 +50,7 @@ def render_tools(categories: Mapping[str, reports.CategoryReport], screen: Scree
 
 
 def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> str:
-    """The tools of a server: first sentence and availability of each."""
+    """Render a server's tools, each with its first sentence and availability."""
     from daemon.history.event_words import of_held  # noqa: PLC0415 - not for `mcpd status`
 
     server, tools = answer["server"], answer["tools"]
@@ -93,7 +93,7 @@ def _category(name: str, category: reports.CategoryReport) -> Iterator[Renderabl
 
 
 def _described(tool: reports.MemberReport) -> Text:
-    """The description after its mark: descriptions are cut at the screen's edge."""
+    """A tool's mark and description; the mark comes first, because the screen's edge cuts descriptions."""
     mark, described = "", " ".join(tool["description"].split())
     if not tool["enabled"]:
         mark = "disabled"
@@ -112,7 +112,7 @@ _TOOLS = (
 
 
 def render_search(answer: reports.SearchReport, screen: Screen) -> str:
-    """Search results as a table, and the number of further matches."""
+    """Render search results as a table, and the number of further matches."""
     parts: list[RenderableType] = [listing(_FOUND, answer["tools"], screen)]
     more = answer["total"] - len(answer["tools"])
     if more > 0:
@@ -134,7 +134,7 @@ _FOUND = (
 
 
 def render_sessions(answer: reports.SessionsReport, *, now: float, screen: Screen) -> str:
-    """All sessions, with ages at `now` (seconds since the epoch)."""
+    """Render all sessions, with ages at the time `now` (epoch seconds)."""
     sessions = answer["sessions"]
     parts: list[RenderableType] = []
     if why := answer.get("incomplete"):
@@ -150,7 +150,7 @@ def render_sessions(answer: reports.SessionsReport, *, now: float, screen: Scree
 
 
 def render_session(answer: reports.SessionReport, *, now: float, screen: Screen) -> str:
-    """One session and its loaded tools."""
+    """Render one session and its loaded tools."""
     loaded: list[reports.LoadedToolReport] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
     parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
@@ -225,7 +225,7 @@ LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bo
 
 
 def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
-    """Findings grouped by check (each check's are adjacent), and `counts` of each level."""
+    """Render findings by check, and `counts` of each level; findings of a check must be adjacent."""
     parts: list[RenderableType] = []
     for title, findings in groupby(told, itemgetter("check")):
         parts += [Text(title, style="bold"), _findings(findings), Text("")]
@@ -252,11 +252,10 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 CALLERS_FROM = 60
-"""Columns of a screen from which callers are shown."""
 
 
 def render_calls(answer: reports.CallsReport, *, errors_only: bool, screen: Screen) -> str:
-    """Calls in flight, and ended calls; `errors_only` leaves out those in flight."""
+    """Render calls in flight and ended calls; `errors_only` leaves out the former."""
     waiting, ended = answer["inFlight"], answer["recent"]
     parts: list[RenderableType] = []
     if not errors_only:
@@ -294,7 +293,7 @@ _ENDED = columns_of(
 
 
 def in_flight(calls: Iterable[reports.CallInFlight], screen: Screen) -> Table:
-    """Calls without an answer: number for `mcpd cancel`, age, what they wait for, and caller."""
+    """Render calls in flight: number for `mcpd cancel`, age, what they wait for, and caller."""
     return _call_table(_IN_FLIGHT, calls, screen)
 
 

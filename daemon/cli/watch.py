@@ -1,4 +1,4 @@
-"""`mcpd status --watch`: the status as a live screen, or without a terminal printed again and again."""
+"""`mcpd status --watch`: shows the status as a live screen, or prints it repeatedly without a terminal."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 CLOCK_SECONDS = 1.0
-"""Seconds between two frames, for the clock and the ages."""
+"""Seconds between two frames: the screen shows a clock and ages."""
 
 ESCAPE_SECONDS = 0.05
-"""Seconds that a lone Esc waits for the rest of a sequence, which terminals send in one piece."""
+"""Seconds after which an Esc is a key of its own: terminals send sequences in one piece."""
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the screen as `q` does, so that the terminal is restored; SIGINT comes as a key."""
+"""Signals that end the screen as `q` does, so that the terminal is restored; SIGINT arrives as a key."""
 
 _NAMES = {"<sigint>": "c-c", "c-m": "enter", "c-j": "enter", "c-h": "backspace"}
-"""Names of keys that prompt_toolkit calls by their control character."""
+"""Our names for keys that prompt_toolkit names by their control character."""
 
 
 def watch(show: Callable[[], int], every: float) -> int:
@@ -50,14 +50,14 @@ def watch(show: Callable[[], int], every: float) -> int:
 
 
 def has_screen(environ: Mapping[str, str], *streams: TextIO) -> bool:
-    """Whether the streams are a terminal with a movable cursor."""
+    """Whether the streams belong to a terminal whose cursor can be moved."""
     return environ.get("TERM", "dumb") not in {"", "dumb", "unknown"} and all(each.isatty() for each in streams)
 
 
 def watch_screen(
     poll: StatusPoll, server: str | None = None, *, terminal: tuple[Input, Output] | None = None
 ) -> Picture:
-    """Show the answers of `poll` (not started) until the person leaves; returns the last picture."""
+    """Show the answers of an unstarted `poll` until the person leaves; returns the last picture."""
     choices = WatchChoices() if server is None else WatchChoices(page=WatchPage.SERVER, selected=server)
     poll.see(server)
     screen = _application(poll, choices, terminal)
@@ -135,7 +135,7 @@ def _application(
 
 @cache
 def _style(style: Style | None) -> str:
-    """A rich style in prompt_toolkit's notation; the used colours have the same names in both."""
+    """Translate a rich style for prompt_toolkit, which has the same names for the colours used here."""
     if style is None:
         return ""
     words = [word for word in ("bold", "dim", "italic", "underline", "reverse") if getattr(style, word)]

@@ -1,4 +1,4 @@
-"""Content of the live status: the polled picture, and the choices that keys make."""
+"""The content of the live status: the latest answer, and what the person has chosen by keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Line = list[Segment]
 
 MAX_FILTER = 64
-"""Characters of a filter: as many as a server's name has."""
+"""Characters of a filter: as many as a server's name may have."""
 
 _RANK = {str(state): rank for rank, state in enumerate(WORST_FIRST)}
 
@@ -59,28 +59,27 @@ ORDERS: dict[str, Callable[[str, ServerReport], tuple[object, ...]]] = {
     "errors": lambda name, server: (-server["recent"]["errors"], name),
     "memory": lambda name, server: (-(server["rssBytes"] or 0), name),
 }
-"""Sort keys of servers, in the order that `s` cycles through."""
+"""Ways to sort servers, in the order in which `s` cycles through them."""
 
 
 @attrs.define
 class WatchChoices:
-    """The choices so far, and the scroll position."""
+    """The person's choices, and the scroll position."""
 
     page: WatchPage = WatchPage.TABLE
     order: str = next(iter(ORDERS))
     text: str = ""
-    """The filter; empty: all servers."""
     typing: bool = False
     selected: str = ""
-    """Name of a server that may be gone (`current`)."""
+    """The name of the selected server, which may be gone (`current`)."""
     top: int = 0
-    """First shown line of the page; drawing keeps it in bounds."""
+    """The first line shown of the page; `frame` keeps it in bounds."""
     room: int = 1
-    """Shown lines of the page, set by drawing."""
+    """Lines of the page that are shown; set by `frame`."""
     left: bool = False
 
     def shown(self, servers: Mapping[str, ServerReport]) -> list[str]:
-        """The names that pass the filter, in order."""
+        """The names of servers that pass the filter, sorted."""
         wanted = self.text.lower()
         found = [
             name
@@ -91,11 +90,11 @@ class WatchChoices:
         return sorted(found, key=lambda name: order(name, servers[name]))
 
     def current(self, names: list[str]) -> str:
-        """The selected server, or the first if that is not among `names`; empty without any."""
+        """The selected server, or the first of `names` if the selected one is gone; empty without any."""
         return self.selected if self.selected in names else next(iter(names), "")
 
     def press(self, key: str, servers: Mapping[str, ServerReport]) -> None:
-        """Take a key: a character, or `up`, `pagedown`, `enter`, `escape`, `backspace`, `c-c` and the like."""
+        """Handle a key: a character, or `up`, `pagedown`, `enter`, `escape`, `backspace`, `c-c` and so on."""
         if key == "c-c":
             self.left = True
         elif self.typing:
@@ -150,22 +149,22 @@ _FAR = 1_000_000
 
 @attrs.frozen
 class Picture:
-    """The known state of the daemon."""
+    """The daemon's latest known state."""
 
     status: StatusReport | None = None
     one: OneStatusReport | None = None
     at: float = 0.0
-    """Time of the last answer, in seconds since the epoch."""
+    """When the last answer came, in epoch seconds."""
     problem: str = ""
-    """Why the last question failed; empty after an answer."""
+    """Why the last request failed; empty after an answer."""
     away: float = 0.0
-    """Time of the first failed question, in seconds since the epoch; 0 after an answer."""
+    """When the first of the failed requests was made, in epoch seconds; 0 after an answer."""
     asked: float = 0.0
-    """Time of the open question, in seconds since the epoch; 0 without one."""
+    """When the open request was made, in epoch seconds; 0 without one."""
 
 
 class StatusPoll:
-    """Polls the daemon in a thread, and holds the newest picture."""
+    """Polls the daemon in a thread, and keeps the latest picture."""
 
     def __init__(
         self,
@@ -174,29 +173,28 @@ class StatusPoll:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`look` answers mcpd's status, and a named server's; raises as `control.ask`."""
+        """`look` gets mcpd's status, and that of the server named; it raises as `control.ask`."""
         self._look, self._every, self._wall = look, every, wall
         self._wanted: str | None = None
         self._wake = threading.Event()
         self._stopped = False
         self.picture = Picture()
-        """Replaced as a whole by the thread, so readers never see half a change."""
+        """The thread replaces the whole picture, so readers never see half a change."""
         self.fault: Exception | None = None
-        """The unexpected error that ended the thread."""
 
     def start(self, told: Callable[[], object]) -> None:
-        """Begin to ask; the thread calls `told` after each answer."""
+        """Start the thread, which calls `told` after each answer."""
         # A daemon thread, so that a hanging question does not keep the program running.
         threading.Thread(target=self._run, args=(told,), daemon=True, name="poll").start()
 
     def see(self, server: str | None) -> None:
-        """Ask about this server too, at once if it is another one than before."""
+        """Poll this server, too, and at once if it was not polled before."""
         if server != self._wanted:
             self._wanted = server
             self._wake.set()
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop polling."""
         self._stopped = True
         self._wake.set()
 
@@ -223,19 +221,18 @@ class StatusPoll:
 
 
 SLOW_SECONDS = 3.0
-"""Seconds after which the missing answer is shown: the daemon answers within milliseconds."""
+"""Seconds after which the screen says that the answer is late; the daemon answers in milliseconds."""
 
 LOW = 12
-"""Screens of fewer lines show a problem in one line, others in `MAX_PROBLEM`."""
+"""Lines of a screen below which a problem is shown in one line; otherwise in up to `MAX_PROBLEM`."""
 
 MAX_PROBLEM = 4
-"""Lines for the reason why the daemon does not answer."""
 
 _GUTTER = 2
-"""Columns for the mark of the selected server, which colour alone would not show."""
+"""Columns for the mark of the selected server; colour would not be enough."""
 
 _ROW = "row"
-"""Member of a style's meta that holds the row of the table."""
+"""The member of a style's meta in which a table's row number is kept."""
 
 HELP = (
     ("up, down, j, k", "select a server, or scroll"),
@@ -258,7 +255,7 @@ class Size(NamedTuple):
 
 
 def frame(picture: Picture, choices: WatchChoices, *, now: float, size: Size) -> list[Line]:
-    """The screen's lines, padded to its size. Drawing sets the scroll position in `choices`."""
+    """The lines of the screen, padded to its size; sets the scroll position in `choices`."""
     head = [*_title(picture, now, size.width), *_problem(picture, now, size)]
     foot = _footer(picture, choices, size.width)
     room = max(0, size.height - len(head) - len(foot))
@@ -373,7 +370,7 @@ def _marked(line: Line, *, selected: bool, first: bool) -> Line:
 
 
 def _kept_in_sight(top: int, places: list[int], count: int, room: int) -> int:
-    """The first line to show so that `places` are visible, moving as little as possible."""
+    """The first line to show, moved as little as possible so that `places` are visible."""
     if places:
         top = max(min(top, places[0]), min(places[0], places[-1] - room + 1))
     return max(0, min(top, count - room))
@@ -412,7 +409,7 @@ def _scrolled(lines: list[Line], choices: WatchChoices, room: int) -> list[Line]
 
 
 def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
-    """A line with text at its right end, which wins where both have no room."""
+    """A line with another text at its right end, which is kept if both do not fit."""
     kept = right[:width]
     gap = " " if kept else ""
     room = max(0, width - len(kept) - len(gap))

@@ -1,4 +1,4 @@
-"""Approval of calls by the client's user before they are sent: permission rule `ask`, and what trust holds."""
+"""Asks the client's user before a call is sent that rule `ask` covers or that trust holds back."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 4000
-"""Characters of the arguments shown to a user: some fifty lines. The text says first that more is left out."""
+"""Characters of the arguments that a user is shown, some fifty lines; the question says if it cuts them."""
 
 MAX_COMPACTED = 64 * 1024
 """Bytes of the longest arguments that are compacted: a tenth of a millisecond."""
 
 _LINE_ENDS = str.maketrans("\n\r\t", "   ")
-"""Line ends become blanks: clients fold all but the first lines, and none may push others out of sight."""
+"""Replaces line ends by blanks: clients fold all but the first lines, so line ends could hide text."""
 
 _WORD = re.compile(r"[^\s\"]+")
 """A tool name that needs no quotes."""
@@ -63,12 +63,12 @@ class UserChoice(StrEnum):
     ONCE = "allow once"
     SESSION = "allow for this session"
     APPROVE = "approve"
-    """For every client, from now on."""
+    """Allows the tool for every client from now on."""
     REFUSE = "refuse"
 
 
 class NoChoice(StrEnum):
-    """Reasons why an answer holds no choice, in words."""
+    """Reasons why an answer holds no choice, as people read them."""
 
     REFUSED = "the user has refused"
     DECLINED = (
@@ -84,20 +84,20 @@ Choice = UserChoice | NoChoice | None
 def question(
     tool: Tool, arguments: Buffer, redact: Callable[[str, int], str], profile: Profile, *, session: bool
 ) -> Raw:
-    """The params of the elicitation; `redact` removes secrets and cuts, `session` offers that choice."""
+    """Make the params of an elicitation about a call; `session` offers to allow the tool for the session."""
     choices = [UserChoice.ONCE, *([UserChoice.SESSION] if session else []), UserChoice.REFUSE]
     shown = _shown(bytes(arguments), redact)
     return form(f"{tool.server}/{word(tool.name)} wants to run with {shown}\n{_reason(tool, profile)}", choices)
 
 
 def word(name: str) -> str:
-    """A server's name for something: quoted where it could continue as mcpd's sentence does."""
+    """Make a server's name safe in a question: quoted, if it could read as a part of mcpd's sentence."""
     name = legible(name.translate(_LINE_ENDS))
     return name if _WORD.fullmatch(name) else msgspec.json.encode(name).decode()
 
 
 def form(text: str, choices: Sequence[UserChoice]) -> Raw:
-    """The params of an elicitation in which mcpd asks for a choice."""
+    """Make the params of an elicitation in which mcpd asks its user for a choice."""
     schema = {
         "type": "object",
         "properties": {MEMBER: {"type": "string", "title": "Your choice", "enum": choices}},
@@ -133,7 +133,7 @@ def _reason(tool: Tool, profile: Profile) -> str:
 
 
 def choice_in(result: Buffer) -> UserChoice | NoChoice:
-    """The user's choice, or why the answer holds none."""
+    """The user's choice, or the reason why the answer holds none."""
     try:
         answer = decode_elicited(result)
         if answer.action != "accept":
@@ -151,14 +151,14 @@ KEY = "permission"
 """The key of the question in `inputRequests` (MCP 2026-07-28)."""
 
 USER = "its user"
-"""The author of a grant chosen in the client."""
+"""Recorded as the author of a grant that the user has chosen in the client."""
 
 
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
-    """Whether a call may be sent now; otherwise its user is asked and the call is judged again.
+    """Whether a call may be sent now. If not, mcpd asks the call's user and judges the call again.
 
-    Raises `PermissionDenied`: the user cannot be asked, or has agreed to something else; `Overloaded`: too many
-    calls wait for their users.
+    Raises `PermissionDenied` if the user cannot be asked or has agreed to another call, and `Overloaded` if
+    too many calls wait for their users.
     """
     context, session = call.calls.context, call.request.session
     if call.agreed == _identity(tool) or session.state.grants.covers(tool, trio.current_time()):
@@ -180,9 +180,10 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
 
 
 def _ask(call: ClientCall, about: tuple[str, str], params: Raw, refusal: Refusal, take: Taking) -> bool:
-    """Ask a call's user about a server's tool; `take(call, choice)` comes before the call is judged again.
+    """Ask a call's user about a server's tool. Returns False if too many calls wait.
 
-    Without an answer (None in a retry), the call gets `refusal(why)`. Returns False if too many calls wait.
+    `take(call, choice)` runs before the call is judged again; the choice of a retry without an answer is None.
+    If the client does not answer at all, the call fails with `refusal(why)`.
     """
 
     async def ask() -> None:
@@ -213,7 +214,7 @@ def _ask(call: ClientCall, about: tuple[str, str], params: Raw, refusal: Refusal
 
 
 async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
-    """Apply the user's choice to a call; without any, the call asks again. Raises PermissionDenied: refused."""
+    """Apply the user's choice to a call; None has the user asked again. Raises PermissionDenied if refused."""
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
@@ -230,23 +231,23 @@ async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
 
 
 AGAIN_SECONDS = 30.0
-"""Seconds from an answer to the next question of a client about one tool: agents repeat calls at once."""
+"""Seconds between a client's answer and the next question about the same tool: agents repeat calls at once."""
 
 REFUSED_SECONDS = 600.0
-"""Seconds from a refusal to the next question; `mcpd approve` needs none."""
+"""Seconds between a user's refusal and the next question about the tool; `mcpd approve` works at any time."""
 
 MAX_PAUSES = 1024
-"""Pauses between questions that are kept, the latest: as many as calls of four clients."""
+"""Kept pauses between questions, the latest ones: as many as four clients may have calls in flight."""
 
 MAX_NAME = 100
-"""Characters of a name in a question about what waits for approval."""
+"""Characters of a name in a question about a held definition."""
 
 MAX_DESCRIBED = 300
 """Characters of a new tool's description in a question: some four lines."""
 
 
 def ask_about_held(call: ClientCall, error: CallError) -> bool:
-    """Ask a call's user to approve what waits, then judge the call again. Returns False if it gets the error.
+    """Ask a call's user to approve a held tool, and judge the call again; False if the call must fail.
 
     An approval counts for every client, so only the daemon's own user is asked.
     """
@@ -279,7 +280,7 @@ def _about(held: HeldDefinition) -> str:
 
 
 async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice: Choice) -> None:
-    """Approve the form that the user has agreed to. Raises `ToolHeld`: the user has not."""
+    """Approve the definition that the user has agreed to. Raises `ToolHeld` if the user has not agreed."""
     context, seconds = call.calls.context, REFUSED_SECONDS if choice is NoChoice.REFUSED else AGAIN_SECONDS
     keep_latest(context.pauses, place, trio.current_time() + seconds, MAX_PAUSES)
     if choice is not UserChoice.APPROVE or context.approver is None:
@@ -310,7 +311,7 @@ def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: 
 
 
 def named(call: ClientCall) -> str:
-    """The call's session as operators name it."""
+    """The name by which operators know the call's session."""
     state = call.request.session.state
     return state.key if state.named and state.key is not None else str(call.calls.client.number)
 
@@ -343,7 +344,7 @@ def _denied(tool: Tool, why: str, more: dict[str, str]) -> PermissionDenied:
 
 
 def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
-    """The operator's way to allow the call, in words, and the command if there is one."""
+    """Words that tell the operator how to allow the call, and the command if there is one."""
     if not _has_session(call):
         return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
     label = shlex.quote(label_of(tool))

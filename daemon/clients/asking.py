@@ -41,8 +41,8 @@ from daemon.wire.requests import PeerRequest
 ELICIT = "elicitation/create"
 
 MAX_COMPARED = 64 * 1024
-"""Bytes of the longest arguments compared by value between two rounds: decoding more would hold up the loop,
-and a client that repeats a request repeats its bytes."""
+"""Bytes of the longest arguments that two rounds compare by value. Longer ones are compared byte by byte:
+decoding them would hold up the loop, and a client that repeats a request repeats its bytes."""
 
 _OF_ROUNDS = frozenset({"_meta", input_required.RESPONSES, input_required.STATE})
 
@@ -58,11 +58,10 @@ def can_elicit(call: ClientCall, mode: str) -> bool:
 
 @attrs.define(eq=False)
 class Questions:
-    """Questions put to one client together; the unanswered ones are withdrawn at the end."""
+    """Questions put to one client together; leaving the context withdraws the unanswered ones."""
 
     count: int = 1
     answers: dict[str, Raw] = attrs.field(factory=dict, init=False)
-    """The client's results, raw, by question key."""
     refused: tuple[str, str] | None = attrs.field(default=None, init=False)
     """The method and reason of the first refusal, which ends all questions."""
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -79,7 +78,7 @@ class Questions:
     def put(
         self, call: ClientCall, key: str, method: str, params: Raw | None, server: str = ""
     ) -> PeerRequest | None:
-        """Put a question and return it; None after a refusal. `server` is empty for mcpd's own."""
+        """Ask a question and return it; None after a refusal. `server` is empty for mcpd's own questions."""
         if self.over.is_set():
             return None
         request = self.made(key, method, params)
@@ -90,19 +89,19 @@ class Questions:
         return request
 
     def made(self, key: str, method: str, params: Raw | None) -> PeerRequest:
-        """A question that its maker puts."""
+        """Make a question for the caller to send."""
         request = PeerRequest(method, params, _Answer(self, key, method))
         self._put.append(request)
         return request
 
     def refuse(self, method: str, why: str) -> None:
-        """Record that a question gets no answer."""
+        """End all questions with the reason why one gets no answer."""
         if not self.over.is_set():
             self.refused = method, why
             self.over.set()
 
     async def wait(self, until: float) -> None:
-        """Return once the questions are over, at the latest at that time on trio's clock."""
+        """Return once all questions are answered or one is refused, or at the time `until` on trio's clock."""
         with trio.move_on_at(until):
             await self.over.wait()
 
@@ -132,7 +131,7 @@ class _Answer(msgspec.Struct, frozen=True, eq=False):
 
 @asynccontextmanager
 async def patient(call: ClientCall, what: str) -> AsyncIterator[trio.Nursery]:
-    """Report progress to the client while its call waits. Cancelling the nursery's scope ends the wait."""
+    """Report progress to the client while its call waits. To end the wait, cancel the nursery's scope."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_reporting, reporting(call, call.calls.context.outbox.flush), lambda: what)
         yield nursery
@@ -151,8 +150,8 @@ def hold(
 ) -> bool:
     """Answer a call's client with an elicitation. Returns False if too many calls wait for their users.
 
-    `go_on` takes the client's retry and its answer (None: an unusable answer); it returns True if the retry
-    needs no further check. `leave` is called if the client never retries.
+    `go_on` gets the client's retry and the answer (None if unusable), and returns True if the retry needs no
+    further check. `leave` is called if the client never retries.
     """
     given, others = call.given, call.others
 
@@ -176,7 +175,7 @@ def answer_with(
     waiting: input_required.WaitingCall[ClientCall],
     questions: Mapping[str, PeerRequest | input_required.InputRequest],
 ) -> bool:
-    """Answer a call's client with questions and a state. Returns False if too many calls wait."""
+    """Answer a call's client with questions and a new state. Returns False if too many calls wait."""
     states = call.calls.context.states
     state = states.give(waiting) if states.may_hold(waiting.held) else None
     if state is not None:
@@ -220,7 +219,7 @@ MAX_ASKED = 16
 """Open requests of one call: as many as a client of an earlier revision may have open."""
 
 MAX_ROUNDS = 10
-"""Rounds of one call, as in the MCP SDKs: bounds a server that never has enough."""
+"""Rounds of one call, as in the MCP SDKs: ends a call whose server keeps asking."""
 
 REFUSAL = (
     "Unknown requestState: it was never given out to this client for this request, was used already, or has"
@@ -232,7 +231,7 @@ REFUSAL = (
 
 
 def park(call: ClientCall, request: PeerRequest) -> None:
-    """Relay a server's request to the call's client, now or in its next round."""
+    """Relay a server's request to the call's client, now or in the client's next round."""
     if lacks := lacking(call.declared or NOTHING, request):
         answer_instead(request, lacks)
     elif call.method not in input_required.ASKING:
@@ -244,7 +243,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
 
 
 def resume(call: ClientCall) -> bool:
-    """Continue the call whose state a retry brings; False without such a state, or with the user's approval."""
+    """Continue the waiting call whose state a retry brings; False if the retry is judged like a new call."""
     state, states = input_required.state_in(call.others), call.calls.context.states
     if state is None or not state.startswith(input_required.PREFIX):
         return False
@@ -287,7 +286,7 @@ class ParkedCall:
         self._answer: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        """Without the questions: they may hold secrets."""
+        """Leaves the questions out: they may hold secrets."""
         return f"<ParkedCall {self._call.label}, {len(self._asked)} requests open>"
 
     def _ask(self, request: PeerRequest) -> None:
@@ -345,7 +344,7 @@ class ParkedCall:
 
 
 def parked_calls(states: input_required.RequestStates) -> list[ClientCall]:
-    """The calls without an answer whose clients were asked and have not come back."""
+    """The parked calls whose clients were asked and have not answered yet."""
     return [each.parked for each in states.waiting() if each.parked is not None]
 
 
@@ -353,7 +352,7 @@ def parked_calls(states: input_required.RequestStates) -> list[ClientCall]:
 
 
 def asks_input(call: ClientCall, result: Buffer) -> bool:
-    """Handle a result that asks for input. Returns False if the result is an answer."""
+    """Handle a result that asks the client for input. Returns False if the result is a final answer."""
     server, calls = _server(call), call.calls
     try:
         needed = input_required.input_required_by(result)
@@ -377,7 +376,7 @@ def asks_input(call: ClientCall, result: Buffer) -> bool:
 
 
 def asks_workspace(call: ClientCall, needed: input_required.InputRequired) -> bool:
-    """Whether an instance asks for the roots of a client that has none: its workspace is the answer."""
+    """Whether an instance asks for the roots of a client without roots: mcpd answers with the workspace."""
     if call.upstream is None or call.upstream.roots is None or has(call.declared or NOTHING, "roots"):
         return False
     questions = needed.inputRequests or {}
@@ -411,7 +410,7 @@ async def _take_round(call: ClientCall, needed: input_required.InputRequired) ->
 
 
 async def ask_all(call: ClientCall, requests: Mapping[str, input_required.InputRequest]) -> dict[str, Raw]:
-    """The answers of a call's client to a server's questions. Raises InputRefused, UpstreamTimeout."""
+    """Ask a client a server's questions, and return the answers. Raises InputRefused, UpstreamTimeout."""
     server, context = _server(call), call.calls.context
     configured = context.catalog.value.config.mcp_servers.get(server)
     longest = 0.0 if configured is None else configured.timeouts.call_max
@@ -456,7 +455,7 @@ def _authored(server: str, result: Buffer, needed: input_required.InputRequired)
 def authored_questions(
     server: str, questions: Mapping[str, input_required.InputRequest]
 ) -> dict[str, input_required.InputRequest]:
-    """A server's questions under the server's name. Raises `UnsafeQuestion`."""
+    """Put the server's name before its questions. Raises `UnsafeQuestion`."""
     return {
         key: input_required.InputRequest(
             each.method, authored(server, each.method, Raw(bytes(each.params))) or Raw(b"{}")

@@ -1,4 +1,4 @@
-"""A session as one connection takes part in it: what its requests see, load and are shown."""
+"""Ties one session to one connection: the session's view, loaded tools and server instances there."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from daemon.surfaces.surface import Forward, Loading, Surface, View
 from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000
-"""Links kept for one session, the newest: a model reads what it has just seen."""
+"""Links kept for one session, the newest ones: a model reads what it has just seen."""
 
 MAX_OWNERS = 64
-"""Principals without sessions whose links are kept, the latest: about one for each token."""
+"""Principals without sessions whose links are kept, the latest ones: about one for each token."""
 
 MAX_SEARCHED = 256 * 1024
-"""Bytes of the longest result searched, in a millisecond: a thousand links take fewer."""
+"""Bytes of the longest result searched for links, in a millisecond; a thousand links need fewer bytes."""
 
 LONGEST = 4096
-"""Characters of the longest URI kept: a server may link to a thousand."""
+"""Characters of the longest URI kept: a server may link to a thousand of them."""
 
 MARKERS = (b'"resource', b'"contents"')
-"""The markers of content (MCP, `resource` and `resource_link`), and of a read."""
+"""Every result with links holds one: content has `resource` or `resource_link`, a read has `contents`."""
 
 
 def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
@@ -51,14 +51,14 @@ def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
 
 
 def links_of(principals: dict[tuple[str, str], dict[str, str]], owner: str, profile: str) -> dict[str, str]:
-    """The links of the clients of one principal and profile without sessions, who cannot be told apart."""
+    """The links of all clients of a principal and profile without sessions: mcpd cannot tell them apart."""
     links = principals.get((owner, profile), {})
     keep_latest(principals, (owner, profile), links, MAX_OWNERS)
     return links
 
 
 def linked_in(result: Buffer) -> tuple[str, ...]:
-    """The URIs of the resources that a result links to, embeds, reads or is shown by; mostly empty."""
+    """The URIs of resources in a result: links, embedded resources, contents that were read, an app's page."""
     if len(result) > MAX_SEARCHED:
         return ()
     raw = bytes(result)
@@ -90,18 +90,18 @@ def _named_by(block: object) -> object:
 
 @attrs.define(eq=False)
 class SessionInstances:
-    """The server instances that the requests of one session go to over one connection."""
+    """The server instances that serve one session over one connection."""
 
     _client: Client
     _state: SessionState
     _context: SessionContext
     known: dict[str, tuple[Upstream, int]] = attrs.field(factory=dict, init=False)
-    """By server, with the workspace version that the instance was found for."""
+    """The instance of each server, with the version of the workspace that it was found for."""
     losses: dict[str, str] = attrs.field(factory=dict, init=False)
-    """By server, why its previous instance ended, until the next answer reports the loss."""
+    """The reason why each server's previous instance ended, until the next answer reports the loss."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
-        """The instance; None: find the workspace first, then retry. Raises CallError without an instance."""
+        """The session's instance; None if its workspace must be found first. Raises CallError without one."""
         assert upstream.instances is not None
         client, workspace = self._client, self._client.workspace
         known = self.known.get(upstream.of)
@@ -128,7 +128,7 @@ class SessionInstances:
         return found if found.own_catalog(catalog) is catalog else None
 
     def telling(self, forward: Forward) -> Forward:
-        """A forward whose answer reports what the session lost with the server's previous instance."""
+        """Have the answer to a call report what the session lost with the server's previous instance."""
         if forward.server not in self.losses or forward.method != CALL_TOOL:
             return forward
         return attrs.evolve(forward, convert=partial(self._tell_loss, forward))
@@ -169,7 +169,7 @@ class SessionInstances:
         )
 
     async def find(self, upstream: Upstream, request_id: bytes | None) -> Upstream:
-        """The server, or the instance for this session. Raises CallError: there is none."""
+        """The server, or the session's instance of a divided server. Raises CallError without an instance."""
         if upstream.instances is None:
             return upstream
         while (found := self.of(upstream)) is None:
@@ -179,7 +179,7 @@ class SessionInstances:
     async def find_all(
         self, servers: Iterable[str], request_id: bytes | None, *, strictly: bool
     ) -> list[Upstream]:
-        """The running servers among these, or the session's instances; if `strictly`, all or CallError."""
+        """The running servers, or the session's instances of them; if `strictly`, CallError without one."""
         found = []
         for server in servers:
             if (upstream := self._context.upstreams.get(server)) is not None:
@@ -191,7 +191,7 @@ class SessionInstances:
         return found
 
     def forget_gone(self) -> None:
-        """Drop instances that have ended: an idle client must not keep them in memory."""
+        """Drop instances that have ended: an idle client would keep them in memory."""
         for server in [name for name, (each, _version) in self.known.items() if each.is_gone]:
             del self.known[server]
             # The directory may be the cause, or may have gone with it.
@@ -208,20 +208,20 @@ class Request(Struct, frozen=True, kw_only=True):
     profile: Profile
     surface: Surface
     key: str | None
-    """The key of its session; None if the session belongs to the connection and is not stored."""
+    """The session's key; None if the session belongs to the connection and is not stored."""
     modern: bool = False
     turn: int = 0
 
     @property
     def present_surface(self) -> Surface:
-        """The surface that decides the request now: an operator may have moved the client since it began."""
+        """The surface that serves the request now: an operator may have moved the client meanwhile."""
         selection = self.session.selection
         return selection.surface if selection.client == self.client else self.surface
 
 
 @attrs.define(eq=False)
 class Attachment:
-    """One session as one connection takes part in it."""
+    """One session over one connection."""
 
     _client: Client
     state: SessionState
@@ -230,12 +230,11 @@ class Attachment:
     instances: SessionInstances = attrs.field(init=False)
     _shown: Shown = attrs.field(init=False)
     _view: View | None = attrs.field(default=None, init=False)
-    """The last view that remains valid in later turns."""
+    """The last view, if later turns may use it."""
     _seen: tuple[object, ...] = attrs.field(default=(), init=False)
     _found: tuple[int, frozenset[ToolKey]] = attrs.field(default=(0, frozenset()), init=False)
-    """The tools listed by searches of one turn, and that turn."""
+    """A turn, and the tools that searches have listed in it."""
     _preloaded: tuple[Catalog, Profile] | None = attrs.field(default=None, init=False)
-    """The catalog and profile for which tools were last preloaded."""
 
     def __attrs_post_init__(self) -> None:
         self.instances = SessionInstances(self._client, self.state, self._context)
@@ -249,14 +248,14 @@ class Attachment:
 
     @property
     def links(self) -> dict[str, str]:
-        """The server of each URI that the session's results have linked to (`clients.attachment`)."""
+        """Maps each URI that the session's results have linked to, to its server."""
         principal = self._client.principal
         if principal.keeps or self.state.key is not None:
             return self.state.links
         return links_of(self._context.links, principal.owner, self.selection.profile.name)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
-        """Make the request that arrived in that turn."""
+        """Make the request that arrived in a turn."""
         selection = self.selection
         return Request(
             id=request_id,
@@ -272,8 +271,8 @@ class Attachment:
     def view(self, turn: int | None = None) -> View:
         """The view of the session's requests: the same object while its inputs stay the same.
 
-        `turn` is the request's turn, whose author has not seen what was shown later; None is now. Raises
-        ToolDisabled: the profile was removed from the configuration while the request waited.
+        `turn` is the turn of a request, whose model has not seen anything shown later; None means now. Raises
+        ToolDisabled if the profile was removed from the configuration while the request waited.
         """
         catalog, state = self._context.catalog.value, self.state
         if self.instances.known:
@@ -324,7 +323,7 @@ class Attachment:
         return view
 
     def forget_stale(self) -> None:
-        """Drop a view of an earlier catalog: an idle client must not keep it in memory."""
+        """Drop a view of an earlier catalog: an idle client would keep it in memory."""
         self.instances.forget_gone()
         catalog = self._context.catalog.value
         if self._seen and self._seen[0] is not catalog:
@@ -367,7 +366,7 @@ class Attachment:
         return client.selection.on_demand and (client.principal.keeps or self.state.key is not None)
 
     def load(self, loading: Loading) -> None:
-        """List the tools that a call has loaded from now on."""
+        """Add the tools that a call has loaded to the session's list."""
         if not self._is_kept:
             return
         view, leaving = self.view(), loading.leaving
@@ -399,7 +398,7 @@ class Attachment:
         self.state.shown.add(tools)
 
     def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
-        """Record the tools that a list has shown; `whole` if that is the whole offer of the profile."""
+        """Record that a list has shown these tools; `whole` if the page holds every tool of the profile."""
         if not self._is_kept:
             return
         if whole:
@@ -411,7 +410,7 @@ class Attachment:
             self.state.shown.add(tools)
 
     def was_told(self, key: ToolKey, *, unloads: bool = False) -> None:
-        """Record that the session knows how a tool has changed; `unloads` if it must be reloaded."""
+        """Record that the model has learned how a tool changed; `unloads` if the model must load it again."""
         known = self.state.loaded.tools.get(key)
         if known is not None:
             self._shown.assume(key, known.schema_hash)

@@ -1,4 +1,4 @@
-"""Records of ended calls and of questions, for the audit and for traces."""
+"""Records ended calls and questions to users in the audit and in traces."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from daemon.protocol import CALL_TOOL, MODERN_VERSION
 from daemon.tracing.call_trace import CallTrace, trace_id
 
 LARGE = 4096
-"""Bytes of arguments above which a record is made at once, so that what waits for the disk stays small."""
+"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
 
 MAX_ARGUMENTS = 64 * 1024
-"""Characters of recorded arguments."""
+"""Characters of a call's arguments in a record."""
 
 NAME = 256
-"""Characters of a name that a client may have made up."""
+"""Characters of a recorded name that a client may have made up."""
 
 KEPT = 256
-"""Decisions of one client whose records' shared members are kept: more tools than an agent uses."""
+"""Decisions of one client for which a part of their records is kept: more than an agent uses tools."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
-    """Have a call recorded and traced that ended `at` (seconds since the epoch) with `size` bytes."""
+    """Record and trace a call that ended `at` (seconds since the epoch) with an answer of `size` bytes."""
     audit, trace = call.calls.context.audit, call.trace
     if trace is not None:
         call.trace = None
@@ -49,7 +49,7 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
 
 
 def note_question(call: ClientCall, server: str, name: str) -> None:
-    """Have a question to a call's user recorded."""
+    """Record in the audit that a call's user was asked."""
     audit, at, given = call.calls.context.audit, moment(call.calls.context.wall()), call.given
     members = partial(_members, audit, call, Decision.ASKED, at=at, server=server, tool=name)
     audit.note(lambda: members(arguments_sha256=digest(given)))
@@ -91,7 +91,7 @@ def _body(
 
 
 def _shared(audit: Audit, call: ClientCall) -> bytes:
-    """The members from `daemon` on that all sent calls of one session by one decision share, made once."""
+    """Encode what the records of a session's sent calls by one decision share: the members from `daemon` on."""
     forward, request, known = call.forward, call.request, call.calls.recorded
     lasts = _was_sent(call)
     found = known.get(id(forward)) if lasts else None
@@ -143,13 +143,13 @@ def _members(audit: Audit, call: ClientCall, decision: Decision, **members: obje
 
 
 def session_of(call: ClientCall) -> str:
-    """The call's session in records, traces and events: the key that somebody chose, or `#12`."""
+    """The session in records, traces and events: a key that a client has chosen, or a number such as `#12`."""
     state = call.request.session.state
     return (state.key if state.named else None) or f"#{call.calls.client.number}"
 
 
 def _was_sent(call: ClientCall) -> bool:
-    """Whether its server has it; that of the scripts has those that have run."""
+    """Whether a server has received the call; a script counts as sent once it runs."""
     runs = call.makes is not None and call.upstream is not None
     return runs or (call.key is not None and not call.in_line)
 

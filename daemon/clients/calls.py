@@ -45,7 +45,7 @@ from daemon.wire.envelope import Buffer, is_utf8
 from daemon.wire.requests import Peer, PeerRequest
 
 NOTHING: Mapping[str, Raw] = {}
-"""The `_meta` of most calls."""
+"""The `_meta` of most calls: none."""
 
 NAMING = ("category", "server_name", "name", "names", "tool_name", "toolNames")
 """The arguments of meta-tools that name tools, servers or categories."""
@@ -63,7 +63,7 @@ MAX_NAME = 64
 
 
 def _named(arguments: bytes) -> str:
-    """The names in a meta-tool's arguments, abridged; never the inner tool's arguments."""
+    """The names in a meta-tool's arguments, shortened; never the arguments of the tool that it calls."""
     if len(arguments) > MAX_READ:
         return ""
     names: list[str] = []
@@ -78,7 +78,7 @@ def _named(arguments: bytes) -> str:
 
 
 def _is_name(said: str) -> bool:
-    """Whether an argument may be logged: a need in the user's own words may reveal anything."""
+    """Whether a text is a name and may be logged: a request in the user's own words may reveal secrets."""
     # Not cut: half a secret would not be recognised as one.
     return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
@@ -87,7 +87,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """A client's call: `CallToSend` and `Exchange` in one msgspec struct, because its creation costs time."""
 
     cuts: ClassVar[bool] = True
-    """Whether a result that is too large for its client is kept, and answered by both its ends."""
+    """Whether a result that is too large for the client is kept, and the client gets its beginning and end."""
     calls: CallsInFlight
     request: Request
     name: str
@@ -102,27 +102,26 @@ class ClientCall(Struct, eq=False, kw_only=True):
     token: Raw | None = None
     upstream: Upstream | None = None
     forward: Forward | None = None
-    """The decision by which it was sent last; None before."""
+    """The surface's decision by which the call was last sent; None before."""
     refusal: CallError | None = None
-    """The error that it ended with."""
     key: int | None = None
-    """The key to cancel it by at that server; None until sent."""
+    """The key by which the server's calls are cancelled; None until the call is sent."""
     patient: bool = True
-    """Whether it may still wait for lists of tools; it waits once at most."""
+    """Whether the call may still wait for lists of tools, which it does only once."""
     woken: bool = False
-    """Whether it has waited for its server's connection; it waits once at most."""
+    """Whether the call has waited for its server's connection, which it does only once."""
     current: bool = False
     agreed: tuple[str, ...] | None = None
     """The tool that the user has approved with these arguments (`clients.approvals`)."""
     metered: bool = False
-    """Whether the limits of calls a minute have counted it (`clients.client`)."""
+    """Whether the limits of calls per minute have counted the call (`clients.client`)."""
     synced: bool = False
-    """Whether it has waited for what its session loaded at other daemons."""
+    """Whether the call has waited for the tools that its session loaded at other daemons."""
     returns: int = 0
     moves: int = 0
-    """Replacements of the instance that it waited for."""
+    """Replacements of the instance that the call waited for."""
     reported: float = 0.0
-    """The progress that mcpd itself has reported during waits."""
+    """The progress that mcpd has reported during waits."""
     waiting: trio.CancelScope | None = None
     others: Mapping[str, Raw] = NOTHING
     declared: Raw | None = None
@@ -132,31 +131,31 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Set while a server of MCP 2026-07-28 asks for input in rounds."""
     level: Raw | None = None
     spared_until: float = 0.0
-    """On trio's clock: until then a silent server does not end it (`wire.requests.Exchange`)."""
+    """A time on trio's clock before which the call cannot time out (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
     """Converts the server's answer; None passes it on unchanged (`surfaces.surface.Forward`)."""
     polls: bool = False
-    """Whether mcpd declares tasks, and polls one, in its client's name (`clients.task_results`)."""
+    """Whether mcpd declares the tasks extension for the client and polls the task (`clients.task_results`)."""
     script: str = ""
-    """The digest of the script that it runs, or that makes it; empty for none."""
+    """The digest of the script that the call runs, or that made the call; empty without a script."""
     made_by: ClientCall | None = None
-    """The call that runs the script which makes it; None for a client's own call."""
+    """For a script's call, the client's call that runs the script; None for a client's own call."""
     makes: CallsInFlight | None = None
-    """The calls of the script that it runs; None before it runs one."""
+    """The calls of the script that this call runs; None before the script starts."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
-    """Its number for operators, and its start in seconds since the epoch; None until listed."""
+    """The call's number for operators, and its start in seconds since the epoch; None until it is listed."""
     finished: bytes | None = None
-    """The result while it waits for the store and for the client to list its tools."""
+    """The result, while the store saves the loaded tools and the client lists its tools."""
     trace: CallTrace | None = None
     """None while telemetry is off, and once the call has ended."""
 
     def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
+        """Leaves the arguments out: they may hold a secret."""
         return f"<ClientCall {self.label}>"
 
     def described(self) -> str:
-        """The log's description of a call that reached no server: its names and session."""
+        """The log's words for a call that reached no server: its label, the names in it, its session."""
         asked = _named(self.given) if self.name in self.request.surface.meta_tools else ""
         state = self.request.session.state
         session = state.key if state.named else ""
@@ -169,12 +168,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
         return (self.key is None or self.in_line) and self.finished is None and not (asked or self.script)
 
     def decide(self, view: View, *, patient: bool) -> Action:
-        """The surface's decision about the call. Raises CallError: the call is refused."""
+        """Have the surface decide about the call. Raises CallError if the call is refused."""
         decide = partial(self.request.present_surface.call, view, self.name, self.given, patient=patient)
         return call_by_app(view, self.name, self.given, decide) if view.apps else decide()
 
     def refer(self, forward: Forward, arguments: Buffer) -> None:
-        """Set where the call goes and what is sent there."""
+        """Set the call's destination and the arguments to send there."""
         self.forward = forward
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
         self.convert, head = forward.convert, forward.head
@@ -197,7 +196,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def log_rank(self) -> int | None:
-        """The rank of the log level that its client wants (`connected_clients.LEVELS`); None if unset."""
+        """The rank of the log level that the client wants (`connected_clients.LEVELS`); None if unset."""
         return wished_rank(self.level) if self.request.modern else self.calls.client.log_level
 
     @property
@@ -225,8 +224,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
 
-        It stays a JSON-RPC error for other requests than calls, for a client that sees the server as itself,
-        and where the client must act on it: a URL to open, a missing capability, an invalid request state.
+        Requests other than calls, clients that see the server as itself, and errors on which the client must
+        act (open a URL, declare a capability, drop an invalid state) get the JSON-RPC error.
         """
         assert self.upstream is not None, "only a server refuses"
         upstream, asking = self.upstream, self.calls.server_requests
@@ -257,12 +256,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.lost(upstream_error)
 
     def code_of(self, error: CallError) -> int | None:
-        """The JSON-RPC code for an error; None answers with a result for the model."""
+        """The JSON-RPC code for an error; None if the model gets the error as a result."""
         del error
         return None
 
     def lost(self, error: CallError) -> None:
-        """Answer the client with an error and the way out."""
+        """Answer the client with an error that says what to do next."""
         self.refusal = error
         if isinstance(error, Overloaded):
             self.calls.overloaded(self, error)
@@ -292,13 +291,13 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.count_asked(request, parked=self.request.modern)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Pass on a notification that came with the call; an unknown one for its server's own client alone."""
+        """Pass on a call's notification; one unknown to mcpd only if the client sees the server as itself."""
         if method == protocol.LOG_MESSAGE or self.request.session.selection.is_single:
             self.calls.notify(self, method, params)
 
     @property
     def asker(self) -> object:
-        """Its client: the connection, else the session, else the request alone."""
+        """Identifies the client: by connection, else by session, else by the request alone."""
         if self.calls.client.principal.keeps:
             return self.calls.client
         # Compared by identity, and each connection has its own copy of the key.
@@ -306,12 +305,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The methods that its client can answer."""
+        """The methods that the client can answer."""
         declared = self.declared if self.request.modern else self.calls.server_requests.capabilities
         return answerable(bytes(declared or NO_CAPABILITIES))
 
     def abandon(self, reason: str) -> None:
-        """Drop the call without an answer, and withdraw what was asked for it."""
+        """Drop the call without an answer, and withdraw the questions asked for it."""
         self.calls.ended(self, CANCELLED, trio.current_time() - self.started, self.calls.context.wall(), 0)
         self.withdraw(reason)
         self.calls.forget(self)
@@ -332,7 +331,7 @@ def _progress(params: Mapping[str, Raw]) -> float:
 
 
 def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
-    """Take the progress token and the members that travel on from the request's `_meta`."""
+    """Take the progress token, and the members to pass on, from the `_meta` of a call's request."""
     call.meta = protocol.foreign_meta(meta)
     call.declared = meta.get(protocol.CAPABILITIES_KEY)
     call.level = meta.get(protocol.LOG_LEVEL_KEY)
@@ -343,7 +342,7 @@ def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
 
 @attrs.define(eq=False, kw_only=True)
 class CallsInFlight:
-    """The calls of one client without an answer yet; those that end in one turn are recorded together."""
+    """The unanswered calls of one client; the calls that end in one turn are recorded together."""
 
     _peer: Peer
     context: SessionContext
@@ -351,16 +350,15 @@ class CallsInFlight:
     recheck: Callable[[ClientCall], bool]
     act_after: Callable[..., None]
     park: Callable[[ClientCall, PeerRequest], None]
-    """Asks a client that can only be answered (`clients.asking`)."""
+    """Relays a server's request to a client that can only be asked in an answer (`clients.asking`)."""
     ended: Callable[[ClientCall, str, float, float, int], None]
-    """Has an ended call recorded in the audit and as a trace (`clients.call_records`)."""
+    """Records an ended call in the audit and as a trace (`clients.call_records`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
-    """By raw request id."""
     total: int = attrs.field(default=0, init=False)
     recorded: dict[int, tuple[Forward, Attachment, str, bytes]] = attrs.field(factory=dict, init=False)
-    """The shared part of records by decision (`clients.call_records`)."""
+    """The shared part of records, by decision (`clients.call_records`)."""
     server_requests: ServerRequests = attrs.field(init=False)
     _clock: Callable[[], float] = attrs.field(init=False)
     _ended: list[tuple[ClientCall, str, int, str]] = attrs.field(factory=list, init=False)
@@ -373,7 +371,7 @@ class CallsInFlight:
         self._clock = trio.lowlevel.current_clock().current_time
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
-        """Answer a call and forget it; an abandoned one gets no answer (MCP, cancellation)."""
+        """Answer a call and forget it. An abandoned call gets no answer (MCP, cancellation)."""
         request = call.request
         # Inlines `is_open` and `forget`: every call comes here, and Python calls would cost more.
         if self.open.get(request.id) is call:
@@ -409,7 +407,7 @@ class CallsInFlight:
         return self.open.get(call.request.id) is call
 
     def interrupt(self, call: ClientCall, result: bytes) -> None:
-        """Answer the client's request but not its call: another request takes its place."""
+        """Answer the client's request while the call goes on; a later request will bring the call's answer."""
         self.forget(call)
         if call.parked is None:
             # Another call ends: this one has, if it was sent.
@@ -420,7 +418,7 @@ class CallsInFlight:
         self.context.outbox.flush()
 
     def take_over(self, call: ClientCall, retry: ClientCall) -> None:
-        """Have an interrupted call answer the request of a retry."""
+        """Let an interrupted call answer the request of its client's retry."""
         call.calls, call.request = self, retry.request
         call.declared, call.token = retry.declared, retry.token
         self.open[retry.request.id] = call
@@ -430,11 +428,11 @@ class CallsInFlight:
         self.open.pop(call.request.id, None)
 
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
-        """Send a progress report that has the client's token."""
+        """Send a progress report, which holds the client's token."""
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
-        """Send a notification that came with a call; log lines only at the client's level."""
+        """Send a notification that belongs to a call, and a log line only if it has the client's level."""
         request, raw, wanted = call.request, bytes(params), call.log_rank
         limit = self.context.catalog.value.config.limits.client_queue_bytes
         if method == protocol.LOG_MESSAGE:
@@ -451,13 +449,13 @@ class CallsInFlight:
             call.abandon("the client cancelled it")
 
     def lose_all(self, error: CallError) -> None:
-        """Answer every call, with an error where needed: the daemon is stopping."""
+        """End and answer all calls, because the daemon is stopping."""
         for call in self._newest_first():
             self.lose(call, error)
         self.context.outbox.flush()
 
     def lose(self, call: ClientCall, error: CallError) -> None:
-        """End a call and answer it, with an error unless its result is known."""
+        """End a call and answer with its result, or with the error if there is no result yet."""
         call.withdraw(error.message)
         if call.finished is None:
             call.lost(error)
@@ -465,14 +463,14 @@ class CallsInFlight:
             call.answered(call.finished)
 
     def give_back(self) -> list[bytes]:
-        """Forget the unsent calls; returns their raw request ids."""
+        """Forget the unsent calls, and return their raw request ids."""
         unsent = [call for call in self._newest_first() if call.is_unsent]
         for call in unsent:
             call.abandon("the daemon is stopping")
         return [call.request.id for call in unsent]
 
     def abandon_all(self, reason: str) -> None:
-        """Abandon every call: the client is gone."""
+        """Abandon every call, because the client has left."""
         for call in self._newest_first():
             call.abandon(reason)
         self.client.left = True
@@ -483,12 +481,12 @@ class CallsInFlight:
         self.context.outbox.flush()
 
     def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
-        """Count a server's request that was relayed, parked or refused."""
+        """Count whether a server's request was relayed, parked or refused."""
         put = "parked" if parked else "relayed"
         self.context.tally.relayed(request.server, request.method, put if request.is_open else "refused")
 
     def overloaded(self, call: ClientCall, error: Overloaded) -> None:
-        """Record the bound by which a call was refused."""
+        """Record which limit refused a call."""
         if self.is_open(call):
             data = error.details
             server = str(data.get("server", "" if call.upstream is None else call.upstream.of))
@@ -517,7 +515,7 @@ class CallsInFlight:
             context.tally.call(upstream.of, surface, outcome, took, tool)
 
     def _record(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
-        """Have an ended call recorded; a server's failure with its text as the client saw it."""
+        """Queue an ended call for recording, and note a server's failure with the text that the client got."""
         if not self._ended:
             self.context.outbox.touch(self.flush)
         self._ended.append((call, outcome, size, text[:TEXT]))
@@ -525,7 +523,7 @@ class CallsInFlight:
             self.context.recent.failed(call.upstream.of, call.tool or call.label, outcome, text)
 
     def _newest_first(self) -> list[ClientCall]:
-        """Newest first: the later calls may be queued, and would move up and be sent otherwise."""
+        """The calls, newest first: otherwise ending a call could let a later, queued one be sent."""
         return list(reversed(self.open.values()))
 
 

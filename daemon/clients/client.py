@@ -1,8 +1,8 @@
-"""The client of one connection: principal, name, wishes and the resulting selection.
+"""One connection's client: its principal, name and wishes, and the profile and surface that it gets.
 
-An operator alone can move a client to another profile, for all connections of its session, until the daemon's
-end. Limits of calls a minute are token buckets kept as the time of the next token (ITU-T I.371): an early call
-waits, or is refused beyond `timeouts.queue`.
+Only an operator can move a client to another profile; the move holds for all connections of the session until
+the daemon ends. A limit of calls per minute is a token bucket, kept as the time of its next token (ITU-T
+I.371): an early call waits, or is refused if it would wait longer than `timeouts.queue`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from daemon.surfaces.calling import usual_tools
 from daemon.surfaces.surface import Services, Surface
 
 BURST_SECONDS = 10.0
-"""Seconds' worth of calls that may go out at once after a pause: an agent makes several calls in one turn."""
+"""Seconds' worth of calls that may be sent at once after a pause: an agent makes several calls in one turn."""
 
 MAX_BUCKETS = 4096
-"""Limits with buckets: more than a configuration has servers and profiles."""
+"""Kept buckets: more than a configuration has servers and profiles."""
 
 
 class Bucket(msgspec.Struct):
-    """One limit, and when its next token is due on the clock."""
+    """One limit, and the time at which its next token is due."""
 
     per_minute: int
     due: float = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a call made now has its token."""
+        """Seconds until a token is available for a call made now."""
         spare = max(BURST_SECONDS - 60 / self.per_minute, 0.0)
         return max(0.0, self.due - spare - now)
 
@@ -57,14 +57,14 @@ class Bucket(msgspec.Struct):
 
 
 class CallRates:
-    """The buckets of all limits, across reconnections, instances and sessions."""
+    """The buckets of all limits; reconnections, instances and sessions share them."""
 
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._clock = clock
 
     def take(self, config: Config, profile: Profile, server: str) -> float:
-        """Spend a call's tokens; returns the seconds to wait. Raises Overloaded: over `timeouts.queue`."""
+        """Spend a call's tokens and return the seconds to wait. Raises Overloaded above `timeouts.queue`."""
         entry, now = config.mcp_servers.get(server), self._clock()
         if entry is None:  # A reload is removing it: nothing will be sent there.
             return 0.0
@@ -97,42 +97,42 @@ class CallRates:
 
 
 def is_metered(config: Config, profile: Profile) -> bool:
-    """Whether a limit counts the calls of a profile's clients."""
+    """Whether a limit counts the calls made under a profile."""
     servers = any(each.limits.calls_per_minute is not None for each in config.mcp_servers.values())
     return servers or profile.limits.calls_per_minute is not None
 
 
 @attrs.frozen(kw_only=True)
 class Principal:
-    """The user or token that a connection's requests come from, and what they may reach."""
+    """The user or token behind a connection's requests, and the profiles and directories that it may use."""
 
     owner: str = ""
-    """The namespace of its session keys, as in `uid 1000: `; empty for the daemon's own user."""
+    """Prefix of the principal's session keys, such as `uid 1000: `; empty for the daemon's own user."""
     token: str = ""
     profiles: tuple[str, ...] | None = None
-    """The profiles that it may use, the first as the default; None is all."""
+    """The profiles that the principal may use, the default first; None allows all."""
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] | None = None
     uid: int | None = attrs.field(default=None, eq=False)  # of the user behind a unix socket
     pid: int = attrs.field(default=0, eq=False)  # of the process there; 0 if unknown
     keeps: bool = True
-    """Whether loaded and shown tools are kept between requests without a session key: False where clients of a
-    connection cannot be told apart (MCP 2026-07-28 over HTTP)."""
+    """Whether tools stay loaded and known as shown between requests that name no session key. False where the
+    clients of one connection cannot be told apart (MCP 2026-07-28 over HTTP)."""
 
     @property
     def words(self) -> str:
-        """The principal for people: `token ci` or `uid 1000`."""
+        """The principal as people read it: `token ci` or `uid 1000`."""
         if self.uid is not None:
             return f"uid {self.uid}"
         return f"token {self.token}" if self.token else "token without a name"
 
     def own_key(self, key: str) -> str:
-        """A session key in the principal's namespace."""
+        """Put a session key into the principal's namespace."""
         return f"{self.owner}{key}"
 
 
 def local_user(uid: int, workspaces: tuple[str, ...] = (), pid: int = 0) -> Principal:
-    """The principal behind a unix socket; `workspaces` binds all but the own user and root."""
+    """The principal behind a unix socket; `workspaces` restrict all users but the daemon's own and root."""
     if uid == os.getuid():
         return Principal(uid=uid, pid=pid)
     return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None, uid=uid, pid=pid)
@@ -146,7 +146,7 @@ MAX_CHOSEN = 64
 
 
 def read_choice(said: object) -> tuple[str, ...] | None:
-    """The servers that a hello names, each once; empty without that member, None if unreadable."""
+    """The servers that a hello names, without repetitions: empty if it names none, None if unreadable."""
     if said is None:
         return ()
     if not isinstance(said, list) or not 1 <= len(said) <= MAX_CHOSEN:
@@ -156,7 +156,7 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 
 
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
-    """Why a profile's client may not see these servers as themselves; empty if it may. Some may be unknown."""
+    """Why a client may not see these servers as themselves; empty if it may. Unknown servers are no fault."""
     if servers is None:
         return f"`servers` is not a list of 1 to {MAX_CHOSEN} names of servers"
     if not servers:
@@ -200,47 +200,46 @@ def _names(config: Config, tools: Iterable[str], server: str) -> bool:
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """The wishes in a client's hello, or an operator's on its behalf."""
+    """The wishes in a client's hello, or those that an operator sets for the client."""
 
     profile: str = DEFAULT_PROFILE
     surface: str | None = None
     lazy: bool | None = None
-    """Whether tools are loaded on demand; None leaves it to the profile."""
+    """Whether tools are loaded on demand; with None the profile decides."""
     servers: tuple[str, ...] | None = ()
-    """The servers to see as themselves; empty for none, None if unreadable."""
+    """The servers that the client wants to see as themselves; empty for none, None if unreadable."""
     without: tuple[str, ...] | None = ()
 
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Profile, surface and switches of a client under one configuration."""
+    """The profile, surface and options that a client gets under one configuration."""
 
     profile: Profile
     surface: Surface
     choice: table.SurfaceChoice
-    """The surface's name and the reason for it."""
     client: str = ""
     on_demand: bool = True
-    """Whether tools are loaded on demand; otherwise no session is read and no definition compared."""
+    """Whether tools are loaded on demand; otherwise mcpd reads no session and compares no definition."""
     preload: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
-    """The servers seen as themselves, and no others; empty for the profile's."""
+    """The only servers that the client sees, as themselves; empty if it sees the profile's servers."""
     elsewhere: frozenset[str] = frozenset()
-    """Servers for other directories only, and those that the client asked to hide."""
+    """Servers hidden because they belong to other directories, or because the client asked for that."""
     metered: bool = False
     most_bytes: int = sys.maxsize
     """Bytes of the longest result that the client gets whole (`clients.kept_results`)."""
     denied: str = ""
-    """Why the client is served nothing, with the other attributes as before; empty if it is served."""
+    """Why the client is served nothing; empty if it is served."""
 
     @property
     def only(self) -> str:
-        """The server that the client has chosen alone; empty if there is none."""
+        """The name of the only server that the client has chosen; empty if there is none."""
         return self.servers[0] if len(self.servers) == 1 else ""
 
     @property
     def is_single(self) -> bool:
-        """Whether the client has chosen one server alone, and sees it as if connected directly."""
+        """Whether the client has chosen one server, which it sees as if connected directly."""
         return len(self.servers) == 1
 
 
@@ -259,23 +258,23 @@ class Client:
         self.info = table.ClientInfo()
         self.name = ""
         self.began: float | None = None
-        """Start of a conversation that began elsewhere, in seconds since the epoch: what was shown meanwhile is
-        unknown. None if it began here."""
+        """Start of a conversation that began at another daemon, in seconds since the epoch: mcpd does not know
+        what was shown there. None if the conversation began here."""
         self.config: Config | None = None
-        """The configuration behind `selection`; None once the wishes have changed."""
+        """The configuration that `selection` was made for; None once the wishes have changed."""
         self.wishes = Wishes()
         self.principal = principal
         self.number = 0
         self.protocol = ""
         """The protocol revision; empty until known."""
         self.log_level: int | None = None
-        """The rank of the level that it has set for servers' logs; None if unset."""
+        """The rank of the log level that the client has set for servers; None if unset."""
         self.left = False  # whether its connection has ended
         self.holds = False
-        """Whether it keeps unsent requests for the next daemon, as a bridge does."""
+        """Whether the client keeps unsent requests for the next daemon, as a bridge does."""
         self.workspace = OwnWorkspace(principal.workspaces)
         self.capabilities: Raw = NOTHING
-        """The raw `ClientCapabilities` of its handshake or first request (MCP)."""
+        """The `ClientCapabilities` of the client's handshake or first request, raw (MCP)."""
         self.instances: dict[str, Upstream] = {}
         self._surfaces = surfaces
         self._count = count
@@ -289,11 +288,11 @@ class Client:
 
     @property
     def token(self) -> str:
-        """The name of its token; empty without a token or a name."""
+        """The name of the client's token; empty without a token or a name."""
         return self.principal.token
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take a bridge's wishes. An unknown name denies everything: a typo must not widen a profile."""
+        """Take the wishes in a bridge's hello. An unknown name denies everything: typos must widen nothing."""
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")
         self._change(
             Wishes(
@@ -310,12 +309,12 @@ class Client:
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
     def introduce(self, info: table.ClientInfo) -> None:
-        """Set the client's name and version; a different client gets a new decision about its surface."""
+        """Set the client's name and version; a change has the surface chosen again."""
         if info != self.info:
             self.info, self.name, self.config = info, info.text, None
 
     def uses(self, instance: Upstream) -> None:
-        """Record that it uses an instance of a server, and drop those that have ended."""
+        """Record that the client uses a server's instance, and drop ended instances."""
         self.forget_gone()
         self.instances[instance.name] = instance
 
@@ -324,24 +323,24 @@ class Client:
         self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
 
     def has(self, server: str, shown: Container[str]) -> bool:
-        """Whether something of a server or instance is for this client; its profile shows `shown`."""
+        """Whether the client may see parts of a server or instance; its profile shows the servers `shown`."""
         used = self.instances.get(server)
         # The name of an ended instance may be reused for another client.
         return (server if used is None or used.is_gone else used.of) in shown
 
     def move(self, profile: str) -> None:
-        """Give the client another profile in place of its wishes, except for visible chosen servers."""
+        """Give the client another profile; of its wishes, only chosen and hidden servers remain."""
         wishes = self.wishes
         self._change(Wishes(profile=profile, servers=wishes.servers or (), without=wishes.without))
 
     def select(self, config: Config) -> Selection:
-        """The selection under a configuration, resolved again if that or the wishes have changed."""
+        """The selection under a configuration, made again if the configuration or the wishes have changed."""
         if config is not self.config:
             self.config, self.selection = config, self._selected(config)
         return self.selection
 
     def core_tools(self, services: Services, catalog: Catalog) -> Sequence[ToolKey]:
-        """The core tools of a profile that names none: chosen once, then kept."""
+        """The core tools for a profile that names none; chosen once, then kept."""
         profile = self.selection.profile
         if profile.name not in self._core:
             self._core = {profile.name: usual_tools(services, catalog, profile)}
@@ -407,18 +406,18 @@ class Client:
 
 
 def owner_in(key: str | None, client: Client) -> Hashable:
-    """The owner of what a request makes: its session, by key; else the connection, or the token over HTTP."""
+    """The owner of the tasks and results of a request: a session key, a connection, or over HTTP a token."""
     if key is not None:
         return key
     return client if client.principal.keeps else (client.principal.owner, client.principal.token)
 
 
 MAX_DECIDED = 1000
-"""Kept decisions, the latest: one for each token, profile and client version."""
+"""Kept decisions, the latest ones: one for each token, profile and client version."""
 
 
 class DecidedSurfaces:
-    """The surfaces found to fit clients, once for each configuration: a growing catalog changes none midway."""
+    """Keeps which surface suits each client while a configuration lasts, however the catalog grows."""
 
     def __init__(self) -> None:
         self._config: Config | None = None
@@ -427,7 +426,7 @@ class DecidedSurfaces:
     def of(
         self, config: Config, client: object, decide: Callable[[], table.SurfaceChoice]
     ) -> table.SurfaceChoice:
-        """The decision for what tells the client from others (`client`); `decide` makes it if there is none."""
+        """The surface for a kind of client, identified by `client`; `decide` is called once for each kind."""
         if config is not self._config:
             self._config, self._known = config, {}
         known = self._known.get(client)

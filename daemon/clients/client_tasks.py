@@ -1,6 +1,6 @@
-"""The tasks that servers work on for clients: of MCP 2025-11-25, and of the extension SEP-2663.
+"""The tasks that servers run for clients: those of MCP 2025-11-25 and of the extension SEP-2663.
 
-mcpd's id cannot be guessed and is good only for the session that made it. Lost tasks are kept as failed.
+mcpd's id of a task cannot be guessed, and works only in the session of the task. Lost tasks stay as failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_TASK_BYTES = 8 * 1024
 """Bytes of a task's state that are kept or sent; a longer state is cut to what MCP requires."""
 
 LONGEST_SECONDS = 24 * 3600.0
-"""Seconds until every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
+"""Seconds after which mcpd forgets any task, even one that its server keeps without end (`ttl`: null)."""
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
@@ -58,14 +58,14 @@ class Task:
     owner: Hashable
     """The session that made the task (`client.owner_in`)."""
     expires: float
-    """On trio's clock."""
+    """A time on trio's clock."""
     state: dict[str, Raw] = attrs.field(factory=dict, repr=False)
     made: float = attrs.field(factory=trio.current_time, init=False)
     gone: bool = False
     unwanted: bool = False
-    """Whether its client has cancelled it, and need not poll it any more."""
+    """Whether the client has cancelled the task, so that it need not poll again."""
     outlives: bool = False
-    """Whether the server may keep the task when its connection ends: the server is not a child of mcpd's."""
+    """Whether the task may survive the end of its connection: its server is not a child process of mcpd."""
     convert: Callable[[Buffer], bytes] | None = attrs.field(default=None, repr=False)
     """Converts the result of the call for its surface (`surfaces.surface.Forward`)."""
 
@@ -76,11 +76,11 @@ class Task:
 
     @property
     def is_known_to_end(self) -> bool:
-        """Whether the final state is here with its result, which may have been too large to keep."""
+        """Whether the final state and the result are known here; a very large result is not kept."""
         return self.has_ended and ("result" in self.state or bytes(self.state["status"]) != b'"completed"')
 
     def note_lost(self, text: str) -> None:
-        """Record that the task has failed with its server's connection."""
+        """Record that the task failed when its server's connection ended."""
         error = {"code": INTERNAL_ERROR, "message": text}
         failed = {"status": "failed", "statusMessage": text, "error": error}
         self.state |= {key: Raw(_encode(value)) for key, value in failed.items()}
@@ -89,20 +89,20 @@ class Task:
 
 @attrs.define(eq=False, kw_only=True)
 class RequestedTask(Task):
-    """A task that its client has asked for and is notified of (MCP 2025-11-25, tasks)."""
+    """A task that its client has requested, and whose changes the client is notified of (MCP 2025-11-25)."""
 
     notifier: ConnectedClient
     """The connection of the session that last asked about the task."""
     waiting: TaskOwner | None = None
-    """The `tasks/result` that waits for the task and carries the server's requests."""
+    """The pending `tasks/result` request, on whose stream the server's requests reach the client."""
 
     @property
     def is_known_to_end(self) -> bool:
-        """Whether the state is final: the result has a request of its own."""
+        """Whether the state is final; the client asks for the result in another request."""
         return self.has_ended
 
     def note_lost(self, text: str) -> None:
-        """Record that the task has failed, and notify its client."""
+        """Record that the task has failed, and notify the client."""
         super().note_lost(text)
         del self.state["error"]
         self.notifier.enqueue(self, TASK_STATUS, _encode(self.state))
@@ -110,7 +110,7 @@ class RequestedTask(Task):
     # --- wire.requests.Exchange, as far as servers ask ------------------------------------------------------
 
     def asked(self, request: PeerRequest) -> None:
-        """Relay a server's request to the task's client, on the stream of the waiting `tasks/result`."""
+        """Relay a server's request to the task's client, on the stream of the pending `tasks/result`."""
         if self.waiting is not None:
             self.waiting.asked(request)
         else:
@@ -132,13 +132,13 @@ class ClientTasks:
         self._known: dict[str, Task] = {}
         self._theirs: dict[tuple[str, str], Task] = {}
         self.polled: dict[object, str] = {}
-        """The servers of tasks that mcpd polls itself (`task_results.PolledTask`)."""
+        """The servers of the tasks that mcpd polls (`task_results.PolledTask`)."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     def require_room(self, owner: Hashable) -> None:
-        """Check that a session may make one more task. Raises Overloaded: there are too many."""
+        """Raise Overloaded if a session has too many tasks to make another."""
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
             raise Overloaded(text, bound="tasks that are known")
@@ -167,19 +167,19 @@ class ClientTasks:
         return task if is_theirs else None
 
     def of(self, owner: Hashable) -> list[Task]:
-        """The tasks of a session, of both revisions, oldest first."""
+        """The tasks of a session under both revisions, oldest first."""
         self._forget_old()
         return [task for task in self._known.values() if task.owner == owner]
 
     def are_open(self, server: str) -> bool:
-        """Whether a server works on a task."""
+        """Whether a server has an unfinished task."""
         self._forget_old()
         return server in self.polled.values() or any(
             task.server == server and not (task.unwanted or task.has_ended) for task in self._known.values()
         )
 
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
-        """Record a task's state; returns its members with mcpd's id."""
+        """Record a task's state, and return its members with mcpd's id."""
         named = {**members, "taskId": Raw(_encode(task.id))}
         kept = {key: value for key, value in named.items() if key not in {"_meta", "resultType"}}
         if sum(map(len, kept.values())) > MAX_TASK_BYTES:
@@ -210,7 +210,7 @@ class ClientTasks:
                 task.notifier.enqueue(task, TASK_STATUS, _encode(named))
 
     def owner_of(self, request: PeerRequest) -> RequestedTask | None:
-        """The task that a server's request belongs to, renamed in the request to mcpd's id."""
+        """The task that a server's request belongs to; the request then names the task by mcpd's id."""
         if request.params is None or _RELATED not in bytes(request.params):
             return None
         with suppress(*UNREADABLE, KeyError):
@@ -223,7 +223,7 @@ class ClientTasks:
         return None
 
     def lost(self, server: str, *, wholly: bool = False) -> None:
-        """Record that a server's tasks have failed: its connection has ended, or it is gone (`wholly`)."""
+        """Record that a server's tasks have failed: its connection ended, or (`wholly`) it was removed."""
         for task in list(self._known.values()):
             if task.server == server and not task.gone and (wholly or not task.outlives):
                 was_over, task.gone = task.is_known_to_end, True
@@ -237,14 +237,14 @@ class ClientTasks:
             self.forget(task)
 
     def forget(self, task: Task) -> None:
-        """Forget a task: it has expired, or its server does not know it."""
+        """Forget a task that has expired or that its server does not know."""
         self._known.pop(task.id, None)
         if self._theirs.get((task.server, task.theirs)) is task:
             del self._theirs[task.server, task.theirs]
 
 
 def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
-    """Members of a message about a task, with mcpd's id in `_meta`."""
+    """Put mcpd's id into the `_meta` of a message about a task."""
     named = dict(members)
     with suppress(*UNREADABLE, KeyError):
         meta = decode_members(members["_meta"])
@@ -255,7 +255,7 @@ def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
 
 
 def renamed_result(result: Buffer, task: Task) -> Buffer:
-    """A server's result with mcpd's id in place of the server's, if it names the task."""
+    """Replace the server's task id in a result by mcpd's, if the result names the task."""
     raw = bytes(result)
     if _RELATED not in raw:
         return result
@@ -281,7 +281,7 @@ _decode_execution = msgspec.json.Decoder(_Execution).decode
 
 
 def offers_tasks(view: View) -> bool:
-    """Whether a server in the view has a tool that can be called as a task."""
+    """Whether the view has a tool that can be called as a task."""
     return any(
         _makes_tasks(tool.parts["execution"])
         for entry in view.servers.values()

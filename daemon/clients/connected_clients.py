@@ -1,4 +1,4 @@
-"""All connected clients, as servers reach them outside of calls: logs, updates, roots and tasks."""
+"""Connects servers with all clients outside of calls: log lines, resource updates, roots and tasks."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from daemon.wire.envelope import INVALID_REQUEST, RemoteError, is_utf8
 from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 
 MAX_FOLLOWED = 1000
-"""Subscriptions of one client: an editor that follows each open file has some hundred."""
+"""Subscriptions of one client: an editor that subscribes to each open file has a few hundred."""
 
 MAX_FOLLOWED_AT_SERVER = 10_000
-"""Followed URIs of one server: each is requested again on reconnection, a millisecond apiece."""
+"""Subscribed URIs at one server: each is requested again on reconnection, at a millisecond apiece."""
 
 MAX_PARTS = 32
-"""Slashes from the end at which an updated URI may be cut to find a followed parent resource."""
+"""Slashes of an updated URI, counted from the end, at which mcpd looks for a subscribed parent resource."""
 
 MAX_PARAMS = 8 * 1024
-"""Bytes of an update passed on unchanged; of a longer one only the URI is. One is kept per followed resource
-for a client that reads slowly."""
+"""Bytes of the longest update passed on whole; of longer ones only the URI is. For a client that reads slowly,
+mcpd keeps one update per subscribed resource."""
 
 MAX_URI = 16 * 1024
-"""Characters of the longest URI in an update, as in subscriptions."""
+"""Characters of the longest URI in an update or a subscription."""
 
 
 class _Updated(Struct):
@@ -61,9 +61,9 @@ class Following:
     own: str
     uri: str
     listen: bytes | None = None
-    """The id of the `subscriptions/listen` that the updates belong to, raw (MCP 2026-07-28)."""
+    """The raw id of the `subscriptions/listen` request that asked for the updates (MCP 2026-07-28)."""
     resume: Callable[[Following], None] = attrs.field(default=lambda _: None, eq=False, repr=False)
-    """Subscribes again elsewhere after the server or instance was removed."""
+    """Subscribes at another server or instance after this one was removed."""
 
 
 class _Followed(msgspec.Struct, eq=False):
@@ -82,7 +82,7 @@ class ResourceSubscriptions:
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
-        """The URIs followed at a server, in its own spelling."""
+        """The URIs that clients subscribe to at a server, in the server's own spelling."""
         return frozenset(self._servers.get(server, ()))
 
     def of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
@@ -90,7 +90,7 @@ class ResourceSubscriptions:
         return tuple(self._of.get(subscriber, ()))
 
     def begin(self, following: Following) -> None:
-        """Add a subscription. Idempotent. Raises Overloaded: of the client, or at the server."""
+        """Add a subscription; idempotent. Raises Overloaded if the client or the server has too many."""
         own = self._of.setdefault(following.subscriber, {})
         if following in own:
             return
@@ -132,7 +132,7 @@ class ResourceSubscriptions:
         self._of.pop(subscriber, None)
 
     async def wait_settled(self, following: Following) -> RemoteError | None:
-        """Return once the server has accepted a subscription, with its refusal if there is one."""
+        """Wait for the server's answer to a subscription, and return its refusal, if it refused."""
         followed = self._servers.get(following.server, {}).get(following.own)
         if followed is None:
             return None
@@ -147,13 +147,13 @@ class ResourceSubscriptions:
             followed.settled.set()
 
     def lost(self, server: str) -> None:
-        """Forget a server's answers: it must be asked again."""
+        """Forget a server's answers to subscriptions, which must be requested again."""
         for each in self._servers.get(server, {}).values():
             if each.settled.is_set():
                 each.settled, each.refusal = trio.Event(), None
 
     def gone(self, server: str) -> None:
-        """Forget a removed server; its subscribers get an update and follow the resource elsewhere."""
+        """Forget a removed server. Its subscribers get an update and subscribe to the resource elsewhere."""
         for each in self._servers.pop(server, {}).values():
             each.settled.set()
             for following in each.by:
@@ -219,7 +219,7 @@ def _as_used(following: Following, updated: str) -> str:
 
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Log levels, the most talkative first (RFC 5424)."""
+"""Log levels, the most verbose first (RFC 5424)."""
 
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
 
@@ -232,7 +232,7 @@ _decode_message = msgspec.json.Decoder(_Leveled).decode
 
 
 def rank_of(level: Raw) -> int:
-    """The rank of a level; 0 is the most talkative. Raises ValidationError: there is no such level."""
+    """The rank of a log level; 0 is the most verbose. Raises ValidationError for an unknown level."""
     found = _RANKS.get(name := protocol.decode_text(level))
     if found is None:
         raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
@@ -269,13 +269,13 @@ class LogLevels:
             self._changed()
 
     def wished(self, server: str) -> str | None:
-        """The most talkative level set by a client that sees this server."""
+        """The most verbose level that a client of this server has set."""
         # Stops at the first that sees the server: this runs for all servers whenever a client sets a level.
         ranked = sorted(self._ranks.items(), key=lambda each: each[1])
         return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
-        """Deliver a log line to its subscribers; the client of the `cause` gets it there, or not at all."""
+        """Deliver a log line to its subscribers; a client whose exchange caused it gets it there alone."""
         asker = None
         if cause is not None:
             asker = cause.asker
@@ -295,7 +295,7 @@ class RootsOfClients:
         self._refused: set[str] = set()
 
     def ask(self, request: PeerRequest) -> None:
-        """Put a request that belongs to no call to the only eligible client, or refuse it."""
+        """Send a server's request to the only client with roots; refuse it if several clients have roots."""
         only = self._only(request.server) if request.method == protocol.LIST_ROOTS else None
         if only is not None:
             only.ask_roots(request)
@@ -331,7 +331,7 @@ class RootsOfClients:
 
 
 class ConnectedClients:
-    """The connected clients: `ports.Subscribers`."""
+    """The connected clients, as the servers' subscribers (`ports.Subscribers`)."""
 
     def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
         self.refused_host = self._gather = gather
@@ -345,7 +345,7 @@ class ConnectedClients:
         self.settled, self.owner_of, self.ask = self.resources.settled, self.tasks.owner_of, self.roots.ask
 
     def refresh_levels(self) -> None:
-        """Recompute the wanted log levels: a client has come, left or changed servers."""
+        """Recompute the wanted log levels, after a client has come, left or changed servers."""
         for server, watch in self._wishes.items():
             level = self.levels.wished(server)
             # Subscriptions do not depend on this, and may be ten thousand URIs.
@@ -384,14 +384,14 @@ class ConnectedClients:
                     client.say(method, bytes(params))
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        """The subscriptions of all clients at a server (`ports.Subscribers.wishes`)."""
+        """The watched log level and subscriptions wanted at a server (`ports.Subscribers.wishes`)."""
         if server not in self._wishes:
             self._wishes[server] = Watch(StandingWishes())
             self.refresh_wishes(server)
         return self._wishes[server]
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        """Record a server's question that was withheld from users (`ports.Subscribers.unsafe`)."""
+        """Record a server's question that mcpd did not show to users (`ports.Subscribers.unsafe`)."""
         kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
         self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
 
@@ -412,7 +412,7 @@ class ConnectedClients:
         self._wishes.pop(server, None)
 
     def refresh_wishes(self, server: str) -> None:
-        """Recompute the subscriptions at a server."""
+        """Recompute what all clients want at a server."""
         watch = self._wishes.get(server)
         if watch is None:
             return

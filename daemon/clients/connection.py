@@ -1,4 +1,4 @@
-"""The connection of one client, and everything that serves its requests."""
+"""Serves one client's connection: its sessions, requests and notifications."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import Peer
 
 MAX_KEYS = 64
-"""Sessions of one connection, which has a few; beyond, the oldest without a call in flight is left."""
+"""Sessions of one connection, which has a few. Above that, the oldest without a call in flight is left."""
 
 MAX_HELD = 256
-"""Requests of one client that wait for their sessions to be recalled: as many as may be in flight."""
+"""Requests of one client that wait for the store to recall their sessions: as many as may be in flight."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -50,14 +50,14 @@ class Attachments:
     _turn: Callable[[], int] = attrs.field(default=lambda: 0, kw_only=True)
     _busy: Callable[[], Iterable[Attachment]] = attrs.field(default=tuple, kw_only=True)
     key: str | None = attrs.field(default=None, init=False)
-    """The session key of requests that name none; None is the connection's own session."""
+    """The session key for requests that name none; None means the connection's own session."""
     own: Attachment = attrs.field(init=False)
     direct: Attachment | None = attrs.field(init=False)
-    """The session of requests that name none, if it is the connection's own and needs no recall."""
+    """The connection's own session, if requests without a key use it and it need not be recalled."""
     _named: dict[str, Attachment] = attrs.field(factory=dict, init=False)
     _held: dict[str, dict[bytes, Callable[[Attachment], None]]] = attrs.field(factory=dict, init=False)
     _returning: str | None = attrs.field(default=None, init=False)
-    """The key that the connection's own session is stored under, until it is recalled."""
+    """The key under which the connection's own session is stored, until it is recalled."""
 
     def __attrs_post_init__(self) -> None:
         state = self._context.sessions.unnamed()
@@ -66,17 +66,17 @@ class Attachments:
 
     @property
     def loaded(self) -> int:
-        """The number of tools loaded in all its sessions."""
+        """The number of tools loaded in all sessions of the connection."""
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
     def forget_stale(self) -> None:
-        """Drop views of earlier catalogs and instances that have ended."""
+        """Drop views of earlier catalogs, and instances that have ended."""
         self._client.forget_gone()
         for each in (self.own, *self._named.values()):
             each.forget_stale()
 
     def take_hello(self, hello: dict[str, object]) -> str:
-        """Take the session keys from a bridge's hello. Returns what is wrong with them, empty if nothing."""
+        """Take the session keys from a bridge's hello. Returns the fault of the chosen key, or nothing."""
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
@@ -88,7 +88,7 @@ class Attachments:
         return fault
 
     def _identify(self, key: str) -> None:
-        """Make the connection's own session resumable under this key, or resume the one that has it."""
+        """Store the connection's own session under a key, or resume the session that has the key."""
         sessions = self._context.sessions
         if self._client.began is None and sessions.find(key) is None:
             sessions.identify(self.own.state, key)
@@ -103,7 +103,7 @@ class Attachments:
             sessions.identify(self.own.state, key, stored=False)
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
-        """The key of a request's session; None is the connection's. Raises ValidationError: invalid."""
+        """A request's session key; None means the connection's own session. Raises ValidationError."""
         if not self.own.selection.on_demand:
             return None
         if protocol.SESSION_KEY not in meta:
@@ -115,7 +115,7 @@ class Attachments:
         return self._client.principal.own_key(key)
 
     def present(self, key: str | None) -> Attachment | None:
-        """The session with that key; None if it must be recalled first."""
+        """The session with a key; None if it must be recalled first."""
         if key is None:
             return self.own
         if key in self._held:
@@ -124,7 +124,7 @@ class Attachments:
         return None if state is None else self._join(key, state)
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
-        """Serve a request once its session is known; False: too many wait. ValidationError: a known id."""
+        """Serve a request after its session's recall; False if too many wait. ValidationError: id in use."""
         if any(request_id in held for held in self._held.values()):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
         if sum(map(len, self._held.values())) >= MAX_HELD:
@@ -202,7 +202,7 @@ class ClientConnection:
         self.waiting_lists = 0
         self.nursery: trio.Nursery | None = None
         self.level = "INFO" if principal.keeps else "DEBUG"
-        """The log level of its beginning and end: without a session, each request may have a connection."""
+        """Log level of a connection's beginning and end: without a session, each request may have one."""
         self.client = Client(
             context.catalog.value.config,
             context.surfaces,
@@ -222,9 +222,9 @@ class ClientConnection:
         )
         self.waiting_follows = 0
         self.listens: set[bytes] = set()
-        """The ids of `subscriptions/listen` requests not acknowledged yet."""
+        """The ids of `subscriptions/listen` requests that are not acknowledged yet."""
         self.resuming: set[Following] = set()
-        """Subscriptions at removed servers that are about to move elsewhere."""
+        """Subscriptions at removed servers, which are about to move to other servers."""
         self._seen: tuple[Catalog, Profile] | None = None
         self._servers: frozenset[str] = frozenset()
         self.attachments = Attachments(
@@ -252,7 +252,7 @@ class ClientConnection:
             self._note_beginning()
 
     def note_end(self, seconds: float) -> None:
-        """Record that the client has left, if its arrival was recorded; `seconds` is how long it stayed."""
+        """Record that the client left after `seconds`, if its arrival was recorded."""
         if self._noted_key:
             event = Event(
                 kind=EventKind.SESSION_ENDED,
@@ -279,13 +279,13 @@ class ClientConnection:
         self.context.note(event)
 
     def begin_roots(self) -> None:
-        """Make the client's roots available to servers: its handshake is over."""
+        """Let servers ask for the client's roots, now that its handshake is over."""
         if has(self.calls.server_requests.capabilities, "roots"):
             self.context.subscribers.roots.join(self.notifier)
             self.client.workspace.have_roots(self.notifier.roots)
 
     def sees(self, server: str) -> bool:
-        """Whether the client's profile has this server, or the client uses this instance."""
+        """Whether the client's profile shows this server, or the client uses this instance."""
         selection, context = self.selection, self.context
         if selection.denied:
             return False
@@ -303,11 +303,11 @@ class ClientConnection:
         return self.client.has(server, self._servers)
 
     def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Serve a request in a task that ends with the connection; `what` names the request in the log."""
+        """Serve a request in a task that ends with the connection; `what` describes the request in the log."""
         self.later(self._serve, request_id, what, serve)
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start a task, unless the connection has ended: a queue may return a call that outlived it."""
+        """Start a task unless the connection has ended: a queue may return a call after its connection."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(wait, *args)
 
@@ -319,7 +319,7 @@ class ClientConnection:
         self.context.outbox.flush()
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
-        """Answer a request with its error; a fault of mcpd's costs the request, not the connection."""
+        """Answer a request with its error; an internal error of mcpd ends the request, not the connection."""
         if isinstance(error, msgspec.MsgspecError):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
             return
@@ -347,7 +347,7 @@ class ClientConnection:
         self._announce_changes()
 
     def list_of(self, kind: Kind, request: Request) -> tuple[ListPlace, Callable[[], tuple[bytes, ...]]]:
-        """The list that a request means, and a function that returns its present items, raw JSON."""
+        """The list that a request names, and a function that returns the list's present items as raw JSON."""
         if kind is Kind.TOOL:
             return (kind, request.key), lambda: request.present_surface.list_tools(request.session.view())
         return (kind, None), lambda: self.attachments.own.view().offer.listed(kind)

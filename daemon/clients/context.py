@@ -1,4 +1,4 @@
-"""The context that all sessions share, and the report about each session."""
+"""The context that all sessions share, and the statistics of one session."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class SessionContext:
     sessions: Sessions
     tally: Tally
     settle_names: Callable[[], None]
-    """Fixes the meaning of tool names; called when a client is shown or uses some."""
+    """Fixes which tool each name means; called when a client is shown tools or uses one."""
     settled: Callable[[], Awaitable[None]]
-    """Returns once the catalog holds every fact sent to the registry before."""
+    """Returns once the catalog holds every fact that the registry was told before."""
     outbox: Outbox
     log: CallLogger
     recent: RecentCalls
@@ -56,29 +56,28 @@ class SessionContext:
     subscribers: ConnectedClients = attrs.field(factory=ConnectedClients)
     states: RequestStates = attrs.field(factory=RequestStates)
     agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
-    """Approved calls whose servers asked for input and want them again."""
+    """Approved calls that ended with a server's request for input, and will be repeated with the answers."""
     habits: dict[str, Habit] = attrs.field(factory=dict)
-    """By client name and version: whether it lists tools again when notified."""
+    """Whether clients list tools again when notified, by their name and version."""
     rates: CallRates = attrs.field(factory=CallRates)
     links: dict[tuple[str, str], dict[str, str]] = attrs.field(factory=dict)
     decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
     logins: LoginRuns | None = None
-    """Logins at servers; None where links are not handed out."""
+    """Logins at servers; None where clients get no links to logins."""
     offered: dict[str, float] = attrs.field(factory=dict)
-    """By server, when the next login link may be handed out (`login_links`)."""
+    """The time at which each server's next login link may be handed out (`login_links`)."""
     approver: Approving | None = None
-    """Approves what a client's user agreed to; None where users are not asked."""
+    """Approves held definitions for a client's user; None where users are not asked."""
     pauses: dict[Hashable, float] = attrs.field(factory=dict)
-    """When users may be asked again about what waits for approval (`approvals`)."""
+    """The times at which users may be asked again about held definitions (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None
-    """Returns once other daemons' writes are known here, as of a tool loaded there; None without others."""
+    """Returns once what other daemons have written is known here; None without other daemons."""
     note: Callable[[Event], None] = lambda _event: None
     gather: Callable[[Event], None] = lambda _event: None
-    """Records a refused call; there may be many."""
+    """Records a refused call, of which there may be many."""
     run_script: Callable[..., None]
     """Runs a client's script and answers its call (`script_calls.Scripts.begin`)."""
     tracer: Tracer | None = None
-    """None while telemetry is off."""
     audit: Audit = attrs.field(factory=Audit.none)
     observed: Observed
     results: KeptResults = attrs.field(factory=KeptResults)
@@ -92,7 +91,6 @@ class SessionStatistics:
 
     number: int
     key: str | None
-    """None if the session ends with the connection."""
     client: str
     protocol: str
     token: str = ""
@@ -101,7 +99,7 @@ class SessionStatistics:
     surface: str
     choice: SurfaceChoice
     servers: tuple[str, ...] = ()
-    """The servers chosen to be seen as themselves; empty for none."""
+    """The servers that the client sees as themselves; empty for none."""
     since: float
     """Seconds since the epoch."""
     calls: int
@@ -113,7 +111,7 @@ class SessionStatistics:
     grants: Grants = attrs.field(factory=Grants, repr=False)
     repaired: int
     tokens_not_sent: int | None = 0
-    """An estimate; None if the client defers tools itself."""
+    """An estimate of the tokens saved; None if the client itself defers tools."""
     workspace: str = ""
     """The directory, or why it cannot be used; empty if none was named or needed."""
     instances: tuple[str, ...] = ()

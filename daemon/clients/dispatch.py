@@ -1,6 +1,6 @@
-"""The path of a client's `tools/call` to a server, for all sessions and surfaces.
+"""Takes a client's `tools/call` to its server, for all sessions and surfaces.
 
-A call to a running server goes out in the client's own turn of the loop; one that must wait gets a task.
+A call to a running server is sent in the client's own turn of the loop; a call that must wait gets a task.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from daemon.wire.envelope import MAX_DEPTH, Buffer, Line, opens_many
 from daemon.wire.requests import Peer
 
 MAX_PLAIN = 64 * 1024
-"""Bytes of the longest call read at once: beyond, the saving is negligible."""
+"""Bytes of the longest call that `plain_call` reads: for longer ones the saving is negligible."""
 
 SHALLOW_BYTES = 2 * (MAX_DEPTH - 2)
-"""Bytes of arguments too short to exceed the nesting limit."""
+"""Bytes of the longest arguments that cannot exceed the nesting limit."""
 
 
 class PlainCall(Struct, frozen=True, gc=False):
@@ -65,7 +65,7 @@ class PlainCall(Struct, frozen=True, gc=False):
     arguments: bytes
 
     def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
+        """Leaves the arguments out: they may hold a secret."""
         return f"<PlainCall {self.name}>"
 
 
@@ -87,9 +87,9 @@ _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"nam
 
 
 def plain_call(line: Line) -> PlainCall | None:
-    """Read a `tools/call` as nearly all are written; None for a message that needs a closer look.
+    """Read a `tools/call` in its usual form; None for any other message, which needs a full parse.
 
-    A line of exactly the members' length cannot hold a second `id`, an escaped key or a `_meta`.
+    A line exactly as long as these members has no room for a second `id`, an escaped key or a `_meta`.
     """
     if len(line) > MAX_PLAIN or not line.isascii():
         return None
@@ -112,7 +112,7 @@ def plain_call(line: Line) -> PlainCall | None:
 
 
 def _known_id(call: ClientCall) -> bytes:
-    """The id of the client's request that a call is part of: the client knows no call of a script."""
+    """The id of the client's request behind a call; for a script's call, the request that runs the script."""
     return call.request.id if call.made_by is None else _known_id(call.made_by)
 
 
@@ -120,10 +120,10 @@ MAX_CALLS = 256
 """Calls that one client may have in flight: eight times as many as the busiest agent observed."""
 
 MAX_RETURNS = 3
-"""Returns of a queued call to wait for a new list: servers may change faster than queues move."""
+"""Times that a queued call may go back to wait for a new list: servers may change faster than queues move."""
 
 MAX_MOVES = 3
-"""Waits of one call for another instance in place of an ended one."""
+"""Times that one call may wait for another instance after its own has ended."""
 
 
 @attrs.define(eq=False)
@@ -162,7 +162,7 @@ class Dispatch:
         others: Mapping[str, Raw] = NOTHING,
         make: Callable[..., ClientCall] = ClientCall,
     ) -> None:
-        """Accept a call; it is answered through the peer, now or later."""
+        """Accept a call, and answer it through the peer, now or later."""
         call = make(
             calls=self.calls,
             request=request,
@@ -202,11 +202,11 @@ class Dispatch:
             self.fail(call, error)
 
     def answering(self, peer: Peer, later: Callable[..., None]) -> Dispatch:
-        """Make a dispatch of the same client that answers calls to another peer."""
+        """Make a dispatch for the same client whose answers go to another peer."""
         return Dispatch(peer, self._context, self._client, self._lists, self._savings, later)
 
     def spared(self, call: ClientCall, size: int) -> None:
-        """Record bytes of results that a script has kept out of its client's context."""
+        """Record how many bytes of results a script has kept out of the model's context."""
         self._savings.answered(call.request.surface.name, -size)
 
     # --- the path of one call -------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Dispatch:
             self._later(self._act_after, call, partial(self._known, call, action))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
-        """Send a call; False if it has to wait first."""
+        """Send a call. Returns False if the call has to wait first."""
         call.label = forward.label
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
@@ -282,7 +282,7 @@ class Dispatch:
     def _unsent(
         self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: CallError
     ) -> bool:
-        """Wait for a server that may come up, or run the script that the tool is; returns as `_send`."""
+        """Wake the call's server, or run the script that the tool is. Returns False if the call waits."""
         maker = call.made_by
         # A script that is a tool calls no other one.
         if isinstance(error, ScriptToRun) and (maker is None or maker.upstream is None):
@@ -334,7 +334,7 @@ class Dispatch:
         view.remember(call.name, call.given, forward)
 
     def _recheck(self, call: ClientCall) -> bool:
-        """Judge a queued call again: the tool may have changed. Returns False if it goes back to waiting."""
+        """Judge a queued call again: its tool may have changed. Returns False if the call waits again."""
         request, upstream = call.request, call.upstream
         session = request.session
         assert upstream is not None
@@ -391,7 +391,7 @@ class Dispatch:
             await self._lists.wait_listed(announced)
 
     def _needs_list(self, call: ClientCall, upstream: Upstream) -> bool:
-        """Whether a call is judged by its server's list: by what the client saw, or by trust."""
+        """Whether the server's list decides about a call: what the client saw of it, or what trust holds."""
         entry = self._context.catalog.value.servers.get(upstream.of)
         return call.request.session.selection.on_demand or (entry is not None and not entry.gate.is_open)
 
@@ -410,7 +410,7 @@ class Dispatch:
         wait: Callable[[], Awaitable[None]],
         act: Callable[[ClientCall], None] | None = None,
     ) -> None:
-        """Continue a call after a wait, unless it is withdrawn meanwhile; without `act` it is judged again."""
+        """Continue a call after a wait, unless the call ended meanwhile; without `act` it is judged again."""
         scope = call.waiting = trio.CancelScope()
         began = trio.current_time()
         try:
@@ -433,7 +433,7 @@ class Dispatch:
         self._context.outbox.flush()
 
     def fail(self, call: ClientCall, error: Exception) -> None:
-        """Answer a call with its error; a fault of mcpd's costs this call only."""
+        """Answer a call with its error; an internal error of mcpd ends only this call."""
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key, unloads=error.unloads)

@@ -1,4 +1,4 @@
-"""Results that ask a client for input, and the states that bind its retry (MCP 2026-07-28, MRTR)."""
+"""Results that ask a client for input, and the states that a retry must bring (MCP 2026-07-28, MRTR)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
 
 PREFIX = "mcpd.parked."
-"""The prefix of mcpd's states; those of the SDKs begin with a version or are base64."""
+"""The prefix of mcpd's states; the SDKs' states begin with a version or are base64."""
 
 STATE_BYTES = 32
-"""Random bytes of a state: 256 bits cannot be guessed."""
+"""Random bytes in a state: 256 bits cannot be guessed."""
 
 TTL = 600.0
 """Seconds for a client's answers, as in the MCP SDK."""
@@ -33,13 +33,13 @@ CHECK_SECONDS = 1.0
 """Seconds between checks for expired states, while there are any."""
 
 MAX_STATES = 1024
-"""Calls of all clients that wait for input: as many as there may be clients (`limits.connections`)."""
+"""Waiting calls of all clients: as many as there may be clients (`limits.connections`)."""
 
 MAX_OF_CLIENT = 64
-"""Waiting calls of one client; over HTTP all clients with one token and no session count as one."""
+"""Waiting calls of one client; over HTTP all clients with one token and no session count as one client."""
 
 MAX_OF_SERVER = 32
-"""Waiting calls of one server: half of its default calls in flight, since each keeps its place there."""
+"""Waiting calls of one server, each of which keeps its place there: half of its default calls in flight."""
 
 C = TypeVar("C")
 
@@ -50,30 +50,30 @@ MAX_HELD_BYTES = 64 * 1024 * 1024
 
 @attrs.define(eq=False)
 class WaitingCall(Generic[C]):
-    """A call that waits for its client to bring its state back."""
+    """A call that waits until its client brings back the state."""
 
     owner: bytes = attrs.field(repr=False)
-    """A digest of who may bring the state, and with which request."""
+    """A digest of the client and the request that may bring the state."""
     client: Hashable
     resume: Callable[[C, Mapping[str, Raw]], bool] = attrs.field(repr=False)
-    """Continues with the client's retry and its responses; True if the retry needs no further judging."""
+    """Continues with the client's retry and its responses; True if the retry need not be judged again."""
     give_up: Callable[[str], None] = attrs.field(repr=False)
     server: str | None = None
     held: int = 0
-    """Bytes kept for it, an early answer included."""
+    """Bytes kept for the call, with an early answer of its server."""
     parked: C | None = None
     ask: Callable[[PeerRequest], None] = attrs.field(default=lambda _request: None, repr=False)
-    """Asks the client what the call's server asks, at once or in its next round."""
+    """Relays a server's request to the client, now or in the client's next round."""
     hold: Callable[[Callable[[], None], int], None] = attrs.field(
         default=lambda _answer, _size: None, repr=False
     )
-    """Keeps the answer, of so many bytes, until the client is back."""
+    """Keeps the answer until the client returns; the second argument is the answer's size in bytes."""
     until: float = attrs.field(default=0.0, init=False)
-    """Expiry on trio's clock."""
+    """When the state expires, on trio's clock."""
 
 
 class RequestStates:
-    """All valid states."""
+    """All valid states, each with its waiting call."""
 
     def __init__(self) -> None:
         self._given: dict[bytes, WaitingCall[Any]] = {}
@@ -83,7 +83,7 @@ class RequestStates:
         return len(self._given)
 
     def give(self, waiting: WaitingCall[Any]) -> str | None:
-        """A new state for a call; None if too many are waiting."""
+        """Make a state for a call; None if too many calls wait."""
         others = self.waiting()
         if (
             len(others) >= MAX_STATES
@@ -102,7 +102,7 @@ class RequestStates:
         return list(self._given.values())
 
     def find(self, state: str, owner: bytes) -> WaitingCall[Any] | None:
-        """The call behind a state; None if the state is not valid for that owner, whatever the reason."""
+        """The waiting call of a state; None if the state is unknown, expired, or another owner's."""
         waiting = self._given.get(_digest(state))
         if waiting is None or trio.current_time() >= waiting.until:
             return None
@@ -113,17 +113,17 @@ class RequestStates:
         del self._given[_digest(state)]
 
     def may_hold(self, size: int) -> bool:
-        """Whether an answer of so many bytes may be kept until its client is back."""
+        """Whether there is room to keep an answer of `size` bytes until its client returns."""
         return sum(each.held for each in self._given.values()) + size <= MAX_HELD_BYTES
 
     def leave(self, client: Hashable) -> None:
-        """End the waiting calls of a client that is gone."""
+        """End the waiting calls of a client that has left."""
         for digest, waiting in list(self._given.items()):
             if waiting.client == client:
                 self._give_up(digest, "the client is gone")
 
     async def run(self, flush: Callable[[], None]) -> None:
-        """End expired calls until cancelled; `flush` writes the queued frames."""
+        """End expired calls until cancelled; `flush` writes queued frames."""
         while True:
             await self._any.wait()
             self._any = trio.Event()
@@ -149,30 +149,29 @@ def _digest(state: str) -> bytes:
 
 
 ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods that may be answered with a request for input."""
 
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 
 FIRST_PAUSE = 0.05
-"""Seconds before a call is repeated for a server that asks nothing; doubled each round, as in the MCP SDK."""
+"""Seconds before mcpd repeats a call whose server asks nothing yet; doubled each round, as in the MCP SDK."""
 
 LONGEST_PAUSE = 0.25
 """The longest such pause, in seconds."""
 
 
 _SAYS_SO = re.compile(rb'"input_required"')
-"""Results without a match, nearly all, need not be decoded."""
+"""Results without a match, which are nearly all, need not be decoded."""
 
 
 class InputRequest(Struct):
-    """One question of a server."""
+    """One question of a server to a client."""
 
     method: str
     params: Raw = Raw(b"{}")
 
 
 class InputRequired(Struct):
-    """A server's questions and its state."""
+    """A server's questions, and the state that it wants back."""
 
     inputRequests: dict[str, InputRequest] | None = None  # noqa: N815 - the wire's name
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
@@ -207,17 +206,17 @@ _encode = msgspec.json.encode
 
 
 class Round(msgspec.Struct, eq=False):
-    """The progress of a call whose server asks for input in rounds."""
+    """The progress of a call whose server asks for input in several rounds."""
 
     server: str
     head: bytes
-    """The target of the call (`surfaces.surface.Forward.head`)."""
+    """Identifies the call's target (`surfaces.surface.Forward.head`)."""
     label: str
     number: int = 0
     pause: float = FIRST_PAUSE
 
     def require(self, forward: Forward) -> None:
-        """Check that a call goes where its client's answers belong. Raises UpstreamUnavailable: it does not."""
+        """Check that a call still goes to the server that asked. Raises UpstreamUnavailable if not."""
         if (forward.server, forward.head) != (self.server, self.head):
             text = (
                 f"{self.label} is not called by this name any more. The call was not sent again: its"
@@ -227,13 +226,13 @@ class Round(msgspec.Struct, eq=False):
 
 
 def result_type(result: Buffer) -> str | None:
-    """The `resultType` of a result, empty without one; None: unreadable."""
+    """The `resultType` of a result; empty without one, None if the result is unreadable."""
     tag = decoded(decode_result_type, result)
     return None if tag is None else tag.resultType or ""
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:
-    """The input that a result asks for; None for an answer. Raises MsgspecError: it is malformed."""
+    """The input that a result asks for; None for a final answer. Raises MsgspecError if malformed."""
     raw = memoryview(result)
     if _SAYS_SO.search(raw) is None or result_type(raw) != "input_required":
         return None
@@ -241,7 +240,7 @@ def input_required_by(result: Buffer) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str) -> bytes:
-    """A result that asks a client these questions."""
+    """Make a result that asks a client these questions."""
     asked = b",".join(
         b'%b:{"method":%b,"params":%b}'
         % (_encode(key), _encode(each.method), bytes(each.params) if isinstance(each.params, Raw) else b"{}")
@@ -251,18 +250,18 @@ def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str
 
 
 def state_in(others: Mapping[str, Raw]) -> str | None:
-    """The state in a request; None if there is none, or it is not a string."""
+    """The state in a request; None without one, or if it is not a string."""
     given = others.get(STATE)
     return None if given is None else decoded(_decode_state, given)
 
 
 def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The responses in a request, by key. Raises MsgspecError: they are not an object."""
+    """The responses in a request, by key. Raises MsgspecError if they are not an object."""
     given = others.get(RESPONSES)
     return {} if given is None else decode_members(given)
 
 
 def fits(method: str, response: Raw) -> bool:
-    """Whether a response has the required members of that method's result."""
+    """Whether a response has all members that a result of the method needs."""
     shape = _SHAPES.get(method)
     return shape is not None and decoded(shape, response) is not None

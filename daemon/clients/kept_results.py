@@ -1,4 +1,4 @@
-"""Keeps results too large for a context in files, by one thread; one that cannot be written passes whole."""
+"""Writes results that are too large for a context to files; one that cannot be written passes whole."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MAX_BYTES = 64 * 2**20  # kept for one session; the oldest results leave first
 MAX_AGE, SWEEP_SECONDS = 3600.0, 60.0  # after its last use a result is removed, and how often they are
 
 DISK_SECONDS = 10.0
-"""Seconds that an answer waits for the disk; a result that is not written by then passes whole."""
+"""Seconds that an answer waits for the disk; a result not written by then passes whole."""
 
 SEARCH_SECONDS, SEARCHES = 20.0, 2  # of a search, with its wait for others; and searches at once
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _OWN = re.compile("[0-9a-f]{16}(?:[0-9a-f]{16})?")
-"""A directory of results, or a result of earlier versions: the folder may be a link to one with other files."""
+"""Names of directories of results, and of earlier versions' results: only these are removed from the folder."""
 
 Key = tuple[object, str, str]  # a session (`client.owner_in`), its profile, and the id of a result
 
@@ -47,12 +47,12 @@ class KeptResults:
     def __init__(self, root: Path = Path(os.devnull, "results")) -> None:
         self._root, self._told = root / secrets.token_hex(8), False
         self._kept: dict[Key, tuple[int, float]] = {}
-        """Size and last use on trio's clock, which is before all times until the file is written."""
+        """Size and last use of each result; until the file is written, the use is before any time."""
         self._searches = trio.CapacityLimiter(SEARCHES)
         self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
 
     async def run(self) -> None:
-        """Remove what ended daemons have left, then what expires, until cancelled."""
+        """Remove the results of ended daemons, then expired results, until cancelled."""
         with suppress(OSError):
             await self._disk(self._begin)
         while True:
@@ -60,7 +60,7 @@ class KeptResults:
             await self._disk(self._expire, trio.current_time())
 
     def take(self, call: Any, result: Buffer) -> bool:
-        """Keep the result of a call (`calls.ClientCall`), and answer it then. False: it is answered already."""
+        """Keep a call's result, then answer it (a `calls.ClientCall`). False: it was answered already."""
         if call.upstream is None or call.finished is not None:
             return False
         if not call.calls.is_open(call):
@@ -74,7 +74,7 @@ class KeptResults:
         return True
 
     async def keep(self, call: Any, whole: bytes) -> None:
-        """Set what a client gets of a result; the whole result if it cannot be kept."""
+        """Set the part of a result that the client gets; all of it if the result cannot be kept."""
         key, room = _key(call, secrets.token_hex(16)), call.calls.client.selection.most_bytes
         try:
             with trio.fail_after(DISK_SECONDS):
@@ -85,7 +85,7 @@ class KeptResults:
             self._told = True
 
     async def read(self, call: Any, asked: ReadResult) -> None:
-        """Set the answer to `read_result`, or the contents of a resource. Raises CallError."""
+        """Set the answer to `read_result` or to a read of the kept resource. Raises CallError."""
         try:
             with trio.fail_after(DISK_SECONDS):
                 whole = await self._disk(self._read, _key(call, asked.id), trio.current_time())
@@ -108,7 +108,7 @@ class KeptResults:
         raise InvalidArguments(TOO_MUCH)
 
     def _begin(self) -> None:
-        """Remove the directories that no daemon holds any more, and hold one until this daemon ends."""
+        """Remove the directories of ended daemons, then make and lock this daemon's directory."""
         folder = self._root.parent
         folder.mkdir(0o700, parents=True, exist_ok=True)
         everybody = os.open(folder, os.O_RDONLY)

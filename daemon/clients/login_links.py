@@ -1,7 +1,7 @@
-"""Links to OAuth logins, handed to users whose calls meet a server that needs one.
+"""Hands a user the link to an OAuth login when a call meets a server that needs one.
 
-One client per server, of the daemon's own user, gets the link (elicitation in mode `url`); other calls get the
-error that names `mcpd login`.
+For each server one client of the daemon's own user gets the link (elicitation in mode `url`). Other calls get
+the error that names `mcpd login`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from daemon.protocol import decoded
 from daemon.states import COMING, ServerState
 
 AGAIN_SECONDS = 600.0
-"""Seconds between links to one server: an agent's next call must not ask again a user who has declined."""
+"""Seconds between links to one server: the next call of an agent must not ask a user who has just declined."""
 
 START_SECONDS = 10.0
-"""Seconds for the server to connect and shake hands with the new login."""
+"""Seconds for a server to connect and shake hands after a login."""
 
 KEY = "login"
-"""The key of the link in `inputRequests` (MCP 2026-07-28)."""
+"""The link's key in `inputRequests` (MCP 2026-07-28)."""
 
 _STILL = COMING | {ServerState.NEEDS_AUTH, ServerState.STOPPING}
 
 
 def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
-    """Hand a call's client the link to its server. Returns False if the call gets the error instead."""
+    """Send a call's client the link to its server's login. Returns False if the call gets the error instead."""
     context = call.calls.context
     server = _server_of(context, error)
     if server is None or call.calls.client.principal.owner:
@@ -64,7 +64,7 @@ def _server_of(context: SessionContext, error: UpstreamUnavailable) -> Server | 
 
 
 async def _ask(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-    """Put the link to a call's client and wait for the login, or have its retry wait for it."""
+    """Send the link and wait for the login, or have the client's retry wait for it."""
     context, is_held = call.calls.context, False
     assert context.logins is not None
     try:
@@ -118,7 +118,7 @@ class _SharedLogin(msgspec.Struct, frozen=True, eq=False):
         return page
 
     async def wait_over(self, call: ClientCall, asked: Questions | None = None) -> None:
-        """Return once the server had time to start with the login; a declined `asked` ends the wait."""
+        """Return once the login is over and the server could start; the user may decline in `asked`."""
         async with patient(call, f"the user is logging in to {self._server}") as nursery:
             if asked is not None:
                 nursery.start_soon(_until_declined, asked, nursery.cancel_scope)

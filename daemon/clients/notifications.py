@@ -1,8 +1,8 @@
-"""Notifications outside of requests to one client, servers' questions outside of calls, and changed lists.
+"""Notifies one client outside of its requests, and tells it when lists have changed.
 
-For a slow client only the newest required notification about each subject is kept, and others are dropped.
-Changed lists are announced by comparison with those given; a call that loads tools is answered once the client
-has listed them. Only tools differ between sessions of a connection.
+If a client reads slowly, mcpd keeps only the newest required notification about each subject and drops optional
+ones. A list counts as changed if it differs from the one that the client got. A call that loads tools is
+answered once the client has listed them. Sessions of a connection differ only in their tools.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Peer, PeerRequest
 
 OWED_SECONDS = 0.5
-"""Seconds between checks whether a client that was behind takes its pending notifications."""
+"""Seconds between checks whether a slow client can take its pending notifications."""
 
 WORKSPACE_SECONDS = 10.0
-"""Seconds for a client's roots when a call needs its workspace: clients answer without asking anybody."""
+"""Seconds for a client to name its roots when a call needs its workspace: no user is asked."""
 
 ROOTS_SECONDS = 60.0
-"""Seconds for a client's roots elsewhere: SDKs wait no longer for an answer."""
+"""Seconds for a client to name its roots otherwise: SDKs wait no longer for an answer."""
 
 ROOTS_TOO_LATE = f"the client has not told its roots within {ROOTS_SECONDS:g} s"
 
@@ -56,7 +56,7 @@ _decode_roots = msgspec.json.Decoder(_ToldRoots).decode
 
 @attrs.define(eq=False, repr=False)
 class ConnectedClient:
-    """Notifies one client outside of its requests."""
+    """Sends one client notifications and questions that belong to none of its requests."""
 
     _peer: Peer
     _client: Client
@@ -74,7 +74,7 @@ class ConnectedClient:
 
     @property
     def asker(self) -> object:
-        """The client as its requests name it (`wire.requests.Exchange.asker`)."""
+        """The client's identity in its exchanges (`wire.requests.Exchange.asker`)."""
         return self._client
 
     @property
@@ -90,12 +90,12 @@ class ConnectedClient:
     # --- notifications --------------------------------------------------------------------------------------
 
     def say(self, method: str, params: bytes) -> None:
-        """Send an optional notification; dropped if the client is behind."""
+        """Send an optional notification, or drop it if the client reads too slowly."""
         if self.has_room():
             self._peer.notify(method, params)
 
     def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
-        """Send a required notification as soon as the client takes it; of two with one `key`, the newer."""
+        """Send a required notification, later if the client is slow; it replaces one with the same `key`."""
         if not self._owed and self.has_room(request_id):
             self._peer.notify(method, params, request_id)
             return
@@ -106,15 +106,15 @@ class ConnectedClient:
             self._later(self._repay)
 
     def is_pending(self, key: Hashable) -> bool:
-        """Whether a notification about this subject waits."""
+        """Whether a notification with this key waits for the client."""
         return key in self._owed
 
     def discard_pending(self, key: Hashable) -> None:
-        """Drop the waiting notification about this subject."""
+        """Drop the waiting notification with this key."""
         self._owed.pop(key, None)
 
     def has_room(self, request_id: bytes | None = None) -> bool:
-        """Whether the client takes notifications now, and few wait for it."""
+        """Whether few enough bytes wait for the client to send it more."""
         return self._peer.link.waiting(request_id) <= self._catalog.value.config.limits.client_queue_bytes
 
     async def _repay(self) -> None:
@@ -133,23 +133,23 @@ class ConnectedClient:
     # --- what servers ask outside of calls ------------------------------------------------------------------
 
     def ask(self, request: PeerRequest, until: float, too_late: str = TASK_TOO_LATE) -> None:
-        """Relay a server's request that belongs to no call, until a deadline on trio's clock."""
+        """Relay a server's request that belongs to no call, with a deadline on trio's clock."""
         asked = self._asking.ask(request, None)
         if asked is not None:
             self._later(self._limit, request, asked, until, too_late)
 
     def ask_roots(self, request: PeerRequest) -> None:
-        """Ask the client for its roots, for a bounded time."""
+        """Ask the client for its roots on behalf of a server, with a time limit."""
         self.ask(request, trio.current_time() + ROOTS_SECONDS, ROOTS_TOO_LATE)
 
     def roots_changed(self) -> None:
-        """Notify the servers that know the client's roots of their change."""
+        """Tell the servers that know the client's roots that the roots have changed."""
         self._client.workspace.changed()
         for server in list(self._asking.roots_known_to):
             self.tell_roots_changed(server)
 
     def tell_roots_changed(self, server: str) -> None:
-        """Notify one server that the client's roots have changed."""
+        """Tell one server that the client's roots have changed."""
         upstream = self._upstreams.get(server)
         if upstream is None:
             self._asking.roots_known_to.discard(server)
@@ -157,7 +157,7 @@ class ConnectedClient:
             upstream.notify(ROOTS_CHANGED)
 
     async def roots(self, request_id: bytes | None) -> list[str]:
-        """The URIs of the client's roots; raises `RemoteError`: it refuses; `CallError`: it does not answer."""
+        """The URIs of the client's roots. Raises `RemoteError` for a refusal, `CallError` without an answer."""
         told = await self._peer.request(
             LIST_ROOTS, {}, timeout=WORKSPACE_SECONDS, tells=False, request_id=request_id
         )
@@ -178,30 +178,30 @@ class ConnectedClient:
 
 
 MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared (`connection.MAX_KEYS`)."""
+"""Sessions of one connection whose lists mcpd compares (`connection.MAX_KEYS`)."""
 
 TOLD_TWICE = 2
-"""A meta-tool's answer holds the same in `content` and `structuredContent`; a model gets one of the two."""
+"""A meta-tool's answer is sent as `content` and as `structuredContent`; a model gets one of them."""
 
 
 @attrs.define(eq=False, repr=False)
 class Savings:
-    """The tokens that one client was spared."""
+    """Counts the tokens that mcpd saves one client."""
 
     _tally: Tally
     applies: bool = True
-    """Whether the client gives its model all listed tools (`surfaces.table.may_defer`)."""
+    """Whether the client gives all listed tools to its model (`surfaces.table.may_defer`)."""
     client: str = ""
     _spared: int = attrs.field(default=0, init=False)
     _margins: dict[str | None, int] = attrs.field(factory=dict, init=False)
 
     @property
     def tokens(self) -> int | None:
-        """An estimate, negative if the client was sent more; None if it defers tools itself."""
+        """An estimate, negative if the client got more than without mcpd; None if it defers tools itself."""
         return tokens_in(self._spared) if self.applies else None
 
     def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
-        """Record the list that a session was given; `sent` and `full` are bytes of its tools and of all."""
+        """Record a list: `sent` are the bytes of its tools, `full` those of all tools."""
         before = self._margins.get(key, 0)
         keep_latest(self._margins, key, full - sent, MAX_LISTS)
         self._count(surface, full - sent - before)
@@ -217,57 +217,56 @@ class Savings:
 
 
 MAX_CLIENTS = 256
-"""Kinds of clients with a known habit, the latest learned; a new one costs one wait."""
+"""Kinds of clients whose habit is known, the latest ones; each unknown kind costs one wait."""
 
 MAX_OWED = 64
-"""Most lists that a client must ask for before it is waited for again: at worst one load in 64 is slow."""
+"""After how many lists at most mcpd waits for a client again: so one load in 64 is slow at worst."""
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """The observed reaction of a kind of client to announcements."""
+    """The habit of a kind of client: whether it lists its tools soon after an announcement."""
 
     misses: int = 0
-    """Consecutive waits in which it did not list."""
+    """Consecutive waits in which the client did not list its tools."""
     owed: int = 0
-    """Announcements that it must follow up before it is waited for again."""
+    """Announcements that the client must follow up before mcpd waits for it again."""
 
     @property
     def listens(self) -> bool:
-        """Whether waiting for it is worth it."""
+        """Whether mcpd waits until the client has listed its tools."""
         return self.owed == 0
 
     def unheard(self) -> Habit:
-        """The habit after the client was waited for and did not list."""
+        """The habit after mcpd has waited in vain for the client to list its tools."""
         return Habit(self.misses + 1, min(2**self.misses, MAX_OWED))
 
     def heard(self, *, waited: bool) -> Habit:
-        """The habit after the client has listed; `waited` if an answer was waiting for that."""
+        """The habit after the client has listed its tools; `waited` if an answer waited for that."""
         return Habit() if waited else Habit(self.misses, max(0, self.owed - 1))
 
 
 _TOOLS = LISTS[Kind.TOOL]
 
 PATIENCE = 1.0
-"""Seconds from an announcement that answers wait for `tools/list`; real clients take 30 to 45 ms."""
+"""Seconds that an answer waits for `tools/list` after an announcement; real clients take 30 to 45 ms."""
 
 TAKING_IN = 0.2
-"""Seconds for the client to absorb its new list: a busy Gemini CLI had the tool in its next request in 0 of 3
-runs without, 3 of 4 with 50 or 100 ms, 5 of 5 with 200 ms."""
+"""Seconds for a client to take in its new list: a busy Gemini CLI had the tool in its next request in no run of
+three without, in 3 of 4 with 50 or 100 ms, in 5 of 5 with 200 ms."""
 
 
 class Announcement(msgspec.Struct, eq=False):
-    """An announcement that the client has not followed up with `tools/list` yet."""
+    """An announcement after which the client has not sent `tools/list` yet."""
 
     at: float
-    """On trio's clock."""
+    """When it was announced, on trio's clock."""
     listed: trio.Event = msgspec.field(default_factory=trio.Event)
     asked: bool = False
     awaited: bool = False
-    """Whether an answer waits for the client to ask."""
 
 
 ListPlace = tuple[Kind, str | None]
-"""One list of a client: its kind, and for tools the session key."""
+"""Names one list of a client: its kind, and for tools the session key."""
 
 
 class _GivenList(msgspec.Struct, eq=False):
@@ -275,7 +274,7 @@ class _GivenList(msgspec.Struct, eq=False):
     look: Callable[[], tuple[bytes, ...]]
 
     def has_changed(self, kind: Kind) -> bool:
-        """Whether the list has changed since; the present one counts as given then."""
+        """Whether the list has changed since it was given; from now on the present list counts as given."""
         before = self.items
         try:
             self.items = self.look()
@@ -285,28 +284,28 @@ class _GivenList(msgspec.Struct, eq=False):
 
 
 MAX_SUBSCRIPTIONS = 16
-"""Open `subscriptions/listen` of one client: each gets its own notifications, and one is enough."""
+"""Open `subscriptions/listen` of one client; one is enough, since each gets its own notifications."""
 
 
 @attrs.define(eq=False, repr=False)
 class ListChanges:
-    """The lists and announcements of one client."""
+    """Tells one client which of its lists have changed."""
 
     _peer: Peer
     _outbox: Outbox
     _client: Client
     _habits: dict[str, Habit]
     handshaken: bool = False
-    """Whether the client sent `initialize`, and is notified without subscriptions."""
+    """Whether the client sent `initialize`, and so gets notifications without a subscription."""
     open: dict[bytes, Mapping[str, object]] = attrs.field(factory=dict, init=False)
-    """The acknowledged filters of its `subscriptions/listen` by raw request id (MCP, `SubscriptionFilter`);
-    always the same object, which each call is compared with."""
+    """The acknowledged filter of each `subscriptions/listen`, by raw request id (MCP, `SubscriptionFilter`);
+    calls compare it by identity, so the dict is never replaced."""
     _own: Habit | None = attrs.field(default=None, init=False)
     _given: dict[ListPlace, _GivenList] = attrs.field(factory=dict, init=False)
     _followed: set[ListPlace] = attrs.field(factory=set, init=False)
-    """The lists whose every change is announced: they are not requested over this connection."""
+    """Lists that the client requests over other connections; their every change is announced here."""
     _announced: dict[str | None, Announcement] = attrs.field(factory=dict, init=False)
-    """By session key, the announcement of changed tools that has no `tools/list` yet."""
+    """The announcement that waits for `tools/list`, by session key."""
 
     def end_all(self) -> None:
         """End all subscriptions (MCP 2026-07-28)."""
@@ -317,11 +316,11 @@ class ListChanges:
         self._outbox.flush()
 
     def asking(self, wish: str) -> list[bytes]:
-        """The ids of the subscriptions acknowledged with this member of the filter."""
+        """The ids of the subscriptions whose acknowledged filter has this member."""
         return [each for each, honoured in self.open.items() if honoured.get(wish)]
 
     def announce(self, changed: ListOf) -> None:
-        """Notify the client that a list has changed, in its era's way."""
+        """Notify the client that a list has changed, as its era does."""
         if self.handshaken:
             self._peer.notify(changed.changed)
         for each in self.asking(changed.wish):
@@ -329,7 +328,7 @@ class ListChanges:
         self._outbox.flush()
 
     def follow(self, place: ListPlace, look: Callable[[], tuple[bytes, ...]]) -> None:
-        """Announce each change of a list until it is requested here: HTTP clients list elsewhere."""
+        """Announce every change of a list that the client requests over other connections, as over HTTP."""
         self.given(place, look(), look, first=False, last=False)
         self._followed.add(place)
 
@@ -338,7 +337,7 @@ class ListChanges:
         self._followed = {place for place in self._followed if self.asking(LISTS[place[0]].wish)}
 
     def asked(self, key: str | None) -> None:
-        """Record that the client asks for the tools of a session."""
+        """Record that the client has sent `tools/list` for a session."""
         announced = self._announced.get(key)
         if announced is not None and not announced.asked:
             announced.asked = True
@@ -353,7 +352,7 @@ class ListChanges:
         first: bool,
         last: bool,
     ) -> None:
-        """Record a page of the whole list `items`; `look` returns the present list."""
+        """Record that the client got a page of the list `items`; `look` returns the present list."""
         self._followed.discard(place)
         # If the list has changed between its pages, the first ones may be outdated.
         if first or place not in self._given:
@@ -366,7 +365,7 @@ class ListChanges:
             announced.listed.set()
 
     def announce_if_changed(self) -> None:
-        """Notify the client of the lists that have changed since it got them."""
+        """Notify the client of the lists that differ from those it got."""
         # Building a list may judge loaded tools, which can lead here again.
         before, self._given = self._given, {}
         changed = {place for place, each in before.items() if each.has_changed(place[0])}
@@ -380,7 +379,7 @@ class ListChanges:
             self.announce(each)
 
     def expect(self, key: str | None) -> Announcement | None:
-        """The announcement that the client is likely to follow up in a moment; None if there is none."""
+        """The announcement that an answer should wait for; None if the client is not expected to list soon."""
         announced = self._announced.get(key)
         if announced is None or not self._habit.listens or trio.current_time() >= announced.at + PATIENCE:
             return None
@@ -388,7 +387,7 @@ class ListChanges:
         return announced
 
     async def wait_listed(self, announced: Announcement) -> None:
-        """Return once the client has absorbed its tools, or did not ask for them in time."""
+        """Return once the client has listed and taken in its tools, or `PATIENCE` is over."""
         with trio.move_on_at(announced.at + PATIENCE):
             await announced.listed.wait()
         if announced.listed.is_set():

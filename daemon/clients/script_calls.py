@@ -1,4 +1,4 @@
-"""Scripts of models; their calls are calls of the session, so permissions, limits and audit hold."""
+"""Runs models' scripts. A script's calls are calls of the session: permissions, limits and audit apply."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from daemon.wire.envelope import Buffer
 from daemon.wire.requests import Peer, PeerRequest
 
 ENDED = "the script has ended"
-"""The reason why calls of an ended script are cancelled."""
+"""The reason given to servers when the calls of an ended script are cancelled."""
 
 CHANGED = (
     "{} has changed since this session was shown it; nothing was sent. End the script, look at it again"
     " (describe_tools), and call it in another script, with arguments that fit."
 )
-"""In place of the words of ToolChanged, whose definition no script sees."""
+"""Replaces the text of ToolChanged, which refers to a definition that a script does not get."""
 
 MAX_NAME = 1024
-"""Characters of the longest name that a script calls: names stand in logs and progress reports."""
+"""Characters of the longest tool name that a script may call: logs and progress reports hold the name."""
 
 MAX_INPUTS = 256 * 1024
 """Bytes of a script's inputs, which are decoded on the loop."""
 
 PRINTED = 4
-"""A failed script's output takes at most this part of an answer."""
+"""A failed script's output takes at most a fourth of the answer."""
 
 
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -54,10 +54,9 @@ class ScriptCall(ClientCall, eq=False, kw_only=True):
     done: trio.Event
     result: bytes = b""
     fault: str = ""
-    """The text of a JSON-RPC error."""
 
     def decide(self, view: View, *, patient: bool) -> Action:
-        """The decision about the call, by the tool's name alone. Raises CallError: the call is refused."""
+        """Decide about the call by its tool's name. Raises CallError if the call is refused."""
         return called(view, self.name[:-1], self.given, patient=patient, read_only=self.read_only)
 
 
@@ -84,7 +83,7 @@ class _ScriptPeer:
         call.done.set()
 
     def notify(self, method: str, params: bytes = b"", request_id: bytes | None = None) -> None:
-        """Drop what only a client could show."""
+        """Drop notifications, which only a client could show."""
 
 
 class _ScriptQuestions(ServerRequests):
@@ -112,7 +111,7 @@ class _ScriptQuestions(ServerRequests):
 class _Script:
     def __init__(self, dispatch: Dispatch, call: ClientCall, asked: RunScript, nursery: trio.Nursery) -> None:
         self._call = call
-        """The client's call that is answered with the script's value."""
+        """The client's call, which is answered with the script's value."""
         self._asked = asked
         self._peer = _ScriptPeer()
         peer = cast("Peer", self._peer)
@@ -122,7 +121,7 @@ class _Script:
         self._count = self._ended = self._taken = 0
 
     async def answer(self, interpreter: Interpreter) -> bytes:
-        """Run the script; returns the result for the client. Raises ScriptFailed, InvalidArguments."""
+        """Run the script and return the result for the client. Raises ScriptFailed, InvalidArguments."""
         request, asked = self._call.request, self._asked
         room = request.profile.answer_tokens * BYTES_PER_TOKEN
         try:
@@ -197,17 +196,17 @@ class _Script:
 
 
 def _owner(client: Client) -> str:
-    """The owner of a script: a token, which may have any number of sessions, or a local connection."""
+    """The owner that a script counts for: a token, over all its sessions, or one local connection."""
     of_daemons_user = client.principal.uid is not None and not client.principal.owner
     return f"#{client.number}" if of_daemons_user else client.principal.owner
 
 
 class Scripts:
-    """The scripts of all clients; one outlives the connection that a modern client has sent it over."""
+    """Runs the scripts of all clients. A script may outlive the connection of a modern client."""
 
     def __init__(self) -> None:
         self.interpreter, self.staying = Interpreter(), Interpreter()
-        """Two: a script that waits for one that is a tool must not hold the place that this one needs."""
+        """Two, because a script that calls a script tool must not wait for its own place."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -216,7 +215,7 @@ class Scripts:
             await trio.sleep_forever()
 
     def begin(self, dispatch: Dispatch, call: ClientCall, asked: RunScript) -> None:
-        """Run a script, and answer its call. Raises ScriptsUnavailable, InvalidArguments: too long inputs."""
+        """Run a script and answer its call. Raises ScriptsUnavailable, or InvalidArguments for long inputs."""
         if self.interpreter.unavailable or self._nursery is None:
             raise ScriptsUnavailable(self.interpreter.unavailable or "mcpd is about to stop")
         if len(asked.inputs) > MAX_INPUTS:

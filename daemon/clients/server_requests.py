@@ -1,4 +1,4 @@
-"""Requests of servers to one client (sampling, elicitation, roots), each ended with the call behind it."""
+"""Relays servers' requests (sampling, elicitation, roots) to one client; each ends with the call behind it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from daemon.wire.requests import OwnExchange, Peer, PeerRequest
 # --- what a client can be asked -----------------------------------------------------------------------------
 
 NOTHING = Raw(b"{}")
-"""The capabilities of a client that has declared none."""
 
 DECLINED = b'{"action":"decline"}'
-"""The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
+"""Answers an elicitation for a client that cannot ask its user (MCP, elicitation)."""
 
 MAX_DECLARED = 64 * 1024
-"""Bytes of the longest declaration that is read, at each request of a server; real ones have some hundred."""
+"""Bytes of the longest declared capabilities that mcpd reads; real ones have some hundred bytes."""
 
 
 class _Asked(Struct):
@@ -43,19 +42,19 @@ _decode_asked = msgspec.json.Decoder(_Asked).decode
 
 
 def has(capabilities: Raw, *wanted: str) -> bool:
-    """Whether a client has declared a capability, or a part of one."""
+    """Whether a client has declared a capability, or a part of it named by further keys."""
     return _has(declared_in(capabilities), wanted)
 
 
 def declared_in(capabilities: Raw) -> Mapping[str, object]:
-    """The declared capabilities, decoded; empty if unreadable or too long."""
+    """The declared capabilities, decoded; empty if they are unreadable or too long."""
     if len(capabilities) > MAX_DECLARED:
         return {}
     return protocol.decoded(protocol.decode_object, capabilities) or {}
 
 
 def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
-    """The capability that a client lacks for a request, in words; empty if it lacks none."""
+    """Name the capability that a client lacks for a request; empty if it lacks none."""
     declared = declared_in(capabilities)
     asked = _Asked() if request.params is None else protocol.decoded(_decode_asked, request.params)
     if asked is None:
@@ -65,7 +64,7 @@ def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
 
 
 def answerable(capabilities: bytes) -> frozenset[str]:
-    """The methods of servers' requests that a client can answer, in one form at least."""
+    """The methods of servers' requests that a client can answer in at least one form."""
     return _answerable(capabilities) if len(capabilities) <= MAX_DECLARED else frozenset()
 
 
@@ -78,7 +77,7 @@ def _answerable(capabilities: bytes) -> frozenset[str]:
 
 
 def answer_instead(request: PeerRequest, lacks: str) -> None:
-    """Answer in place of a client that cannot: decline an elicitation, refuse everything else."""
+    """Answer for a client that lacks a capability: decline an elicitation, refuse any other request."""
     if request.method == "elicitation/create":
         request.answer(DECLINED)
     else:
@@ -108,17 +107,17 @@ def _has(declared: Mapping[str, object], wanted: tuple[str, ...]) -> bool:
 # --- requests to the client, and refusals by the server -----------------------------------------------------
 
 COMPLETE = "notifications/elicitation/complete"
-"""The notification that a user is done at a URL."""
+"""The notification that a user has finished at a URL."""
 
 REQUIRED = -32042
-"""The JSON-RPC code of a call that needs a user to open a URL first (MCP 2025-11-25)."""
+"""The JSON-RPC code of a call whose user must open a URL first (MCP 2025-11-25)."""
 
 MISSING_CAPABILITY = -32021
-"""The JSON-RPC code of a call that needs an undeclared capability (MCP 2026-07-28)."""
+"""The JSON-RPC code of a call that needs a capability the client has not declared (MCP 2026-07-28)."""
 
 
 def read_refusal(error: envelope.Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's error for a model, without secrets: code, message, data (cut if long) are in `upstream`."""
+    """Make a server's error one for a model, without secrets; `upstream` has its code, message and data."""
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
     data: object = redact(remote.data.decode(errors="replace"))
@@ -129,7 +128,7 @@ def read_refusal(error: envelope.Buffer, redact: Callable[[str], str]) -> Upstre
 
 
 def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
-    """Code, message and data of a refusal for a client, with the server's name; raises UnsafeQuestion."""
+    """A refusal's code, message and data, with the server's name put before. Raises UnsafeQuestion."""
     refusal: Any = told.details["upstream"]
     code, message, data = refusal["code"], refusal["message"], refusal["data"]
     if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
@@ -139,20 +138,20 @@ def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]
 
 
 def concerns_client(error: envelope.Buffer, others: Mapping[str, Raw]) -> bool:
-    """Whether an error concerns the form of a modern client's request; `others` are its other params."""
+    """Whether an error is about the form of a modern client's request, whose other params are `others`."""
     code = envelope.read_error(error)[0]
     return code == MISSING_CAPABILITY or (code == envelope.INVALID_PARAMS and "requestState" in others)
 
 
 def needs_tasks(error: envelope.Buffer) -> bool:
-    """Whether an error says that the call needs a client with the tasks extension (SEP-2663)."""
+    """Whether an error says that the call needs the tasks extension (SEP-2663)."""
     return envelope.read_error(error)[0] == MISSING_CAPABILITY and protocol.TASKS_EXTENSION.encode() in bytes(
         error
     )
 
 
 MAX_KNOWN = 64
-"""URLs of all servers that one client's user may still be at, the newest."""
+"""URLs of all servers at which one client's user may still be, the newest ones."""
 
 
 class _Elicitation(Struct):
@@ -177,12 +176,12 @@ MAX_OPEN = 32
 """Requests open at one client: more than a user answers."""
 
 MAX_OF_SERVER = 8
-"""Requests of one server among them: leaves room for the others."""
+"""Open requests of one server at a client, which leave room for other servers."""
 
 
 @attrs.define(eq=False)
 class ServerRequests:
-    """The open requests to one client of a revision up to 2025-11-25."""
+    """The servers' requests open at one client of a revision up to 2025-11-25."""
 
     _peer: Peer
     _calls: Container[bytes]
@@ -190,18 +189,17 @@ class ServerRequests:
     unsafe: Callable[[str, UnsafeQuestion], None]
     capabilities: Raw = NOTHING
     roots_known_to: set[str] = attrs.field(factory=set, init=False)
-    """The servers that know the client's roots."""
     urls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
-    """Open elicitations by URL: server and id."""
+    """Open elicitations at a URL, by server and id."""
     _open: set[RelayedRequest] = attrs.field(factory=set, init=False)
 
     def withheld(self, server: str, why: UnsafeQuestion) -> InputRefused:
-        """Record that a question must not be shown to users; returns the error of its call."""
+        """Record that a question must not be shown to users, and return the error for its call."""
         self.unsafe(server, why)
         return InputRefused(f"server {server} sent a question that mcpd does not show to users: {why}")
 
     def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
-        """Put a request, with the client's request that it belongs to; None if it was answered in its place."""
+        """Send the client a request that belongs to its own request `request_id`. None if mcpd answered it."""
         server = request.server
         if lacks := lacking(self.capabilities, request):
             answer_instead(request, lacks)
@@ -224,7 +222,7 @@ class ServerRequests:
         return None
 
     def close(self, asked: RelayedRequest, reason: str) -> None:
-        """Withdraw a request that is open at the client."""
+        """Withdraw a request that is open at the client, with a reason."""
         if self._peer.requests.take(asked.uid) is not None:
             self.ended(asked)
             # Over HTTP, the stream that it went out on ends with its call.
@@ -232,15 +230,15 @@ class ServerRequests:
             self._peer.notify(*protocol.cancelled(asked.uid, reason), stream)
 
     def ended(self, asked: RelayedRequest) -> None:
-        """Drop a request that has ended."""
+        """Forget a request that has ended."""
         self._open.discard(asked)
 
     def is_asked_about(self, request_id: bytes) -> bool:
-        """Whether a request is open that belongs to this request of the client's."""
+        """Whether a server's request that belongs to this request of the client is open."""
         return any(each.request_id == request_id for each in self._open)
 
     def takes_url(self, server: str, error: envelope.Buffer) -> bool:
-        """Whether a server's error sends the user to URLs (`REQUIRED`) and the client supports that."""
+        """Whether a server's error sends the user to a URL (`REQUIRED`) and the client can show URLs."""
         if not has(self.capabilities, "elicitation", "url"):
             return False
         found = protocol.decoded(_decode_required, error)
@@ -251,7 +249,7 @@ class ServerRequests:
         return True
 
     def hear(self, server: str, params: Raw) -> None:
-        """Notify the client that its user is done at a URL, if it was sent there."""
+        """Tell the client that its user has finished at a URL, if the client has shown that URL."""
         with suppress(*protocol.UNREADABLE):
             found = _decode(params).elicitationId
             if isinstance(found, str) and (server, found) in self.urls:
@@ -259,7 +257,7 @@ class ServerRequests:
                 self._peer.notify(COMPLETE, bytes(params))
 
     def leave(self) -> None:
-        """Stop listening: the client is gone."""
+        """Stop listening, because the client has left."""
         self._sent_to_urls.pop(self, None)
 
     def _remember(self, server: str, elicitation: _Elicitation) -> None:
@@ -269,7 +267,7 @@ class ServerRequests:
 
 
 class RelayedRequest(OwnExchange):
-    """A request open at a client: the `wire.requests.Exchange` of mcpd's request."""
+    """A server's request open at a client, as the exchange behind mcpd's request (`wire.requests.Exchange`)."""
 
     def __init__(self, asking: ServerRequests, request: PeerRequest, request_id: bytes | None) -> None:
         self.uid = 0
@@ -277,7 +275,7 @@ class RelayedRequest(OwnExchange):
         self.request_id = request_id
         self.token = _token_of(request)
         self.limit: trio.CancelScope | None = None
-        """The cancel scope of the task that bounds the request, if no call does."""
+        """The scope of the task that times the request; None if a call does."""
         self._asking = asking
         self._request = request
         request.on_withdrawn = self.withdraw
@@ -288,7 +286,7 @@ class RelayedRequest(OwnExchange):
         self._asking.close(self, reason)
 
     def answered(self, result: envelope.Buffer) -> None:
-        """Pass the answer to the server; it must be an object (MCP)."""
+        """Pass the client's answer to the server; MCP requires an object."""
         self._ended()
         if bytes(memoryview(result)[:1]) == b"{":
             self._request.answer(result)
@@ -304,12 +302,12 @@ class RelayedRequest(OwnExchange):
             self._request.refuse(envelope.INTERNAL_ERROR, "the client's error is not an error object")
 
     def lost(self, error: CallError) -> None:
-        """Refuse the server's request: there will be no answer."""
+        """Refuse the server's request, because no answer will come."""
         self._ended()
         self._request.refuse(envelope.INTERNAL_ERROR, f"the client has not answered: {error.message}")
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Pass the client's progress on under the server's token."""
+        """Pass the client's progress to the server, under the server's own token."""
         if self.token is not None:
             self._request.report({**params, "progressToken": self.token})
 

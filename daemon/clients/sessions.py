@@ -1,7 +1,8 @@
-"""The sessions in use: loaded tools and grants, which may outlive a connection.
+"""The sessions in use: their loaded tools and grants, which may outlive a connection.
 
-A session belongs to one connection, or to a key that connections name; then they share it and it is stored.
-After a failed recall it begins empty, is stored as partial, and is recalled again until the two can be joined.
+A session belongs to one connection, or to a key, by which several connections share it and the store keeps it.
+If its recall fails, it begins empty, is stored as partial, and is recalled again until both parts can be
+joined.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from daemon.kit.waiting import Watch, keep_latest
 from daemon.model import Tool, ToolKey
 
 MAX_AGREED = 1024
-"""Calls that may be repeated once: as many as may wait for their clients' input."""
+"""Approved calls that may be repeated: as many as may wait for their clients' input."""
 
 
 class AgreedCalls:
-    """Approved calls of all clients that may each be repeated once without asking."""
+    """Approved calls of all clients that may each be repeated once without asking the user."""
 
     def __init__(self) -> None:
         self._agreed: dict[bytes, tuple[tuple[str, ...], float]] = {}
@@ -48,32 +49,32 @@ class AgreedCalls:
         return len(self._agreed)
 
     def note(self, owner: bytes, tool: tuple[str, ...]) -> None:
-        """Note that an approved call (`asking.owner_of`) was answered with a need for input."""
+        """Record that the server asked for input after an approved call (`asking.owner_of`)."""
         keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)
 
     def take(self, owner: bytes, tool: tuple[str, ...]) -> bool:
-        """Whether this call may be repeated; uses the approval up."""
+        """Whether this call repeats an approved one; the approval is then used up."""
         known, until = self._agreed.pop(owner, ((), 0.0))
         return known == tool and trio.current_time() < until
 
 
 MAX_GRANTS = 1024
-"""Grants of one session, newest first to stay: as many as one pattern of an operator gives."""
+"""Grants of one session, the newest: as many as one pattern of an operator may give."""
 
 MAX_LEFT_GRANTS = 256
-"""Unconnected sessions whose grants are kept, most recently left."""
+"""Unconnected sessions whose grants are kept, the latest left."""
 
 GRACE = 600.0
-"""Seconds that grants outlast a session's last connection: as long as a user has to answer."""
+"""Seconds that grants survive a session's last connection: as long as a user has to answer."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant for one definition of a tool."""
+    """Permission to call one definition of a tool."""
 
     schema_hash: str
     by: str
     until: float | None = None
-    """On trio's clock; None lasts as long as the session."""
+    """When the grant expires, on trio's clock; None lasts as long as the session."""
 
     def holds(self, now: float) -> bool:
         """Whether the grant has not expired."""
@@ -95,7 +96,7 @@ class Grants:
         keep_latest(self._grants, (tool.server, tool.name), grant, MAX_GRANTS)
 
     def covers(self, tool: Tool, now: float) -> bool:
-        """Whether a tool in its present definition may be called."""
+        """Whether the present definition of a tool may be called."""
         grant = self._grants.get((tool.server, tool.name))
         return grant is not None and grant.schema_hash == tool.schema_hash and grant.holds(now)
 
@@ -105,7 +106,7 @@ class Grants:
         return "" if grant is None else grant.by
 
     def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
-        """Revoke the grants of these tools; returns the keys that had one."""
+        """Revoke the grants of these tools, and return the tools that had one."""
         return [key for key in keys if self._grants.pop(key, None) is not None]
 
     def current(self, now: float) -> Mapping[ToolKey, Grant]:
@@ -115,7 +116,7 @@ class Grants:
 
 
 class SessionGrants:
-    """The grants of all keyed sessions, in use or left a short while ago."""
+    """The grants of all keyed sessions that are in use or were left a short while ago."""
 
     def __init__(self, used: Callable[[str], Grants | None]) -> None:
         self._used = used
@@ -129,12 +130,12 @@ class SessionGrants:
             self._left.pop(key, None)
 
     def take(self, key: str) -> Grants:
-        """Remove and return the grants of a session that comes into use."""
+        """Remove and return the grants of a session that is used again."""
         grants, left = self._left.pop(key, (None, 0.0))
         return Grants() if grants is None or trio.current_time() - left >= GRACE else grants
 
     def change(self, key: str, act: Callable[[Grants], object]) -> None:
-        """Apply `act` to the grants of a session, in use or not."""
+        """Apply `act` to the grants of a session, whether it is in use or not."""
         used = self._used(key)
         grants = self.take(key) if used is None else used
         act(grants)
@@ -144,43 +145,42 @@ class SessionGrants:
 
 @attrs.define(eq=False)
 class SessionState:
-    """The loaded and shown tools of one session, in memory while a connection uses it."""
+    """The loaded and shown tools of one session, kept in memory while a connection uses it."""
 
     key: str | None
-    """The key named by its connections or their bridge; None belongs to one connection."""
+    """The key that the session's connections or their bridge name; None if it belongs to one connection."""
     loaded: Loaded = attrs.field(factory=Loaded)
     created_at: float = 0.0
     alias: str | None = attrs.field(default=None, init=False)
-    """The key that its bridge can name it by if nothing is stored."""
+    """The key by which a bridge can name the session when it is not stored."""
     client: str = attrs.field(default="", init=False)
     shown: Shown = attrs.field(factory=Shown, init=False)
-    """The tools that any of its connections was shown, for a client that resumes it over a new one."""
+    """Tools shown over any of its connections; a client that reconnects has seen them."""
     began: float | None = attrs.field(default=None, init=False)
-    """First use in seconds since the epoch, if before the recall: what was shown meanwhile is unknown."""
+    """Start in seconds since the epoch, if before the recall: mcpd does not know what was shown meanwhile."""
     grants: Grants = attrs.field(factory=Grants, init=False)
     links: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The server of each URI that its results have linked to (`clients.attachment`)."""
+    """The server of each URI that the session's results have linked to (`clients.attachment`)."""
     whole: bool = attrs.field(default=True, init=False)
-    """Whether the stored record is wholly here."""
+    """Whether all of the stored record is in memory."""
     kept: bool = attrs.field(default=False, init=False)
-    """Whether the session store has it, or was sent it."""
+    """Whether the store has the session or is about to write it."""
     users: int = attrs.field(default=0, init=False)
     left: bool = attrs.field(default=False, init=False)
-    """Whether its last connection has left it: another state may have its key by now."""
+    """Whether the last connection has left; another state may have the key by now."""
     tried_at: float = attrs.field(default=float("-inf"), init=False)
-    """The last attempt to recall it, on trio's clock."""
+    """When the session's last recall was tried, on trio's clock."""
     _judged: tuple[Catalog, Loaded] | None = attrs.field(default=None, init=False)
-    """The catalog that its tools were last judged by, and the result."""
     _listeners: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
 
     @property
     def named(self) -> bool:
-        """Whether a client chose its key, so that other connections can name it as well."""
+        """Whether a client has chosen the key, which other connections may name as well."""
         return self.key is not None and not is_anonymous(self.key)
 
     @property
     def identity(self) -> Hashable:
-        """Identifies the session over all of its connections."""
+        """Identifies the session over all its connections."""
         return self.key or self.alias or self
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
@@ -192,7 +192,7 @@ class SessionState:
         self._listeners.pop(owner, None)
 
     def become(self, loaded: Loaded) -> bool:
-        """Replace the loaded tools and call the listeners. Returns whether they have changed."""
+        """Replace the loaded tools and call the listeners. Returns whether the tools have changed."""
         if loaded is self.loaded:
             return False
         self.loaded = loaded
@@ -201,7 +201,7 @@ class SessionState:
         return True
 
     def judge(self, catalog: Catalog, at: float) -> Mapping[LoadedStatus, int] | None:
-        """Judge the loaded tools; returns how many became invalid, by status; None without a change."""
+        """Judge the loaded tools; returns how many became invalid, by status, or None without a change."""
         before, judged = self.loaded, self._judged
         if not before.tools or (judged is not None and judged[0] is catalog and judged[1] is before):
             return None
@@ -217,14 +217,14 @@ class SessionState:
         )
 
     def adopt(self, record: SessionRecord, catalog: Catalog, at: float) -> None:
-        """Take another daemon's change; differing verdicts are not written back, or this would never end."""
+        """Take another daemon's change. Own verdicts are not written back: two daemons would never end."""
         loaded = record.loaded.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
         self.assume_shown(loaded)
         self.become(loaded)
 
     def recalled(self, record: SessionRecord) -> None:
-        """Join the stored session with what was loaded since."""
+        """Join the stored session with the tools that were loaded meanwhile."""
         self.kept = True
         self.began = self.created_at = record.created_at
         self.client = self.client or record.client
@@ -232,12 +232,12 @@ class SessionState:
         self.become(record.loaded.joined(self.loaded))
 
     def assume_shown(self, loaded: Loaded) -> None:
-        """Assume that the loaded tools were shown, in an earlier life or by another daemon."""
+        """Assume that the client has seen its loaded tools, earlier or at another daemon."""
         for key, each in loaded.tools.items():
             self.shown.assume(key, each.schema_hash)
 
     def record(self, now: float) -> SessionRecord:
-        """The record to store."""
+        """Make the record to store."""
         return SessionRecord(
             key=self.key or "",
             loaded=self.loaded,
@@ -249,7 +249,7 @@ class SessionState:
 
 
 def fault_of_key(key: object) -> str:
-    """The fault of a session key; empty if it is valid."""
+    """The fault of a session key; empty if the key is valid."""
     if not isinstance(key, str):
         return "a session's key is a string"
     if not 0 < len(key) <= MAX_KEY or not key.isprintable():
@@ -261,7 +261,7 @@ def fault_of_key(key: object) -> str:
 
 
 RETRY_SECONDS = 5.0
-"""Seconds between attempts to recall a session: with an unresponsive store each delays a request 1.5 s."""
+"""Seconds between attempts to recall a session: with a silent store, each delays a request by 1.5 s."""
 
 JUDGED_AT_ONCE = 50
 """Sessions judged in one turn of the loop: seven milliseconds with twenty tools each."""
@@ -270,11 +270,11 @@ CALLED_AT_ONCE = 10
 """Connections whose lists are compared in one turn of the loop: two milliseconds."""
 
 MAX_LEFT = 100
-"""Unused sessions whose shown tools are kept, most recently left: bridges reconnect within seconds."""
+"""Unused sessions whose shown tools are kept, the latest left: bridges reconnect within seconds."""
 
 
 class Memory(Protocol):
-    """The store of sessions with a key."""
+    """The store of keyed sessions."""
 
     shared: bool
     """Whether other daemons may store the same sessions."""
@@ -286,18 +286,18 @@ class Memory(Protocol):
         """Record when a session was used."""
 
     async def kept(self, key: str) -> bool:
-        """Whether the key's last record is on disk; waits for that, and is False if it cannot be for now."""
+        """Wait until the key's last record is on disk. Returns False if it cannot be written for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The stored session, perhaps partial; None if there is none. Raises McpdError: the store is silent."""
+        """The stored session, perhaps partial; None without one. Raises McpdError if the store is silent."""
 
     async def look(self) -> None:
-        """Return once what other daemons have written is known here, or cannot be for now."""
+        """Return once the writes of other daemons are known here, or cannot be read for now."""
 
 
 @attrs.define(eq=False)
 class Sessions:
-    """All sessions that a connection uses."""
+    """All sessions with a connection."""
 
     _catalog: Watch[Catalog]
     _memory: Memory
@@ -305,10 +305,10 @@ class Sessions:
     _on_loaded: Callable[[str, int], None] = attrs.field(default=lambda _source, _count: None, kw_only=True)
     _on_invalid: Callable[[str, int], None] = attrs.field(default=lambda _status, _count: None, kw_only=True)
     _on_left: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
-    """Called with the identity of a session whose last connection has left it."""
+    """Called with the identity of a session after its last connection has left."""
     _on_joined: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
     watchers: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
-    """Called soon after each change of the catalog, by owner."""
+    """Called soon after each change of the catalog; the keys are the callbacks' owners."""
     named: dict[str, SessionState] = attrs.field(factory=dict, init=False)
     users: Counter[Hashable] = attrs.field(factory=Counter, init=False)
     own: set[SessionState] = attrs.field(factory=set, init=False)
@@ -321,7 +321,7 @@ class Sessions:
         self.grants = SessionGrants(lambda key: named[key].grants if key in named else None)
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
-        """The named sessions that are here whole, each with its number of connections."""
+        """The named sessions that are wholly in memory, each with its number of connections."""
         here = [each for each in self.named.values() if each.whole and each.named]
         return [(each.record(self._wall()), each.users) for each in here]
 
@@ -334,7 +334,7 @@ class Sessions:
         return state
 
     def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
-        """Make a connection's own session resumable under a key, and store it there if `stored`."""
+        """Let a connection's own session be resumed under a key; `stored` also writes it to the store."""
         before = state.identity
         if stored:
             state.key = key
@@ -346,7 +346,7 @@ class Sessions:
         _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
-        """The session with that key, if it is in memory; None if it must be recalled first."""
+        """The session with a key, if it is in memory; None if it must be recalled first."""
         found = self.named.get(key)
         if found is None or found.whole or trio.current_time() - found.tried_at < RETRY_SECONDS:
             return found
@@ -368,7 +368,7 @@ class Sessions:
                 self.keep(state)
 
     def part(self, state: SessionState) -> None:
-        """Remove a connection from a session; without any, the session leaves memory."""
+        """Remove a connection from a session; after the last one, the session leaves memory."""
         state.users -= 1
         _leave(self.users, state.identity, self._on_left)
         if state.users > 0:
@@ -385,7 +385,7 @@ class Sessions:
                 self._memory.touch(key, self._wall())
 
     async def recall(self, key: str) -> SessionState:
-        """The session with that key, recalled once for all callers, who must join it before any await."""
+        """Recall the session with a key, once for all callers. A caller must join it before any await."""
         while (under_way := self.recalls.get(key)) is not None:
             await under_way.wait()
         found = self.find(key)
@@ -405,9 +405,9 @@ class Sessions:
         source: Source,
         leaving: Collection[ToolKey] | None = None,
     ) -> bool:
-        """Add the tools that a call has loaded, each with its server's epoch; returns whether that is news.
+        """Add the tools that a call has loaded, with their servers' epochs; returns whether the tools changed.
 
-        `leaving` are tools that leave the list in exchange, counted as the latest; None for no exchange.
+        `leaving` are the tools that the loaded ones replace, counted as the latest; None replaces none.
         """
         before = state.loaded
         after = before.without(leaving or ()).adding(tools, source, self._wall())
@@ -421,18 +421,18 @@ class Sessions:
         return changed
 
     async def kept(self, state: SessionState) -> None:
-        """Return once a session's loaded tools are on disk, or cannot be for now."""
+        """Return once a session's loaded tools are on disk, or cannot be written for now."""
         if state.key is not None and state.whole:
             await self._memory.kept(state.key)
 
     def adopt(self, record: SessionRecord) -> None:
-        """Take another daemon's change of a session that is in use here, too."""
+        """Take another daemon's change of a session that is in use here."""
         state = self.named.get(record.key)
         if state is not None and state.whole:
             state.adopt(record, self._catalog.value, self._wall())
 
     async def run(self) -> None:
-        """Judge all sessions and call all watchers at each change of the catalog, until cancelled."""
+        """At each change of the catalog, judge all sessions and call all watchers, until cancelled."""
         judged: Catalog | None = None
         while True:
             catalog = self._catalog.value
@@ -447,7 +447,7 @@ class Sessions:
             await self._catalog.wait_changed(catalog)
 
     def judge(self, state: SessionState, catalog: Catalog | None = None) -> None:
-        """Judge a session's tools by a catalog, by default the present one: the gate of each request."""
+        """Judge a session's tools by a catalog, by default the present one; every request does so first."""
         invalid = state.judge(self._catalog.value if catalog is None else catalog, self._wall())
         if invalid is None:
             return
@@ -495,7 +495,7 @@ class Sessions:
 
 
 async def call_watchers(watchers: dict[object, Callable[[], None]]) -> None:
-    """Call all watchers, a few in each turn of the loop."""
+    """Call all watchers, only a few in each turn of the loop."""
     for number, (owner, look) in enumerate(list(watchers.items()), 1):
         if owner in watchers:
             try:
@@ -536,7 +536,7 @@ def _decisive(entry: ServerEntry | None) -> object:
 async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: Collection[ToolKey]) -> bool:
     """Unload tools from a session, in use or only stored; returns whether that outlives the daemon.
 
-    `identity` is its key, else its `SessionState.identity`. Raises McpdError: the store does not answer.
+    `identity` is the key, or else `SessionState.identity`. Raises McpdError if the store does not answer.
     """
     # Otherwise a row of another daemon that is unknown here would survive (`state.writer`).
     await memory.look()

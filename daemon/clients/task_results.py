@@ -1,6 +1,6 @@
-"""Calls that a modern server answers with a task (SEP-2663), and the states of such a task for its client.
+"""Calls that a modern server answers with a task (SEP-2663), and the task's state as its client sees it.
 
-For a client without the extension, mcpd polls, asks what the task asks, and answers with the result.
+For a client without the extension, mcpd polls the task, asks the client its questions, and returns the result.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.requests import AwaitedAnswer
 
 MAX_CREATED = 64 * 1024
-"""Bytes of the longest result searched for a new task, which holds a status, times and a message."""
+"""Bytes of the longest result that may be a new task, which holds a status, times and a message."""
 
 FIRST_POLL = 0.25
-"""Seconds before the first poll; each pause is twice the last, up to `pollIntervalMs`: most tasks are short."""
+"""Seconds before the first poll; pauses double up to `pollIntervalMs`, since most tasks are short."""
 
 USUAL_POLL, LONGEST_POLL = 1.0, 30.0
-"""Seconds between polls: without an interval of the server's, and at most."""
+"""Seconds between polls if the server names no interval, and at most."""
 
 _SAYS_TASK = re.compile(rb'"task"')
-"""Results without a match, nearly all, need not be decoded."""
+"""Results without a match, which are nearly all, need not be decoded."""
 
 _decode_asked = msgspec.json.Decoder(dict[str, input_required.InputRequest]).decode
 _encode = msgspec.json.encode
@@ -47,7 +47,7 @@ _NONE: Mapping[str, bytes] = {}
 
 
 class _Polled(Struct):
-    """The state of a task as `tasks/get` tells it (SEP-2663, `DetailedTask`)."""
+    """A task's state in the result of `tasks/get` (SEP-2663, `DetailedTask`)."""
 
     taskId: str  # noqa: N815 - the wire's name
     resultType: str = ""  # noqa: N815 - the wire's name
@@ -62,7 +62,7 @@ _decode_polled = msgspec.json.Decoder(_Polled).decode
 
 
 def _final(result: Raw) -> bytes:
-    """The result of a task. Raises MsgspecError: it is not an answer, but asks, or is another task."""
+    """The task's final result. Raises MsgspecError if the result asks for input or is another task."""
     if input_required.result_type(result) not in {"", "complete"}:
         raise msgspec.ValidationError("its result is not a final one")
     return bytes(result)
@@ -81,7 +81,7 @@ def declares_tasks(capabilities: Raw | None) -> bool:
 
 
 def goes_on(call: ClientCall, result: Buffer) -> bool:
-    """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
+    """Handle a result that is a task or asks for input. Returns False if the result is a final answer."""
     if (
         len(result) <= MAX_CREATED
         and _SAYS_TASK.search(result) is not None
@@ -130,13 +130,13 @@ class PolledTask(Struct, eq=False):
     _upstream: Upstream
     _id: bytes
     _longest: float
-    """Seconds from the request, or its retry, to the task's end or next question (`timeouts.callMax`)."""
+    """Seconds from a request or retry to the task's end or next question (`timeouts.callMax`)."""
     _outlives: bool
     _answered: set[str] = msgspec.field(default_factory=set)
-    """The keys of questions that are answered: a server may repeat them for a while."""
+    """The keys of answered questions, which a server may repeat for a while."""
 
     def follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw] = NO_ANSWERS) -> None:
-        """Answer a call with the task's result, once there is one; `answers` are for the server."""
+        """Poll the task and answer the call with its result; `answers` are sent to the server first."""
         call.polls = True
         call.calls.act_after(call, partial(self._follow, call, state, answers))
 
@@ -204,7 +204,7 @@ class PolledTask(Struct, eq=False):
             raise errors.UpstreamCallError(text)
 
     def _error(self, call: ClientCall, failure: Exception | None) -> errors.CallError:
-        """The error of a call whose task has no end; `failure` is None after the time is up."""
+        """The error of a call whose task did not end: by `failure`, or by time if that is None."""
         server = self._upstream.of
         if isinstance(failure, errors.CallError):
             return failure
@@ -249,9 +249,9 @@ class PolledTask(Struct, eq=False):
             raise errors.Overloaded("too many calls wait for the input of their clients")
 
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
-        """Ask the server, again if there is no answer: a repeated `tasks/update` does nothing more.
+        """Ask the server, and ask once more without an answer: repeating a `tasks/update` is harmless.
 
-        Raises UpstreamLost: the task is lost, and its call must not be sent again; RemoteError: refused.
+        Raises UpstreamLost if the task is lost: its call must not be sent again. Raises RemoteError if refused.
         """
         while True:
             upstream = self._present(call)
@@ -267,7 +267,7 @@ class PolledTask(Struct, eq=False):
             await trio.sleep(USUAL_POLL)
 
     def _present(self, call: ClientCall) -> Upstream:
-        """The server, which may have been replaced by a reload if it keeps the task."""
+        """The task's server, or the one that replaced it in a reload, if the server keeps the task."""
         present = call.calls.context.upstreams.get(self._upstream.name) if self._outlives else None
         return present or self._upstream
 
@@ -287,7 +287,7 @@ async def ask_server(
     task_id: bytes,
     envelope: Mapping[str, bytes] = _NONE,
 ) -> bytes:
-    """Ask a server about a task by the raw bytes of its id; raises CallError, RemoteError without a result."""
+    """Ask a server about a task by its raw id. Raises CallError or RemoteError."""
     answer, key = AwaitedAnswer(), None
     try:
         key = upstream.send(OwnCall(method=method, params=(b'"taskId":', task_id), envelope=envelope), answer)
@@ -299,9 +299,9 @@ async def ask_server(
 
 
 def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
-    """A task's state for its client: mcpd's id, questions under the server's name, a result as for a call.
+    """A task's state for its client, with mcpd's id, questions under the server's name, and a call's result.
 
-    Raises MsgspecError: the state is malformed; UnsafeQuestion: a question must not be shown.
+    Raises MsgspecError if the state is malformed, and UnsafeQuestion if a question must not be shown.
     """
     ours = {**members, "taskId": Raw(_encode(task.id))}
     if input_required.REQUESTS in members:

@@ -24,20 +24,20 @@ Report = Callable[[str], None]
 
 
 LISTING_PATIENCE = 2.0
-"""Seconds from a server's start to its first list in the catalog; `Upstream.wake` bounds the start."""
+"""Seconds from a server's start to its first list in the catalog; `Upstream.wake` limits the start."""
 
 INDEX_PATIENCE = 2.0
-"""Seconds that a search waits for the index to catch up; 10,000 new tools take less."""
+"""Seconds that a search waits for the index to catch up, which takes less for 10,000 new tools."""
 
 REPORT_SECONDS = 3.0
-"""Seconds between progress reports of a waiting call: clients give up after 10 to 60 s without one."""
+"""Seconds between progress reports of a waiting call: without reports, clients give up after 10 to 60 s."""
 
 WAITING_STEP = 1e-6
-"""Progress added by each of mcpd's reports: it must rise (MCP), and stay below what servers report later."""
+"""Progress per report of mcpd's: it must rise (MCP), and stay below the values that servers report later."""
 
 
 def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
-    """A function that reports a waiting call's progress to its client; None without a progress token."""
+    """Make a function that reports a waiting call's progress; None if the client gave no progress token."""
 
     def report(text: str) -> None:
         if call.token is not None:
@@ -57,7 +57,7 @@ async def wait_known(
     request_id: bytes | None,
     report: Report | None = None,
 ) -> None:
-    """Wait for servers' first lists and, if needed, the search index. Raises CallError: no instance."""
+    """Wait for servers' first lists and, if needed, the search index. Raises CallError without an instance."""
     # An unavailable server must not cost the others.
     only = awaited.calling and len(awaited.servers) == 1
     upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)
@@ -74,7 +74,7 @@ async def wait_known(
 async def wait_awake(
     context: SessionContext, upstream: Upstream, route: CallRoute, report: Report | None
 ) -> None:
-    """Wake a server that did not take a call by its route, and wait for the server's list of tools."""
+    """Wake a server that has refused a call, and wait for its list of tools."""
     woken = await wait_up(upstream, report, route)
     await context.settled()
     if woken:
@@ -82,7 +82,7 @@ async def wait_awake(
 
 
 async def wait_up(upstream: Upstream, report: Report | None = None, route: CallRoute | None = None) -> bool:
-    """Wake a server for a call, by its own route if none is named. Returns whether it is up."""
+    """Wake a server, by a call's route if one is given. Returns whether the server is up."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_reporting, report, lambda: upstream.outlook)
         is_up = await (route or upstream).wake()
@@ -119,7 +119,7 @@ async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
 
 
 async def keep_reporting(report: Report | None, what: Callable[[], str]) -> None:
-    """Report what a call waits for until cancelled; `report` None waits silently."""
+    """Report what a call waits for, until cancelled; without `report`, return at once."""
     began = trio.current_time()
     while report is not None:
         await trio.sleep(REPORT_SECONDS)

@@ -1,7 +1,7 @@
 """The workspace of one client: the directory that it works in.
 
-The client's own choice wins over its first `file:` root, and that over its bridge's directory. It is found when
-a server first needs it, and again after the roots have changed; no other takes the place of an unusable one.
+The client's own choice wins over its first `file:` root, which wins over its bridge's directory. mcpd finds the
+workspace when a server first needs it, and again after changes of the roots; an unusable one is not replaced.
 """
 
 from __future__ import annotations
@@ -24,38 +24,37 @@ MAX_PATH = 4096
 """Bytes of the longest path examined: PATH_MAX of Linux."""
 
 MAX_SHOWN = 200
-"""Characters of the longest directory shown whole."""
+"""Characters of the longest directory shown unabridged."""
 
 RESOLVE_SECONDS = 5.0
-"""Seconds for the file system to answer: one whose server is gone never does."""
+"""Seconds for the file system to answer: a network file system without its server never does."""
 
 AT_ONCE = 4
-"""Directories examined at a time: bounds the threads that a hanging file system takes."""
+"""Directories examined at a time: a hanging file system blocks a thread for each."""
 
 MAX_LOOKS = 3
-"""Repetitions of the search because roots have changed meanwhile."""
+"""Repetitions of a search during which the roots have changed."""
 
 SET_IT = (
     "Name an existing directory by its absolute path: mcpd connect --workspace DIR, MCPD_WORKSPACE, or the"
     " header Mcpd-Workspace"
 )
-"""The remedy for an unusable workspace."""
 
 looking = trio.CapacityLimiter(AT_ONCE)
 
 
 class OwnWorkspace:
-    """The directory that one client works in, once that is known."""
+    """The directory that one client works in."""
 
     def __init__(self, allowed: tuple[str, ...] | None = None) -> None:
-        """Begin without a choice; `allowed` are globs of the directories that it may name, None is any."""
+        """`allowed` are globs of the directories that the client may name; None allows any."""
         self._allowed = allowed
         self.is_known = True
         self.directory: str | None = None
-        """Absolute and normalised; None if there is none."""
+        """The normalised absolute path; None if there is none."""
         self.fault = ""
-        """Why the chosen directory cannot be used, and the remedy, without the last full stop; empty if nothing
-        is wrong."""
+        """Why the chosen directory cannot be used, with the remedy and without a final full stop; else empty.
+        """
         self.version = 0
         self._named: object = None
         self._started_in: object = None
@@ -64,32 +63,32 @@ class OwnWorkspace:
 
     @property
     def shown(self) -> str:
-        """The directory, or what is wrong, as `mcpd status` shows it; empty while unneeded."""
+        """The directory or its fault, as `mcpd status` shows it; empty until it is needed."""
         return shown(self.directory) if self.directory is not None else self.fault
 
     def take_hello(self, said: Mapping[str, object]) -> None:
-        """Take the client's choice and the bridge's directory from a hello."""
+        """Read the client's choice and the bridge's directory from a hello."""
         self._named, self._started_in = said.get("workspace"), said.get("directory")
         self.changed()
 
     def is_in(self, globs: tuple[str, ...]) -> bool:
-        """Whether a glob fits the named or the bridge's directory, if usable: known at once."""
+        """Whether a glob matches the named directory or the bridge's; checks no file system."""
         said = self._started_in if self._named is None else self._named
         allowed = globs if self._allowed is None else self._allowed
         return isinstance(said, str) and _fits(said, globs) and _fits(said, allowed)
 
     def have_roots(self, ask: Callable[[bytes | None], Awaitable[Sequence[str]]]) -> None:
-        """Use the client's roots from now on; `ask` returns their URIs, given the request that needs them."""
+        """Use the client's roots from now on; `ask` requests their URIs, on behalf of a request."""
         self._roots = ask
         self.changed()
 
     def changed(self) -> None:
-        """Search again at the next need: the client's roots have changed."""
+        """Search again when the workspace is next needed, because the client's roots have changed."""
         self.is_known = False
         self.version += 1
 
     async def find(self, request_id: bytes | None = None) -> None:
-        """Return once the workspace is known; the client may be asked for its roots with `request_id`."""
+        """Return once the workspace is known; this may ask the client for its roots as part of `request_id`."""
         while not self.is_known:
             if self._under_way is not None:
                 await self._under_way.wait()
@@ -147,11 +146,10 @@ def _refused(said: object) -> str:
 
 
 NONE: tuple[None, str] = (None, "")
-"""No workspace, and nothing wrong with that."""
 
 
 async def _resolved(said: object, *, implied: bool) -> tuple[str | None, str]:
-    """The named directory and its fault; neither if it counts as none (`directory_at`)."""
+    """The named directory and its fault; `NONE` if it does not count as a workspace (`directory_at`)."""
     if said is None:
         return NONE
     if fault := fault_of_path(said):
@@ -163,7 +161,7 @@ async def _resolved(said: object, *, implied: bool) -> tuple[str | None, str]:
 
 
 def fault_of_path(said: object) -> str:
-    """The fault in the text of a workspace path; empty if nothing is wrong."""
+    """The fault in a workspace's path as text; empty if there is none."""
     if not isinstance(said, str):
         return f"the workspace that the client names is not a string. {SET_IT}"
     if "\0" in said:
@@ -178,7 +176,7 @@ def fault_of_path(said: object) -> str:
 
 
 def directory_at(path: str, *, implied: bool) -> tuple[str | None, str]:
-    """The directory at an absolute path, and its fault; blocks. If `implied`, `/` and a home count as none."""
+    """The directory at an absolute path, and its fault; blocks. `implied`: `/` and a home are no workspace."""
     try:
         real = os.path.realpath(path, strict=True)
         is_directory = stat.S_ISDIR(os.stat(real).st_mode)  # noqa: PTH116 - what may be anything stays a string
@@ -203,7 +201,7 @@ def _fault_of_place(real: str, *, is_directory: bool) -> str:
 
 
 def first_directory(uris: Sequence[str]) -> str | None:
-    """The path of the first root that is a local directory; None if there is none."""
+    """The path of the first root that is on this machine; None if there is none."""
     for uri in uris:
         try:
             parts = urlsplit(uri)
@@ -215,7 +213,7 @@ def first_directory(uris: Sequence[str]) -> str | None:
 
 
 def shown(directory: str) -> str:
-    """A directory for display: the home directory abbreviated, hidden characters spelt out."""
+    """A directory as people read it: `~` for the home directory, hidden characters spelt out."""
     short = visible(paths.abbreviated(directory, os.environ.get("HOME", "")))
     return short if len(short) <= MAX_SHOWN else f"…{short[-MAX_SHOWN:]}"
 

@@ -1,4 +1,4 @@
-"""Keys and values of other MCP clients and their meaning in mcpd (client_keys.toml)."""
+"""The keys and values of other MCP clients, and their meaning in mcpd (client_keys.toml)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     becomes: str = ""
     limits: str = ""
     milliseconds: bool | None = None
-    """Unit of that limit; None where clients differ."""
+    """Whether the limit is in milliseconds; None if clients differ."""
     shaped: str = ""
-    """mcpd's key for the value in another shape (`shaped`), in words."""
+    """Names mcpd's key for a value that needs another shape (`shaped`)."""
     lost: str = ""
     """Why mcpd cannot obey the key, and what to write instead."""
     ignored: str = ""
@@ -43,7 +43,7 @@ class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sentence(self) -> str:
-        """The meaning as a sentence, for the JSON Schema and for faults."""
+        """The key's meaning as a sentence, for the JSON Schema and for faults."""
         ours = self.shaped or f"`{self.becomes or f'timeouts.{self.limits}'}`"
         said = self.lost or self.ignored or f"understood as {ours}"
         return f"{said[0].upper()}{said[1:]}."
@@ -55,44 +55,43 @@ class _TopLevel(msgspec.Struct, frozen=True):
 
 
 class ClientKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole table."""
+    """All of client_keys.toml."""
 
     sections: tuple[str, ...]
     server: tuple[ClientKey, ...]
     oauth: dict[str, str]
-    """A client's key within `oauth` to mcpd's key."""
+    """mcpd's key by a client's key within `oauth`."""
     types: dict[str, str]
     top_level: tuple[_TopLevel, ...]
-    """Top-level keys of clients' files that hold no servers."""
     instead: dict[str, dict[str, str]]
-    """Model class to unknown key to advice."""
+    """Advice on unknown keys, by model class and key."""
 
 
 @cache
 def table() -> ClientKeys:
-    """The table, read on first use: a configuration with mcpd's keys alone does not need it."""
+    """The table. It is read on first use, because most configurations have only mcpd's keys."""
     return read_table("client_keys", ClientKeys)
 
 
 @cache
 def keys_of_servers() -> Mapping[str, ClientKey]:
-    """The meaning of each client's key, by folded key (`fold`)."""
+    """The meaning of each client's key, by its folded form (`fold`)."""
     return {fold(key): meant for meant in table().server for key in meant.keys}
 
 
 @cache
 def top_level_keys() -> Mapping[str, str]:
-    """Remarks on top-level keys that hold no servers."""
+    """Remarks on top-level keys of clients' files that hold no servers."""
     return {key: each.said for each in table().top_level for key in each.keys}
 
 
 def fold(key: str) -> str:
-    """Remove case, `_` and `-`, which do not count in a client's key."""
+    """Normalise a client's key, in which case, `_` and `-` do not count."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 Made: TypeAlias = "tuple[str, object] | None"
-"""mcpd's key and value; None if the client's value has the wrong type."""
+"""mcpd's key and value; None if the client's value has a wrong type."""
 
 
 def shaped(folded: str, value: object) -> Made:
@@ -121,12 +120,12 @@ def shaped(folded: str, value: object) -> Made:
 
 
 def _are_names(values: Iterable[object]) -> bool:
-    """Whether values name variables: with a colon, a reference would be of another kind."""
+    """Whether values name variables. A name with a colon would make a reference of another kind."""
     return all(isinstance(each, str) and ":" not in each for each in values)
 
 
 def command_line(value: object) -> list[str] | None:
-    """Split a command that is a whole command line; None for a path, which may hold spaces."""
+    """Split a command that holds a whole command line; None for a path, which may hold spaces."""
     if not isinstance(value, str) or "${" in value or not value.strip() or "\\" in value:
         return None
     if "/" in value.split()[0] or len(value.split()) == 1:
@@ -143,12 +142,12 @@ def is_plain(value: object) -> bool:
 
 
 def as_text(value: object) -> object:
-    """Write numbers and booleans as text."""
+    """Turn numbers and booleans into text."""
     return json.dumps(value) if is_plain(value) else value
 
 
 def referring(value: object, seen: list[str]) -> object:
-    """Rewrite other clients' references in mcpd's spelling and append each to `seen`."""
+    """Rewrite other clients' references in mcpd's spelling, and append each to `seen`."""
 
     def replace(match: re.Match[str]) -> str:
         seen.append(f"${{{match[2]}}}" if match[1] == "env" else f"${{file:{match[2]}}}")

@@ -1,4 +1,4 @@
-"""Takes servers' command lines apart and knows what some servers need (known_servers.toml)."""
+"""Finds the programs, packages and images in servers' command lines, and what well-known servers need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daemon.config.config_model import WRITTEN, Server, Share
 Words: TypeAlias = tuple[str, ...]
 
 MAX_DEPTH = 4
-"""Nested wrappers to look through: nobody writes more, and a script could nest any number."""
+"""Nested wrappers that mcpd looks through; a script could nest any number."""
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
@@ -48,7 +48,7 @@ class _Run(NamedTuple):
 
 
 def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
-    """Yield each command that a command line starts, behind its wrappers."""
+    """Yield each command that a command line starts, without its wrappers."""
     if not words or depth > MAX_DEPTH:
         return
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
@@ -67,7 +67,7 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
 
 
 def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
-    """Skip leading options; those in `valued` take the next word as their value."""
+    """Skip leading options and the values of those in `valued`."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "--":
@@ -138,12 +138,12 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
 
 
 def runs_a_container(words: Sequence[str]) -> bool:
-    """Whether a command line is a container engine's."""
+    """Whether a command line starts a container engine."""
     return bool(words) and words[0] in _table().containers["engines"]
 
 
 def image_of(words: Sequence[str]) -> Image | None:
-    """The image that a command line runs, or None."""
+    """The image that a command line runs; None if it runs none."""
     run = _run_of(words)
     return run and _image(run.image)
 
@@ -182,22 +182,22 @@ def _whole(value: str) -> str | None:
 
 
 class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command that fetches and runs a package; a row of the table may describe several."""
+    """A command that fetches and runs a package; one row of the table may describe several commands."""
 
     commands: Words
     example: str
-    """The way to append an exact version to the package's name."""
+    """An exact version, as it is appended to the package's name."""
     named_by: Words = ()
-    """Options whose value is the package; otherwise the first plain word is."""
+    """Options whose value is the package; without them, the package is the first word that is no option."""
     valued: Words | str = ()
-    """Other options that take the next word as their value, or the name of a shared list."""
+    """Other options that take the next word as their value, or the name of a shared list of them."""
     more: Words = ()
     runs_files: bool = False
-    """Whether the first plain word is a local program instead of a package."""
+    """Whether the first word that is no option is a local program instead of a package."""
 
     @property
     def words(self) -> Words:
-        """The words of a single runner's command."""
+        """The words of the command, in a row that describes a single runner."""
         return tuple(self.commands[0].split())
 
 
@@ -259,24 +259,24 @@ def moving(words: Sequence[str]) -> Iterator[str]:
 
 
 class Package(NamedTuple):
-    """A package that a command fetches from its `source`, npm, pypi or an image's engine."""
+    """A package that a command fetches from npm, PyPI, or as an image from a registry."""
 
     written: str
     name: str
     pinned: str
-    """The beginning of a pinned one, before the version."""
+    """The text before the version, if the package is pinned."""
     source: str
     spec: str
-    """The version as written, with its mark; for an image the digest."""
+    """The version as written, with its mark; for an image, the digest."""
 
     @property
     def version(self) -> str:
-        """The exact version or the digest; empty without one."""
+        """The exact version or digest; empty without one."""
         return self.spec.lstrip("@= ") if _EXACT.fullmatch(self.spec) or ":" in self.spec else ""
 
 
 def packages_in(words: Sequence[str]) -> Iterator[Package]:
-    """The packages and the image that a command fetches."""
+    """The packages and images that a command fetches."""
     if (image := image_of(words)) is not None:
         name, mark, digest = image.name.partition("@")
         yield Package(image.name, name, f"{_TAG.sub('', image.name)}@", words[0], mark + digest)
@@ -292,7 +292,7 @@ def packages_in(words: Sequence[str]) -> Iterator[Package]:
 
 
 def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False) -> Iterator[Package]:
-    """Packages without a version or as the latest (`again`: or an exact one), and images without a digest."""
+    """Packages without a version or with the latest (`again`: or an exact one), and images without a digest."""
     for each in packages_in(words) if "--offline" not in words else ():
         is_image = each.source not in {"npm", "pypi"}
         if (images and not each.spec) if is_image else each.spec in {"", "@latest"} or (again and each.version):
@@ -303,18 +303,18 @@ _OF_REGISTRY = re.compile(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--
 
 
 def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
-    """Whether a command says itself which registry has its package."""
+    """Whether a command itself names the registry that has its package."""
     before = [*takewhile(lambda word: word != package.written, words)]
     named = any(_OF_REGISTRY.fullmatch(word.partition("=")[0]) for word in words)
     return package.source in {"npm", "pypi"} and (named or not {"-i", "-f"}.isdisjoint(before))
 
 
 _SYSTEM = ("/usr/", "/bin/", "/opt/", "/snap/", "/nix/", "/run/current-system/")
-"""Beginnings of paths where only root installs programs: a project may bring its own `./docker`."""
+"""Directories where only root installs programs; a project may bring its own `./docker`."""
 
 
 def runs_container(server: Server) -> bool:
-    """Whether an entry starts nothing but container engines, and its command is not merely named like one."""
+    """Whether an entry starts only container engines, and no other program with an engine's name."""
     command = server.command or ""
     if "/" in command and not command.startswith(_SYSTEM):
         return False
@@ -338,7 +338,7 @@ def packages_of(words: Sequence[str]) -> list[str]:
 
 
 def program_of(words: Sequence[str]) -> list[str]:
-    """The program that a runner starts besides its package, or a local file."""
+    """The program that a runner starts besides its package; or the local file that it runs."""
     if (run := _run_by(words)) is None:
         return []
     runner, rest = run
@@ -403,43 +403,42 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
 
 
 class Isolation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An option that lets several instances of a server run on one machine."""
+    """An option with which several instances of a server can run on one machine."""
 
     option: str
     unless: frozenset[str]
-    """Arguments and variables that already isolate it or share on purpose."""
+    """Arguments and variables that isolate the server already, or share it on purpose."""
     why: str
 
 
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server with state or limits that its entry should mention."""
+    """A well-known server whose state or limits its entry should mention."""
 
     names: frozenset[str]
-    """Packages, images and modules: lower case, - for _, no version."""
+    """Names of packages, images and modules: in lower case, with - for _, without a version."""
     programs: frozenset[str] = frozenset()
-    """Program names without a package; a package of the same name is another server."""
+    """Names of programs that belong to no package; a package of the same name is another server."""
     why: str
-    """The problem when clients share an instance or call it at once, as a predicate."""
+    """The problem if clients share an instance or call it at once, as a predicate."""
     source: str
     share: Share = Share.ALL
     workspace: tuple[str, ...] = ()
     only_with: frozenset[str] = frozenset()
-    """The advice holds only with one of these arguments; empty: always."""
+    """Arguments of which one must be there for the advice to apply; empty if it always applies."""
     apart: Isolation | None = None
     in_flight: int | None = None
 
 
 @attrs.frozen(kw_only=True)
 class Advice:
-    """A key that the entry of a known server should have."""
+    """Advice to add a key to the entry of a well-known server."""
 
     key: str
     value: Share | int | tuple[str, ...]
-    """The value to write; for `args`, the words to append."""
     why: str
-    """The problem otherwise, as a predicate of the server's name."""
+    """The problem without the key, as a predicate of the server's name."""
     in_container: bool = False
-    """Whether the server runs in a container, which sees mounted directories only."""
+    """Whether the server runs in a container, which sees only mounted directories."""
 
     @property
     def written(self) -> str:
@@ -461,7 +460,7 @@ def known_servers() -> tuple[KnownServer, ...]:
 
 
 def isolating() -> frozenset[str]:
-    """Arguments that mcpd itself adds: a server with them is the one that a client has without."""
+    """Arguments that mcpd adds to servers; without them, an entry is the same server as a client's."""
     return frozenset(row.apart.option for row in known_servers() if row.apart is not None)
 
 
@@ -473,7 +472,7 @@ _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 
 
 def advice(server: Server) -> tuple[Advice, ...]:
-    """The keys that an enabled server's entry lacks; empty for an unknown server."""
+    """Advice on the keys that an enabled server's entry lacks; empty for an unknown server."""
     if not server.enabled or not server.command:
         return ()
     for words in started((server.command, *server.args)):
@@ -483,9 +482,9 @@ def advice(server: Server) -> tuple[Advice, ...]:
 
 
 def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any], tuple[Advice, ...]]:
-    """Add what a known server needs to a new entry, and return the additions, too.
+    """Add the keys that a well-known server needs to a new entry; returns the entry and the additions.
 
-    A server bound to a directory keeps its arguments and gets an instance for each client's directory.
+    A server bound to a directory keeps its arguments, and gets an instance for each client's directory.
     """
     made, done = dict(entry), list[Advice]()
     while found := advice(server):

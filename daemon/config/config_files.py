@@ -1,7 +1,7 @@
-"""Reads a configuration's files and refuses those that other users can write: they name programs to run.
+"""Reads a configuration's files, and refuses files that other users can write: they name programs to run.
 
-The check covers links and parent directories, like sshd's StrictModes. Root obeys root's files alone. A file
-`scripts/NAME.py` next to the configuration is a tool: it is parsed here, and never run.
+The check covers links and parent directories, like sshd's StrictModes. Root accepts only root's files. A file
+`scripts/NAME.py` next to the configuration defines a tool; mcpd parses it here but does not run it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from daemon.config.lock_file import LOCK, MAX_LOCK, Lock, lock_in
 from daemon.errors import ConfigError, Fault
 
 SCRIPT_SERVER = "script"
-"""The name of the server whose tools are the scripts."""
 
 _ABOUT = "The user's own scripts."
 
 MAX_CODE = 64 * 1024
-"""Bytes of one script: a long one has a tenth."""
+"""Bytes of one script; a long script has a tenth of that."""
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "None": "null"}
 _KNOWN = "int, float, str, bool, None, list[T], dict[str, T], Literal['a', 1] or T | None"
 
 
 def with_scripts(config: Config, path: Path) -> Config:
-    """A configuration with the scripts that its profiles name, as the tools of a server."""
+    """Add a server to a configuration, whose tools are the scripts that profiles name."""
     names = {name for each in config.profiles.values() for name in each.scripts}
     if "*" in names:
         names = {*names, *(each.stem for each in path.parent.glob(SCRIPT_FILES))} - {"*"}
@@ -81,7 +80,7 @@ def with_scripts(config: Config, path: Path) -> Config:
 
 
 def _script(name: str, path: Path) -> tuple[str, bytes]:
-    """The code of a script, which ends with a call of `main`, and the tool. Raises its fault."""
+    """A script's code, followed by a call of `main`, and its tool. Raises SyntaxError and other faults."""
     if not (name.isidentifier() and name.isascii()) or path.is_symlink():
         raise SyntaxError("write the file itself here, with a name of letters, digits and _")
     tree = ast.parse(text := text_of(path, MAX_CODE, "script"))
@@ -96,7 +95,7 @@ def _script(name: str, path: Path) -> tuple[str, bytes]:
 
 
 def _arguments(given: ast.arguments) -> dict[str, object]:
-    """The schema of the arguments of `main`. Raises SyntaxError."""
+    """The JSON Schema of the parameters of `main`. Raises SyntaxError."""
     if given.posonlyargs or given.vararg or given.kwarg:
         raise SyntaxError("callers name all arguments of `main`: write its parameters without *, ** and /")
     defaults = [*[None] * (len(given.args) - len(given.defaults)), *given.defaults, *given.kw_defaults]
@@ -132,13 +131,13 @@ MAX_LINKS = 40
 """Symbolic links to follow: the kernel's own limit (path_resolution(7))."""
 
 _UID_MAP, _ALL_USERS = Path("/proc/self/uid_map"), ["0", "0", "4294967295"]
-"""Outside of user namespaces the map holds exactly this (user_namespaces(7))."""
+"""The map's content outside of user namespaces (user_namespaces(7))."""
 
 _WHY = "and with it have mcpd run any program as this user, so nothing was read:"
 
 
 def open_to_others(path: Path) -> list[Fault]:
-    """Everything that others can write or replace on the path to a file. Raises OSError."""
+    """A fault for everything on the path to a file that others can write or replace. Raises OSError."""
     steps = [*reversed(dict.fromkeys(_steps_to(path)))]
     faults = [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
     foreign = next((each for each in steps if _is_not_for_root(each)), None)
@@ -153,7 +152,7 @@ def open_to_others(path: Path) -> list[Fault]:
 
 
 def _is_not_for_root(path: Path) -> bool:
-    """Whether this process is root and another user can change this step of the path."""
+    """Whether this process is root, and another user owns this step of the path."""
     if os.geteuid() or not path.lstat().st_uid or _is_fixed(path.parent):
         return False
     return _UID_MAP.read_text().split() == _ALL_USERS
@@ -179,7 +178,7 @@ def _steps_to(path: Path) -> Iterator[Path]:
 
 
 def _openings(path: Path) -> Iterator[str]:
-    """Each way in which others can write or replace a path, with the remedy."""
+    """Describe how others can write or replace a path, each time with the remedy."""
     found = path.lstat()
     above = path.parent.stat().st_mode
     shared = above & stat.S_ISVTX and above & stat.S_IWOTH
@@ -206,23 +205,22 @@ def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
 
 
 def _is_fixed(path: Path) -> bool:
-    """Whether the file system is read-only: a Kubernetes ConfigMap has mode 777."""
+    """Whether the file system is read-only, as for a Kubernetes ConfigMap, which has mode 777."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 FOLDER = "profiles.d"
 
 SCRIPTS = "scripts"
-"""The folder of scripts that are tools."""
 
 SCRIPT_FILES = f"{SCRIPTS}/[!.]*.py"
-"""All but locks of editors."""
+"""All scripts, but not the hidden lock files of editors."""
 
 MAX_FILES = 256
-"""More profiles than anyone has: a folder with more has another purpose."""
+"""Files read from a directory; with more, the directory is probably not meant for mcpd."""
 
 MAX_BYTES = 1 << 20
-"""Bytes of one profile: one with a long text has a few thousand."""
+"""Bytes of one profile; one with long instructions has a few thousand."""
 
 
 @attrs.define
@@ -234,7 +232,7 @@ class ProfileFiles:
     texts: dict[str, str] = attrs.field(factory=dict, repr=False)
 
     def put(self, path: Path, text: str) -> None:
-        """Decode the text of a profile's file. Raises ConfigError."""
+        """Decode a profile's file. Raises ConfigError."""
         profile, odd = decode(text, source=str(path))
         self.profiles[path.stem], self.texts[path.stem] = profile, text
         # A text may come in place of a faulty one.
@@ -244,7 +242,7 @@ class ProfileFiles:
         ]
 
     def duplicates(self, written: Collection[str], source: str) -> list[Fault]:
-        """Faults of profiles that both a file and the configuration at `source` define."""
+        """Faults of profiles that are defined in a file and in the configuration at `source`."""
         trail = below(ROOT, "profiles")
         return [
             Fault(
@@ -256,7 +254,7 @@ class ProfileFiles:
         ]
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
-        """Point faults inside a profile to the profile's own file."""
+        """Let faults inside a profile name the profile's own file."""
         return [self._placed(fault) for fault in faults]
 
     def _placed(self, fault: Fault) -> Fault:
@@ -270,13 +268,13 @@ class ProfileFiles:
 
 
 def files_of(config: Path) -> list[Path]:
-    """The profiles, the scripts, the variable file and the lock that a configuration has. Raises OSError."""
+    """The files next to a configuration: profiles, scripts, variable file and lock. Raises OSError."""
     others = (*sorted(config.parent.glob(SCRIPT_FILES)), *(config.parent / name for name in (ENV_FILE, LOCK)))
     return [*_profile_files(config), *(each for each in others if each.exists())]
 
 
 def _profile_files(config: Path) -> list[Path]:
-    """Skips names that begin with a dot: locks of editors, metadata of macOS."""
+    """Skips hidden files: locks of editors and metadata of macOS."""
     try:
         found = (config.parent / FOLDER).iterdir()
         return sorted(path for path in found if path.suffix == ".json" and not path.name.startswith("."))
@@ -309,11 +307,11 @@ def _read(path: Path, found: ProfileFiles) -> None:
 
 
 class NoFile(ConfigError):
-    """There is no such file."""
+    """Raised if the file does not exist."""
 
 
 def text_of(path: Path, most: int, what: str, trail: str = "", *, waits: bool = False) -> str:
-    """The text of a file that nobody else can write, at most so many bytes; with `waits` also of a pipe.
+    """Read a file of at most `most` bytes that no other user can write; `waits` also reads a pipe.
 
     Raises `NoFile`, or `ConfigError` with faults at `trail`.
     """
@@ -342,7 +340,7 @@ def text_of(path: Path, most: int, what: str, trail: str = "", *, waits: bool = 
 
 
 def _at_once(path: str, flags: int) -> int:
-    """An `opener` that does not wait for a pipe's writer."""
+    """An `opener` that does not wait for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -351,7 +349,7 @@ def _place(name: str) -> str:
 
 
 def read_lock(config: Path) -> Lock | None:
-    """The lock next to a configuration; None without one."""
+    """Read the lock next to a configuration; None without one."""
     try:
         return lock_in(text_of(config.parent / LOCK, MAX_LOCK, "lock").encode())
     except NoFile:
@@ -370,7 +368,7 @@ class EnvFile:
 
 
 def read_env_file_of(config: Path) -> EnvFile:
-    """Read the file `env` next to a configuration; empty without one."""
+    """Read the file `env` next to a configuration; without the file there are no variables."""
     path = config.parent / ENV_FILE
     try:
         values = read_env(text_of(path, MAX_FILE, "file of variables", ENV_FILE))

@@ -37,7 +37,7 @@ from daemon.kit.later import later
 
 
 def _wrong_web_url(url: str, what: str) -> str:
-    """The message omits the URL, which may hold a password."""
+    """Say what is wrong with a URL without quoting it: it may hold a password."""
     try:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
@@ -48,7 +48,7 @@ def _wrong_web_url(url: str, what: str) -> str:
 
 
 MAX_RULES = 256
-"""Rules of one profile: mcpd matches each listed tool with all of them, 1 us each."""
+"""Rules of one profile. mcpd matches each listed tool with all of them, at 1 us each."""
 
 Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
 Port = Annotated[int, Rule(lambda port: "" if 0 < port <= MAX_PORT else f"a port is 1 to {MAX_PORT}")]
@@ -77,11 +77,11 @@ HeaderName = Annotated[
     str, like(re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), "this cannot be the name of a header")
 ]
 HeaderValue = Annotated[str, like(re.compile(r"[^\r\n]*"), "the value of a header is one line")]
-"""A line break would let a value inject headers."""
+"""Refuses line breaks, with which a value could inject headers."""
 
 
 def from_the_key(**arguments: Any) -> Any:
-    """A field that the reader sets, and no file."""
+    """Declare a field that mcpd sets; no file may hold it."""
     return attrs.field(metadata={"in_file": False}, **arguments)
 
 
@@ -184,16 +184,16 @@ PermissionRules = Annotated[tuple[Annotated[PermissionRule, Rule(_wrong_rule)], 
 
 
 WORKSPACE = "\0workspace\0"
-"""Marks ${workspace} until there is an instance: no other value can hold a NUL."""
+"""Marks ${workspace} until the instance is known; no other value can hold a NUL."""
 
 WRITTEN = "${workspace}"
 
 LATE = re.compile("\0((?:run|keyring):[^\0]*)\0")
-"""Finds marks of ${run:...} and ${keyring:...}, which stay until a run of the server begins."""
+"""Finds marks of ${run:...} and ${keyring:...}, which are resolved at each start of the server."""
 
 
 class Share(StrEnum):
-    """The clients that share an instance of a server."""
+    """Which clients share an instance of a server."""
 
     ALL = "all"
     WORKSPACE = "workspace"
@@ -202,22 +202,22 @@ class Share(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Instance:
-    """Which instance of an unshared server a configuration is for."""
+    """Identifies the instance that a server's configuration is for."""
 
     label: str
-    """The name in logs, metrics and `mcpd status`: `playwright#12`, `filesystem@~/src/app`."""
+    """The instance's name in logs, metrics and `mcpd status`: `playwright#12`, `filesystem@~/src/app`."""
     workspace: str | None = None
     capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
-    """The client's capabilities for the server's handshake; None: those that mcpd supports."""
+    """The client's capabilities, for the server's handshake; None means those that mcpd supports."""
 
 
 def as_written(text: str) -> str:
-    """Replace marks by the references as their author wrote them."""
+    """Replace marks by the references that the user has written."""
     return LATE.sub(r"${\1}", text.replace(WORKSPACE, WRITTEN))
 
 
 class LoginPlace(StrEnum):
-    """The storage of logins."""
+    """The place where logins are stored."""
 
     FILES = "files"
     KEYRING = "secret-service"
@@ -246,7 +246,7 @@ DEFAULT_SURFACE = "auto"
 
 
 class TransportType(StrEnum):
-    """The connection to a server."""
+    """The type of connection to a server."""
 
     STDIO = "stdio"
     HTTP = "http"
@@ -260,7 +260,7 @@ LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS
 """Transports whose requests can carry a login."""
 
 NOT_WRITTEN = frozenset({TransportType.SCRIPT})
-"""Words that no file may say: mcpd itself makes the server of the scripts."""
+"""Types that no file may name: mcpd itself makes the server of scripts."""
 
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -268,7 +268,7 @@ PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class Trust(StrEnum):
-    """The definitions that need no approval (docs/trust.md)."""
+    """Which definitions need no approval (docs/trust.md)."""
 
     ALL = "all"
     CHANGES = "changes"
@@ -276,7 +276,7 @@ class Trust(StrEnum):
 
 
 class StartMode(StrEnum):
-    """The time of a server's start."""
+    """When a server starts."""
 
     EAGER = "eager"
     LAZY = "lazy"
@@ -291,7 +291,7 @@ class EraWish(StrEnum):
 
 
 class SchemaForm(StrEnum):
-    """The form of tools' input schemas."""
+    """The form of the input schemas of tools."""
 
     ORIGINAL = "original"
     OPENAI = "openai"
@@ -346,17 +346,17 @@ class Server:
     enabled: bool = True
     """false: the server is neither started nor offered."""
     start: StartMode = StartMode.EAGER
-    """eager: start with the daemon. lazy: with the first call; a divided server lists nothing before."""
+    """eager: start with the daemon. lazy: start with the first call; a divided server lists nothing before."""
     trust: Trust | None = None
-    """Offered to models. all: everything. changes: the first list, then what is approved. none: only that."""
+    """Offered to models. all: everything. changes: the first list and approved changes. none: approved only."""
     sandbox: SandboxMode | SandboxRules | None = None
     """home: reads all but secrets. strict: no home directory, no network. off: none. Or VS Code's object."""
     sandbox_enabled: bool | None = None
     """false: no sandbox in any case. true: one, by default without hosts."""
     origin: EntryOrigin | None = None
-    """The origin of the entry, as `mcpd add` has noted it."""
+    """The entry's origin, written by `mcpd add`."""
     share: Share | None = None
-    """all: one instance. workspace (default with ${workspace}): one a directory. session: one for each."""
+    """all: one instance. workspace (default with ${workspace}): one per directory. session: one per session."""
     workspaces: tuple[DirectoryGlob, ...] = ()
     """Globs of directories (* matches any characters): only clients there see and start the server."""
     workspace_programs: bool = False
@@ -376,19 +376,19 @@ class Server:
     credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
     """Values or defaults of ${...} references that are credentials, for redaction."""
     identity: str = from_the_key(default="", repr=False)
-    """Which server the entry means (`lock_file.identity_of`): approvals are kept by it."""
+    """Identifies the server that the entry means (`lock_file.identity_of`); approvals are kept under it."""
     confined: SandboxRules | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
-    """The sandbox in force; None for none."""
+    """The sandbox that applies; None without one."""
     faults: tuple[Fault, ...] = from_the_key(default=())
     """Faults of the entry. With any, the server is `failed` and never starts."""
     scripts: Mapping[str, tuple[str, bytes]] = from_the_key(factory=dict, repr=False)
-    """The code and the definition of each script, for the server of the scripts alone."""
+    """The code and the definition of each script; only the server of scripts has them."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
     """None if all clients share the server."""
 
     @property
     def awaits(self) -> tuple[str, ...]:
-        """Variables that the entry refers to and that are not set."""
+        """Variables that the entry refers to but that are not set."""
         return tuple(fault.variable for fault in self.faults if fault.variable is not None)
 
     @property
@@ -398,19 +398,19 @@ class Server:
 
     @property
     def login(self) -> OAuth | None:
-        """A user's OAuth settings; None if the transport has no login, or something else is configured."""
+        """A user's OAuth settings; None if the transport has no login, or the entry has other credentials."""
         if self.type not in LOGIN_TYPES or self.oauth is False or self.has_token or self.auth is not None:
             return None
         return self.oauth if isinstance(self.oauth, OAuth) else OAuth()
 
     @property
     def has_token(self) -> bool:
-        """Whether a header holds a token, or the url what is looked up for each run: a login is for one url."""
+        """Whether a header holds a token, or the URL a value that each start looks up: a login has one URL."""
         return "\0" in (self.url or "") or any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def shared_by(self) -> Share:
-        """The clients that share an instance."""
+        """Which clients share an instance."""
         if self.share is not None:
             return self.share
         return Share.WORKSPACE if self.uses_workspace else Share.ALL
@@ -424,18 +424,18 @@ class Server:
 
     @property
     def late(self) -> tuple[str, ...]:
-        """The contents of ${run:...} and ${keyring:...}, each once."""
+        """The contents of ${run:...} and ${keyring:...} references, without repetitions."""
         secret = (self.auth and self.auth.client_secret) or ""
         texts = (secret, self.url or "", *self.args, *self.env.values(), *self.headers.values())
         return tuple(dict.fromkeys(LATE.findall("\n".join(texts))))
 
     @property
     def written(self) -> Server:
-        """The same with its marks as their author wrote them."""
+        """The same server with its marks replaced by references."""
         return self.rewritten(as_written)
 
     def rewritten(self, change: Callable[[str], str]) -> Server:
-        """The same with the texts changed that may hold marks."""
+        """The same server with `change` applied to all texts that may hold marks."""
         secret = self.auth and self.auth.client_secret
         return attrs.evolve(
             self,
@@ -451,7 +451,7 @@ class Server:
 
 
 USUAL = "usual"
-"""A value of `preload` that stands for the tools called most."""
+"""The value of `preload` that means the tools called most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -513,7 +513,7 @@ class Profile:
 
     @property
     def preloaded(self) -> tuple[str, ...]:
-        """`preload` as a tuple."""
+        """The value of `preload` as a tuple."""
         return (self.preload,) if isinstance(self.preload, str) else self.preload
 
 
@@ -538,7 +538,7 @@ class Summaries:
     api_key_env: KeyName | None = None
     """NAME of the variable that holds the key."""
     kept_key: str | None = from_the_key(default=None, repr=False)
-    """The key from that file; the environment takes precedence."""
+    """The key from that file; a variable of the environment takes precedence."""
     timeout: Seconds = 60
     """Limit for one answer."""
     batch: Count = 20
@@ -582,7 +582,7 @@ class Config:
     lock: Lock | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
     """The lock next to the file (`mcpd lock`)."""
     script_faults: tuple[Fault, ...] = from_the_key(default=())
-    """The faults of scripts, which are left out."""
+    """Faults of scripts; a faulty script is left out."""
     categories: Mapping[str, Category] = attrs.field(factory=dict)
     """Categories by name. When absent: one category for each server."""
     lazy: bool = True

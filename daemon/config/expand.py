@@ -1,4 +1,4 @@
-"""Resolves references such as ${VAR}, without values in faults, and edits the files that hold variables."""
+"""Resolves references such as ${VAR}, and edits the files that hold variables. No fault quotes a value."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _BARE = re.compile(r"[\w./:@%+,=-]+", re.ASCII)
 
 
 def read_env(text: str) -> dict[str, str]:
-    """Read variables like `EnvironmentFile=` of systemd.exec(5), with `export` allowed. Raises ValueError."""
+    """Read variables as systemd.exec(5) reads an `EnvironmentFile=`, and allow `export`. Raises ValueError."""
     return {found["name"]: _value(found) for found in _assignments(_unix(text))}
 
 
 def with_variable(text: str, name: str, value: str) -> str:
-    """Set a variable in the text of a variable file: the last assignment, or a new line. Raises ValueError."""
+    """Set a variable in a variable file's text: in its last assignment, or in a new line. Raises ValueError."""
     if "\0" in value or "\r" in value:
         raise ValueError("a value in a file of variables holds no NUL and no carriage return")
     text = _unix(text)
@@ -56,7 +56,7 @@ def with_variable(text: str, name: str, value: str) -> str:
 
 
 def without_variable(text: str, name: str) -> str:
-    """Remove a variable from the text of a variable file; comments stay. Raises ValueError."""
+    """Remove a variable from a variable file's text, but keep comments. Raises ValueError."""
     text = _unix(text)
     for start, end in reversed([found.span() for found in _assignments(text) if found["name"] == name]):
         text = text[:start] + text[end:]
@@ -95,7 +95,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 MAX_FILE = 64 * 1024
-"""Bytes of a referenced file: enough for a key or a token, too few for a log named by mistake."""
+"""Bytes of a referenced file: a key or token fits, a log named by mistake does not."""
 
 _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
@@ -105,7 +105,7 @@ _LATE = re.compile(r"(?:run|keyring):(?!-)")  # ${run:-text} is a variable with 
 SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 ENV_FILE = "env"
-"""The variable file next to the configuration, mostly secrets."""
+"""The variable file next to the configuration, which mostly holds secrets."""
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
@@ -113,47 +113,47 @@ SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oa
 """A server's keys that may hold references."""
 
 _OF_HOME = ("command", "args", "cwd", "sandbox")
-"""Keys in which a leading `~` is the home directory."""
+"""Keys in which a leading `~` means the home directory."""
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd", "sandbox")
-"""Keys that may hold ${workspace}: the inputs of a process, and its sandbox."""
+"""Keys that may hold ${workspace}: they configure a process or its sandbox."""
 
 _LATE_FORMS = "write ${keyring:NAME} or ${run:COMMAND ARGUMENTS}: quotes must end, and a } ends the reference"
 _NOT_LATE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
 _OF_RUNS = ("args", "env", "headers", "url")
-"""Keys of a server that may hold these, besides `auth.clientSecret`."""
+"""Keys of a server that may hold ${run:...} and ${keyring:...}, besides `auth.clientSecret`."""
 
 HTTP_KEYS = ("tokens", "tls")
 
 
 class Unresolved(ValueError):
-    """An unresolvable reference; the text gives reason and remedy."""
+    """A reference cannot be resolved; the text gives reason and remedy."""
 
     def __init__(self, message: str, variable: str | None = None) -> None:
         super().__init__(message)
         self.variable = variable
-        """The environment variable, if the reason is that it is not set."""
+        """The environment variable, if it is not set; None for other reasons."""
 
 
 @attrs.frozen(kw_only=True)
 class Sources:
-    """The places that references are looked up in."""
+    """The sources in which references are looked up."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """The variable file's values, used when the environment lacks a name; all are credentials."""
+    """Values of the variable file, for names that the environment lacks. All are credentials."""
     base: Path
     read_file: Callable[[Path], str]
 
 
 @attrs.frozen(kw_only=True)
 class Expanded:
-    """A text with its references resolved; unresolvable ones stay in place."""
+    """A text with its references resolved; those that cannot be resolved stay in place."""
 
     text: str = attrs.field(repr=False)
     substituted: tuple[str, ...] = attrs.field(repr=False)
     credentials: tuple[str, ...] = attrs.field(repr=False)
-    """Values that may be credentials: by kind, by name, or because they are no clear settings."""
+    """Values that may be credentials, judged by kind of reference, by name, and by looks."""
     problems: tuple[Unresolved, ...]
 
 
@@ -170,7 +170,7 @@ def read_file(path: Path) -> str:
 
 
 def expand(text: str, sources: Sources, *, workspaces: bool = False, late: bool = False) -> Expanded:
-    """Resolve references; ${workspace} (`workspaces`), ${run:...} and ${keyring:...} (`late`) become marks."""
+    """Resolve references. ${workspace} (`workspaces`), ${run:...} and ${keyring:...} (`late`) become marks."""
     substituted: list[str] = []
     credentials: list[str] = []
     problems: list[Unresolved] = []
@@ -250,7 +250,7 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
 
 
 def _shown(body: str) -> str:
-    """The part of a reference that a fault may quote: a default can be a secret."""
+    """The part of a reference that a fault may quote; a default may be a secret."""
     name, separator, _ = body.partition(":-")
     return quoted(name)[1:-1] + (":-…" if separator else "")
 
@@ -296,7 +296,7 @@ def _content(path: Path, sources: Sources) -> str:
 
 
 def variable_of(words: str) -> str:
-    """The name of a variable for something named otherwise: `X-Api-Key` is `X_API_KEY`."""
+    """Make a variable's name from another name: `X-Api-Key` becomes `X_API_KEY`."""
     name = _NO_VARIABLE.sub("_", words).strip("_").upper() or "VALUE"
     return f"_{name}" if name[0].isdigit() else name
 
@@ -332,7 +332,7 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 
 
 _KEPT_APART = frozenset({"file", "credential"})
-"""Reference kinds whose sources hold only secrets."""
+"""Kinds of references whose sources hold nothing but secrets."""
 
 
 def expand_entry(
@@ -342,7 +342,7 @@ def expand_entry(
     faults: list[Fault],
     keys: Collection[str] = SERVER_KEYS,
 ) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """Resolve the references in `keys`; return the entry, the values and the credentials among them."""
+    """Resolve the references in `keys`. Returns the entry, the values, and those that are credentials."""
     found: set[str] = set()
     credentials: set[str] = set()
 
@@ -372,7 +372,7 @@ def expand_entry(
 def with_env_file(
     raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Merge the variables of `envFile` into `env`, which takes precedence; return them, too."""
+    """Merge the variables of `envFile` into `env`, which takes precedence. Returns the entry and the values."""
     path, env = raw.get("envFile"), raw.get("env", {})
     if not isinstance(path, str) or not isinstance(env, dict):
         return dict(raw), frozenset()

@@ -1,4 +1,4 @@
-"""Judges the hosts that a sandboxed server asks for: by name, and after the lookup by address."""
+"""Decides which hosts a sandboxed server may reach: first by name, then by the address found for it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ else:
     idna = later("idna")
 
 ANY = "*"
-"""The pattern of every public name. Addresses, and names without a dot, are named one by one."""
+"""The pattern of every public name. Addresses and names without a dot must be named themselves."""
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
-"""A host whose last label is a number is an IPv4 address to C libraries: `0x7f.1`, `2130706433`."""
+"""Matches a host whose last label is a number, which C libraries read as IPv4: `0x7f.1`, `2130706433`."""
 
 _LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
-"""Ends of names that nobody can register. The owner of any other name chooses its addresses."""
+"""Suffixes of names that cannot be registered. The owner of any other name chooses its addresses."""
 
 _RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 _NETWORKS = tuple(map(ip_network, _RANGES))
-"""Private, shared and unique local addresses: of other machines, so a name may lead to them."""
+"""Private, shared and unique local networks: other machines have these addresses, so a name may lead there."""
 
 _METADATA = ("168.63.129.16", "192.0.0.192", "100.100.100.200")
-"""Addresses of clouds' metadata outside of the link-local network: Azure, Oracle, Alibaba."""
+"""Addresses of cloud metadata outside of the link-local network: Azure, Oracle, Alibaba."""
 
 _NAT64 = ip_network("64:ff9b::/96")
 
@@ -44,13 +44,13 @@ REGISTRIES = {
     **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
     **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
 }
-"""Hosts that a program installs packages from, by its name; by name, so that a private mirror may stand in."""
+"""Hosts from which each program installs packages. They are named, so that a private mirror may serve them."""
 
 _REGISTRY_HOSTS = frozenset(host for hosts in REGISTRIES.values() for host in hosts)
 
 
 class HostRefusal(StrEnum):
-    """The reason why a sandboxed server may not reach a host."""
+    """Why a sandboxed server may not reach a host."""
 
     NOT_ALLOWED = "not-allowed"
     DENIED = "denied"
@@ -60,7 +60,7 @@ class HostRefusal(StrEnum):
 
 
 class HostVerdict(msgspec.Struct, frozen=True):
-    """A host in its normal form, and the reason why it is refused; None if it is allowed."""
+    """A normalised host, and why it is refused; None if it is allowed."""
 
     host: str
     refusal: HostRefusal | None = None
@@ -72,16 +72,16 @@ def _patterns(texts: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class HostRules:
-    """Allowed and denied hosts: `example.com`, `*.example.com` (not the apex), `*`; what is denied wins.
+    """Allowed and denied hosts: `example.com`, `*.example.com` (not the apex), `*`; denial wins.
 
-    An unsound pattern raises `ValueError`: a denial that nothing matches would open the sandbox.
+    An invalid pattern raises `ValueError`: a denial that matches nothing would open the sandbox.
     """
 
     allowed: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
     denied: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
 
     def verdict(self, host: str) -> HostVerdict:
-        """Judge a host by its name, on any port. An address is allowed only if `allowed` has that address."""
+        """Judge a host by its name, for any port. An address must itself be in `allowed`."""
         try:
             name, is_address = _normal(host)
         except ValueError:
@@ -94,11 +94,11 @@ class HostRules:
         return HostVerdict(name, HostRefusal.IS_AN_ADDRESS if is_address else HostRefusal.NOT_ALLOWED)
 
     def missing(self, host: str, address: str) -> str:
-        """Return what `allowed` must name before this host is reached at this address; empty if nothing.
+        """The name or address that `allowed` still lacks for this host to be reached at this address; or empty.
 
-        A public address needs nothing else. A private one needs the host's own name, not a pattern. Loopback
-        needs a name that nobody can register, or the address; link-local (metadata of clouds), multicast and
-        reserved ones need the address. A package registry may have a mirror in a private network.
+        A public address needs nothing. A private one needs the host's own name, not a pattern. Loopback needs
+        the address, or a name that cannot be registered. Link-local (cloud metadata), multicast and reserved
+        addresses must be named. A package registry may have a mirror in a private network.
         """
         ip = ip_address(address.partition("%")[0])
         reached = _embedded(ip)
@@ -114,7 +114,7 @@ class HostRules:
 
 
 def pattern_problem(text: str) -> str:
-    """Return what is wrong with a pattern of the configuration, and what to write; empty if it is sound."""
+    """The fault of a configured pattern, and what to write instead; empty if it is valid."""
     if text == ANY:
         return ""
     bare = text.removeprefix("*.")
@@ -154,7 +154,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _normal(host: str) -> tuple[str, bool]:
-    """Return the host, lower case and ASCII, and whether it is an address; raises ValueError for neither."""
+    """A host in lower case and ASCII, and whether it is an address. Raises ValueError if it is no host."""
     if not host.isascii():
         host = idna.encode(host, uts46=True).decode()
     host = host.lower()
@@ -172,7 +172,7 @@ def _normal(host: str) -> tuple[str, bool]:
 
 
 def _address(text: str) -> str:
-    """An IPv4 address in its usual form; empty for what only C libraries read as one, which no pattern has."""
+    """An IPv4 address in its usual form; empty for forms that only C libraries accept."""
     try:
         return str(IPv4Address(text))
     except ValueError:
@@ -180,7 +180,7 @@ def _address(text: str) -> str:
 
 
 def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that packets to an IPv6 address end at, where there is one."""
+    """The IPv4 address to which packets for an IPv6 address are sent, or else the address itself."""
     if isinstance(ip, IPv4Address):
         return ip
     if ip in _NAT64:

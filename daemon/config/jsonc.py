@@ -1,4 +1,4 @@
-"""Reads JSON with comments and trailing commas and keeps every position and duplicate key."""
+"""Reads JSON with comments and trailing commas, and keeps all positions and duplicate keys."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import msgspec
 from daemon.errors import ConfigError, Fault
 
 MAX_HOPS = 16
-"""References followed in a row: ends circles."""
+"""References followed in a row, which ends cycles."""
 
 
 def resolve(root: Any, reference: object) -> Any:
-    """Follow a `#/...` reference within a schema; None for an anchor or one that leaves the schema."""
+    """Follow a `#/...` reference within a schema; None for an anchor or a reference to another document."""
     for _ in range(MAX_HOPS):
         found = target(root, reference)
         if not isinstance(found, dict) or "$ref" not in found or len(found) > 1:
@@ -49,10 +49,10 @@ def _at(place: Any, pointer: str) -> Any:
 
 
 MAX_DEPTH = 100
-"""Nesting: far beyond any configuration, far below the interpreter's stack."""
+"""Levels of nesting: more than any configuration has, and too few to exhaust the interpreter's stack."""
 
 MAX_INTEGER = 2**63 - 1
-"""SQLite and every client can hold this."""
+"""The largest integer that SQLite and every client can hold."""
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\\n]++|\\.)*+"?) | (?P<comment>//[^\n]*+|/\*.*?\*/) | (?P<unclosed>/\*)
@@ -80,7 +80,7 @@ _FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefine
 
 
 def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
-    """Decode `text` and list its non-fatal faults. Raises ConfigError with line and column."""
+    """Decode `text`, and return its non-fatal faults, too. Raises ConfigError with line and column."""
     text = text.removeprefix("\ufeff")
     try:
         value = _DECODER.decode(blank(text))
@@ -92,7 +92,7 @@ def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
 
 
 def blank(text: str) -> str:
-    """Replace comments and trailing commas by spaces. Raises json.JSONDecodeError."""
+    """Replace comments and trailing commas by blanks. Raises json.JSONDecodeError."""
     characters = list(text)
     depth = 0
     before = comma = None
@@ -115,7 +115,7 @@ def blank(text: str) -> str:
 
 
 def _syntax_fault(error: json.JSONDecodeError) -> Fault:
-    """Quotes one character at most, because the line may hold a secret."""
+    """Describe a syntax error, quoting at most one character: the line may hold a secret."""
     expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), None)
     if expected is None:
         message = error.msg
@@ -205,12 +205,12 @@ def sound(text: str) -> bool:
 
 
 def _whole(text: str) -> str:
-    """Replace lone surrogates: a message with one could not be encoded."""
+    """Replace lone surrogates, which could not be encoded in a message."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def _plain(value: object) -> object:
-    """Convert to plain types that messages can quote: refused numbers become null."""
+    """Convert to plain types that messages can quote; a refused number becomes null."""
     match value:
         case _Odd():
             return None
@@ -229,7 +229,7 @@ _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 def below(trail: str, step: str | int) -> str:
-    """The trail of a member; unusual keys are quoted, so that no two trails collide."""
+    """The trail of a member. Unusual keys are quoted, so that different trails stay different."""
     if isinstance(step, int):
         return f"{trail}[{step}]"
     if _PLAIN.fullmatch(step):
@@ -241,23 +241,23 @@ _STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""
 
 
 def outward(trail: str) -> Iterator[str]:
-    """A trail and its parents, innermost first."""
+    """A trail and its parents, from the innermost outward."""
     ends = [len(ROOT), *(step.end() for step in _STEP.finditer(trail))]
     return (trail[:end] for end in reversed(ends))
 
 
 def echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
-    """Whether an earlier fault concerns the same place, a part of it or its surroundings."""
+    """Whether an earlier fault is about the same place, a part of it, or an object around it."""
     return any(is_within(fault.path, other.path) or is_within(other.path, fault.path) for other in earlier)
 
 
 def is_within(inner: str, outer: str) -> bool:
-    """Whether a trail leads to a place or into it."""
+    """Whether a trail leads to the place `outer` or into it."""
     return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
-    """Give each fault its line and column: of a repeated key the last, of an absent one its parent's."""
+    """Give faults a line and column: the last one of a repeated key, the parent's of a missing key."""
     text = text.removeprefix("\ufeff")
     offsets = _offsets(text)
     return [_placed(fault, text, offsets) if fault.line is None else fault for fault in faults]

@@ -1,22 +1,22 @@
-"""Parses names of servers' instances, `playwright#12` and `filesystem@~/src/app`. Standard library only."""
+"""Parses names of server instances: `playwright#12`, `filesystem@~/src/app`. Standard library only."""
 
 from __future__ import annotations
 
 import re
 
 OF_INSTANCE = re.compile(r"[#@]")
-"""Separates a server's name, which has neither, from an instance's number or directory."""
+"""Matches the character between a server's name and an instance's number or directory."""
 
 _BEFORE_URI = re.compile(r"/(?=[A-Za-z][A-Za-z0-9+.-]*:)")
 
 
 def server_of(name: str) -> str:
-    """The server in a server's or an instance's name."""
+    """The server in the name of a server or instance."""
     return OF_INSTANCE.split(name, maxsplit=1)[0]
 
 
 def split_off(name: str) -> tuple[str, str]:
-    """Split `server/tool`, or `server@directory/tool` at the last slash; ('', name) without a server."""
+    """Split `server/tool`, or `server@directory/tool` at the last slash; the server may be empty."""
     server, _, rest = name.partition("/")
     if "@" in server:
         server, _, rest = name.rpartition("/")
@@ -24,9 +24,9 @@ def split_off(name: str) -> tuple[str, str]:
 
 
 def split_off_uri(name: str) -> tuple[str, str]:
-    """Split `server/uri`; the first part is empty for a URI alone, whose colon precedes its first slash.
+    """Split `server/uri`; a URI alone, whose colon comes before its first slash, has an empty server.
 
-    After an instance's directory the URI begins at the first slash that a scheme follows.
+    After an instance's directory, the URI begins at the first slash followed by a scheme.
     """
     server, _, uri = name.partition("/")
     if ":" in server or not uri:

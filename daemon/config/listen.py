@@ -1,4 +1,4 @@
-"""The configuration of addresses and HTTP clients; no fault quotes a token, or a path, which may be a key."""
+"""The keys for listening addresses and HTTP clients. No fault quotes a token, or a path that may be a key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from daemon.config.tuning import Patience, Problems, Rule, UserId, like
 from daemon.kit.wording import quoted, suggestion
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
-"""HOST or HOST:PORT, IPv6 in brackets (RFC 3986, section 3.2)."""
+"""Matches HOST or HOST:PORT, with IPv6 in brackets (RFC 3986, section 3.2)."""
 
 
 def split_authority(text: str) -> tuple[str | None, int | None]:
-    """Split `HOST:PORT`; the host is None if malformed, the port if absent."""
+    """Split `HOST:PORT`; a malformed host and a missing port are None."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None, None
@@ -27,7 +27,7 @@ def split_authority(text: str) -> tuple[str | None, int | None]:
 
 
 def numeric(host: str) -> IPv4Address | IPv6Address | None:
-    """The host's IP address, IPv4-mapped ones as IPv4; None for a name."""
+    """A host's IP address, with IPv4-mapped ones as IPv4; None for a name."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -39,7 +39,7 @@ def numeric(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: `localhost`, 127.0.0.0/8 or ::1."""
+    """Whether a host means this machine: `localhost`, 127.0.0.0/8 or ::1."""
     if host.lower() == "localhost":
         return True
     try:
@@ -58,13 +58,13 @@ DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
 
 
 METRICS_EXAMPLE = "127.0.0.1:9464"
-"""A port from Prometheus' list of default ports for exporters."""
+"""Its port is from Prometheus' list of default ports for exporters."""
 
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
-"""Characters: shorter tokens can be guessed, longer ones are files."""
+"""Characters of a token: a shorter one can be guessed, a longer one is probably a file."""
 
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-"""No blank or colon: the keys of the token's sessions begin with it."""
+"""Allows no blank and no colon: keys of the token's sessions begin with the name."""
 
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -76,7 +76,7 @@ _NO_PATH = re.compile(r"[\r\n]|-----BEGIN|\A\s*\Z")
 
 
 def wrong_address(address: str) -> str:
-    """The fault of a listening address; empty if it is sound."""
+    """The fault of a listening address; empty if it is valid."""
     host, port = split_authority(address)
     if host is None or port is None or port > MAX_PORT:
         return f"{quoted(address)} is not HOST:PORT: write {DEFAULT_HTTP_ADDRESS}"
@@ -261,7 +261,7 @@ def http_problems(http: HttpListen, profiles: Collection[str]) -> Problems:
 
 
 def http_lacks(http: HttpListen) -> Problems:
-    """Keys that an address needs because other machines can reach it."""
+    """Keys that are missing for an address which other machines can reach."""
     host, port = split_authority(http.address)
     if host is None or port is None or is_loopback(host):
         return
@@ -281,7 +281,7 @@ def http_lacks(http: HttpListen) -> Problems:
 
 
 def served_by_http(http: HttpListen | None, metrics: str) -> bool:
-    """Whether `listen.http` already serves the address of `metrics.listen`."""
+    """Whether `listen.http` listens on the address of `metrics.listen`, too."""
     if http is None:
         return False
     host, port = split_authority(http.address)

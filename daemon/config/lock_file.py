@@ -1,4 +1,4 @@
-"""`mcpd.lock`, a team's agreement next to the configuration, and the identity of a server (docs/trust.md)."""
+"""Reads `mcpd.lock`, a team's approvals next to the configuration, and identifies servers (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from daemon.model import Kind
 LOCK = "mcpd.lock"
 
 VERSION = 1
-"""The version of the file's form, and of the rules that make the hashes (`catalog.forms`)."""
+"""The version of the file's format, and of the rules for its hashes (`catalog.forms`)."""
 
 MAX_LOCK = 16 * 1024 * 1024
-"""Bytes of the file: some 30,000 tools."""
+"""Bytes of the file: it has room for some 30,000 tools."""
 
 MEMBERS: Mapping[Kind, str] = {Kind.PROMPT: "prompts", Kind.TEMPLATE: "resourceTemplates", Kind.TOOL: "tools"}
-"""The kinds of definitions that wait for approval, with their member of a server in the file."""
+"""The kinds of definitions that may need approval, with their members in the file."""
 
 
 class LockedLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One definition, a line of the file."""
+    """One approved definition, which has a line of its own in the file."""
 
     hash: str
-    """`catalog.forms.SteadyForm.digest`."""
+    """The definition's hash (`catalog.forms.SteadyForm.digest`)."""
     parts: Mapping[str, str] = {}
     says: str = ""
-    """The beginning of its description, for readers."""
+    """The beginning of the description, for people who read the file."""
 
 
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A package or image of a server's command, a line of the file."""
+    """A package or image in a server's command, which has a line of its own in the file."""
 
     pinned: bool = True
     version: str = ""
     hashes: tuple[str, ...] = ()
-    """Of the version's files, sorted: npm's integrity, PyPI's sha256, an image's digest; empty if unknown."""
+    """Hashes of the version's files, sorted: npm's integrity, PyPI's sha256, an image's digest; or none."""
 
 
 class LockedServer(msgspec.Struct, frozen=True, kw_only=True):
     """One server in the file."""
 
     identity: str
-    """As `identity_of`: the agreement holds for this entry alone."""
+    """The entry's identity (`identity_of`): the approvals hold only for this entry."""
     packages: Mapping[str, LockedPackage] = {}
     tools: Mapping[str, LockedLine] = {}
     prompts: Mapping[str, LockedLine] = {}
     resource_templates: Mapping[str, LockedLine] = msgspec.field(default={}, name="resourceTemplates")
 
     def lines(self, kind: Kind) -> Mapping[str, LockedLine]:
-        """The lines of one kind by name."""
+        """The definitions of one kind, by name."""
         return {Kind.TOOL: self.tools, Kind.PROMPT: self.prompts}.get(kind, self.resource_templates)
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file; with a `problem`, nothing in it counts."""
+    """The file's content, which does not count if there is a `problem`."""
 
     version: int = msgspec.field(default=VERSION, name="lockfileVersion")
     servers: Mapping[str, LockedServer] = {}
     problem: str = ""
-    """Why it cannot be read."""
 
 
 def lock_in(content: bytes) -> Lock:
-    """The lock in a file's content."""
+    """Parse the file's content."""
     if len(content) > MAX_LOCK:
         return Lock(problem=f"it has more than {MAX_LOCK // 1024**2} MiB")
     try:
@@ -84,7 +83,7 @@ class _Version(msgspec.Struct):
 
 
 def identity_of(entry: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of the settings that say which server an entry means, as written, without a URL's secrets."""
+    """Hash the settings that identify a server (hex SHA-256), as written, without the secrets of its URL."""
     decisive = {key: entry.get(key) for key in ("command", "args", "url")}
     if isinstance(decisive["url"], str):
         decisive["url"] = _without_secrets(decisive["url"])

@@ -1,4 +1,4 @@
-"""The key `auth` of a server: mcpd logs in by itself, without a user; and the rules for it."""
+"""A server's key `auth`, by which mcpd logs in without a user, and the rules for it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from daemon.config.tuning import Problems, like
 from daemon.kit.wording import camel
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749, section 3.3."""
+"""Matches a scope (RFC 6749, section 3.3)."""
 
 Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
 
 
 class AuthType(StrEnum):
-    """The way in which mcpd logs in by itself."""
+    """The way in which mcpd logs in without a user."""
 
     CLIENT_CREDENTIALS = "client-credentials"
     ENTERPRISE_MANAGED = "enterprise-managed"
@@ -59,7 +59,7 @@ class Auth:
     scopes: tuple[Scope, ...] = ()
     """Scopes to request instead of those that the server names."""
     token_file: str | None = None
-    """File with that token, relative to the configuration's directory."""
+    """File with the type's token, relative to the configuration's directory."""
     idp: IdentityProvider | None = None
     """The identity provider (enterprise-managed)."""
 
@@ -83,7 +83,7 @@ _MEANINGLESS: Mapping[AuthType, tuple[str, ...]] = {
 
 
 def auth_lacks(auth: Auth) -> Problems:
-    """Keys that this way to log in requires and the entry lacks."""
+    """Keys that this type of login requires but the entry lacks."""
     for key in _NEEDED[auth.type]:
         if not getattr(auth, key):
             yield camel(key), f"a login of type {auth.type} needs this key"
@@ -92,7 +92,7 @@ def auth_lacks(auth: Auth) -> Problems:
 
 
 def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
-    """Contradictions within `auth`; references are in place of values unless `resolved`."""
+    """Contradictions within `auth`; unless `resolved`, its values are still references."""
     for key in _MEANINGLESS[auth.type]:
         if getattr(auth, key):
             yield camel(key), f"a login of type {auth.type} has no '{camel(key)}': remove it, or change 'type'"
@@ -124,7 +124,7 @@ _SEQUENCE, _LONG = 0x30, 0x80  # DER: the tag of a key's outermost value, and of
 
 
 def _is_private_key(text: str) -> bool:
-    """Whether a key is whole, without the 12 MiB of a library that reads keys."""
+    """Whether a private key is complete; a library that parses keys would cost 12 MiB."""
     if (found := _PEM.search(text)) is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Server names, the spellings of tool names, and the patterns that choose tools (RE2, for linear time)."""
+"""Names of servers and tools, and patterns that select tools (RE2, which takes linear time)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Safe in paths, log lines, URLs and clients' prefixes; use `fullmatch`."""
+"""Allows names that are safe in paths, log lines, URLs and clients' prefixes; use `fullmatch`."""
 
 TITLE_LENGTH = 64
 
@@ -37,12 +37,12 @@ def spellings(server: str, tool: str) -> tuple[str, str, str]:
 
 
 def read_shown(name: str, servers: Collection[str]) -> ToolReference:
-    """Parse `server__tool`, the form shown to clients."""
+    """Parse `server__tool`, the form that clients see."""
     return read_reference(CLIENT_PREFIX + name, servers)
 
 
 def read_reference(name: str, servers: Collection[str]) -> ToolReference:
-    """Parse `tool`, `server/tool` or `mcp__server__tool`; `servers` decides where a prefix ends."""
+    """Parse `tool`, `server/tool` or `mcp__server__tool`; `servers` tell where a prefix ends."""
     if name.startswith(CLIENT_PREFIX):
         rest = name.removeprefix(CLIENT_PREFIX)
         # The longest first: with servers `a` and `a__b`, the tool of `mcp__a__b__c` is `c`.
@@ -57,7 +57,7 @@ def read_reference(name: str, servers: Collection[str]) -> ToolReference:
 
 
 def own_name(name: str, server: str) -> str:
-    """Strip the server's prefix from a tool's name."""
+    """Remove the server's prefix from a tool's name."""
     return name.removeprefix(f"{CLIENT_PREFIX}{server}__").removeprefix(f"{server}/")
 
 
@@ -72,7 +72,7 @@ def title_is_sound(title: str) -> bool:
 
 
 def slug(name: str, taken: Collection[str] = ()) -> str | None:
-    """The valid, unused server name closest to `name`; None if no character can be kept."""
+    """A valid, unused server name like `name`; None if no character of `name` is allowed."""
     if name[:1].islower():
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
@@ -91,7 +91,7 @@ COMPILED = 1024
 
 
 def pattern_problem(pattern: str) -> str:
-    """The problem of a pattern and the remedy; empty if the pattern is sound."""
+    """The fault of a pattern, and the remedy; empty if the pattern is valid."""
     if not pattern:
         return "an empty pattern fits no tool: remove it"
     if len(pattern) > MAX_PATTERN:
@@ -117,7 +117,7 @@ def _regex_problem(pattern: str) -> str:
 
 
 def matches(pattern: str, server: str, tool: str) -> bool:
-    """Whether a sound pattern matches a tool; a glob may match `tool` or `server/tool`."""
+    """Whether a valid pattern matches a tool; a glob may match `tool` or `server/tool`."""
     if _is_regex(pattern):
         return _compiled(pattern).search(tool) is not None
     return fnmatchcase(tool, own_name(pattern, server)) or fnmatchcase(f"{server}/{tool}", pattern)

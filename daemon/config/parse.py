@@ -1,4 +1,4 @@
-"""Turns a file into a `Config` or all of its faults, and plans the change to the next `Config`."""
+"""Turns a file into a `Config` or a list of all its faults, and plans the change to the next `Config`."""
 
 from __future__ import annotations
 
@@ -37,38 +37,36 @@ from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 
 FIXED = ("listen", "state", "limits", "search", "telemetry")
-"""Keys that the daemon was built with: a change needs a restart."""
+"""Keys that take effect only when the daemon is restarted."""
 
 APPLIED = (
     *("audit", "autostart", "categories", "idle", "lazy", "metrics", "observe", "profiles"),
     *("registries", "sandbox", "summaries", "trust", "watch"),
 )
-"""Other keys that the daemon reads on each use: a change applies at once."""
+"""Other keys, which the daemon reads on each use: a change takes effect at once."""
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """The steps of a reload, each server in one of the first seven fields, in the new configuration's order."""
+    """The steps of a reload. The first seven fields are disjoint, and in the new configuration's order."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     restarted: tuple[str, ...] = ()
-    """Servers whose actor was built with something that changed."""
+    """Servers whose actors depend on a setting that has changed."""
     changed: tuple[str, ...] = ()
-    """Servers with a new description only: they keep running."""
+    """Servers whose description alone has changed; they keep running."""
     kept: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
-    """Changed keys of `APPLIED`."""
     needs_restart_of_daemon: tuple[str, ...] = ()
-    """Changed keys of `FIXED`."""
     faults: tuple[str, ...] = ()
-    """The faults of scripts, in words: these scripts are left out."""
+    """Faults of scripts, as sentences; the scripts are left out."""
 
 
 def plan(old: Config, new: Config) -> Plan:
-    """Compare the configuration in force with a new one."""
+    """Compare the present configuration with a new one."""
     fates: dict[str, list[str]] = {}
     for name, server in new.mcp_servers.items():
         fates.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
@@ -97,7 +95,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 
 def _built_with(server: Server) -> Server:
-    """The server without keys that its actor does not depend on; a new key counts by default."""
+    """Remove the keys that a server's actor does not depend on; it depends on new keys by default."""
     plain = attrs.evolve(server, title="", description="", workspaces=(), trust=None, origin=None, identity="")
     return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 
@@ -107,7 +105,7 @@ def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ..
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are equal, including the order of keys."""
+    """Whether two values are equal, with their keys in the same order."""
     if one is other:
         return True
     kind = type(one)
@@ -122,10 +120,10 @@ def same(one: object, other: object) -> bool:
 
 
 MAX_CONFIG = 4 * 1024 * 1024
-"""Bytes of a configuration: hundreds of servers fit, a wrong file does not."""
+"""Bytes of a configuration: room for hundreds of servers. A larger file is probably another one."""
 
 FAULTY_SECONDS = 86400.0
-"""Seconds between starts of a server with a faulty entry, which only a reload can mend."""
+"""Seconds between starts of a server whose entry is faulty, which only a reload can fix."""
 
 _SECTIONS = ("mcpServers", "categories", "profiles")
 _AN_OBJECT = "an object, {...}"
@@ -136,14 +134,14 @@ Raw = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class CheckedConfig:
-    """A configuration without faults, and remarks on it."""
+    """A configuration without faults, with remarks on it."""
 
     config: Config
     notes: tuple[Fault, ...] = ()
-    """Keys that were translated or are not obeyed."""
+    """Remarks on keys that were translated or that mcpd does not obey."""
     text: str = attrs.field(repr=False)
     normal: Normalized = attrs.field(repr=False)
-    """Maps trails back to the written ones."""
+    """Maps trails to those in the file."""
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
         """Give faults of the configuration their places in the file."""
@@ -151,22 +149,22 @@ class CheckedConfig:
 
 
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
-    """Read a configuration with `profiles.d` and `env` next to it; faulty entries set `Server.faults`.
+    """Read a configuration, `profiles.d` and `env`; a faulty entry becomes a server with `faults`.
 
-    Without `surfaces`, the names of profiles' surfaces are not checked. Raises ConfigError.
+    Without `surfaces`, the surfaces that profiles name are not checked. Raises ConfigError.
     """
     return _load(path, environ, surfaces, strict=False).config
 
 
 def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> CheckedConfig:
-    """Like `load`, with remarks; a faulty entry raises `ConfigError`, too."""
+    """Like `load`, with remarks; here a faulty entry raises `ConfigError`, too."""
     return _load(path, environ, surfaces, strict=True)
 
 
 def load_changed(
     path: Path, changed: Mapping[Path, str], environ: Mapping[str, str], surfaces: Collection[str] = ()
 ) -> Config:
-    """Like `load`, with `changed` texts in place of files. Raises ConfigError."""
+    """Like `load`, but with the `changed` texts in place of these files. Raises ConfigError."""
     return _load(path, environ, surfaces, strict=False, changed=changed).config
 
 
@@ -208,7 +206,7 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
 ) -> Config:
-    """Read a configuration's text, `source` in errors, without the files next to it; raises ConfigError."""
+    """Read a configuration's text, without the files next to it; errors name `source`. Raises ConfigError."""
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     return _parse(text, source, sources, surfaces, ProfileFiles(), EnvFile()).config
 
@@ -275,7 +273,7 @@ def _set_apart(
 
 
 def _faulty(server: Server, faults: list[Fault], normal: Normalized) -> Server:
-    """A server that every client sees fail, at once and on each start."""
+    """A server that fails at once on each start, for every client."""
     return attrs.evolve(
         server,
         faults=tuple(normal.written(faults)),

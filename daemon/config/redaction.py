@@ -1,7 +1,7 @@
-"""Finds the secrets of a configuration and redacts them from texts.
+"""Finds the secrets of a configuration, and redacts them from texts.
 
-Anything that is no clear setting counts as a secret. A server's texts lose its own secrets alone, which may be
-common words; unmistakable ones disappear everywhere.
+A value that is not clearly a setting counts as a secret. In the texts of a server, only its own secrets are
+redacted, even if they are common words; secrets that are unmistakable are redacted everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREDENTIAL = re.compile(
     r"|(?:access|account|api|app|auth|encryption|license|licence|master|private|secret|shared|signing|ssh)?keys?"
     r"|(?:admin|app|db|mail|master|my|pg|root|smtp|sql|user)?(?:pass|pw)|passcode|pat|bearer|dsn|creds?|jwt|psk"
 )
-"""Words in a name, alone or joined to another, that mark a credential."""
+"""Words that mark the name of a credential, alone or joined to other words."""
 
 
 class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _WORDS = read_table("secret_words", _Words)
 
 _OF_TABLES = ("primary", "key")
-"""A whole name that is a table's key; `COSMOS_PRIMARY_KEY` is a credential."""
+"""Words that form the name of a database key, not of a credential; `COSMOS_PRIMARY_KEY` is a credential."""
 
 RANDOM_CHARACTERS = 16
 """Fewest characters of a credential in a path; a 128-bit identifier has 32."""
@@ -58,7 +58,7 @@ _PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 
 
 def names_credential(name: str) -> bool:
-    """Whether a name is a credential's: `githubToken` and `PGPASSWORD` are, `keyspace` and `max-tokens` not."""
+    """Whether a name means a credential, as `githubToken` and `PGPASSWORD` do, but not `max-tokens`."""
     words = [word.lower() for word in _WORDS_OF_NAME.findall(name)]
     if not words or words[-1] in _WORDS.of_one or words[0] in _WORDS.counted or tuple(words) == _OF_TABLES:
         return False
@@ -74,7 +74,7 @@ def names_credential(name: str) -> bool:
 
 
 def may_be_common(value: str, *, named: bool) -> bool:
-    """Whether a value may be common words; of `named` credentials, only a short word without digits."""
+    """Whether a value may be common words; of `named` credentials, only short values without digits may."""
     if named:
         return len(value) < RANDOM_CHARACTERS and bool(
             _PLAIN.fullmatch(value) or (value.isalpha() and not value.isascii())
@@ -83,7 +83,7 @@ def may_be_common(value: str, *, named: bool) -> bool:
 
 
 def looks_random(text: str) -> bool:
-    """Whether a path segment looks like a credential: a UUID does; `mcp-server-2025-11-25` does not."""
+    """Whether a part of a path looks like a credential: a UUID does; `mcp-server-2025-11-25` does not."""
     if len(text) < RANDOM_CHARACTERS or not _CHARACTERS.fullmatch(text):
         return False
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
@@ -103,7 +103,7 @@ def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _named_value(word: str) -> Iterator[str]:
-    """Also finds the value in `--header=Authorization: VALUE`."""
+    """Yield the credential in a word, also in `--header=Authorization: VALUE`."""
     while (match := _NAMED_VALUE.fullmatch(word)) is not None:
         word = match["value"]
         if names_credential(match["name"]):
@@ -126,7 +126,7 @@ def in_pairs(text: str) -> Iterator[str]:
 
 
 LONG_WORD = 10
-"""Letters from which a word must be pronounceable: shorter ones may be abbreviations."""
+"""Letters of words that must be pronounceable; shorter ones may be abbreviations."""
 
 PAIRS = frozenset((row[0], second) for row in _WORDS.pairs for second in row[1:])
 
@@ -148,14 +148,14 @@ _WITH_NUMBER = re.compile(r"([A-Za-z]{2,})[0-9]{1,4}")
 _SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
 
 MOST_JOINERS = 4
-"""Different characters that join a setting's words: `en_US.UTF-8` has three."""
+"""Different characters that may join the words of a setting: `en_US.UTF-8` has three."""
 
 
 def is_setting(value: str) -> bool:
     """Whether a value is clearly words, numbers, versions, paths, hosts, URLs, models or a list.
 
-    `us-east-1` and `gpt-4o-mini` are; `7fK2mQ9xVb4Z` is not. Secrets within a URL or path need a search of
-    their own.
+    `us-east-1` and `gpt-4o-mini` are; `7fK2mQ9xVb4Z` is not. Secrets within a URL or path are searched for
+    separately.
     """
     if _PRIVATE_KEY in value or any(tokens(value)):
         return False
@@ -227,17 +227,17 @@ _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
 
 
 def secrets(config: Config) -> frozenset[str]:
-    """Every secret value of `config`, in every spelling that may appear."""
+    """All secrets of a configuration, in each spelling that may appear."""
     return frozenset(value for value, _ in _all(config) if len(value) >= SHORTEST)
 
 
 def doubtful(config: Config) -> frozenset[str]:
-    """The `secrets` that may be common words, which tools' definitions contain, too."""
+    """The `secrets` that may be common words, which definitions of tools contain, too."""
     return _in_doubt(_all(config))
 
 
 def secrets_of(server: Server) -> tuple[frozenset[str], frozenset[str]]:
-    """The secrets of one server, and the doubtful ones among them."""
+    """One server's secrets, and those among them that may be common words."""
     values = list(_of_server(server))
     return frozenset(value for value, _ in values if len(value) >= SHORTEST), _in_doubt(values)
 
@@ -286,7 +286,7 @@ def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]
 
 
 def _whole(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
-    """A value with a credential's name; of JSON, the strings count by their own names and looks."""
+    """A value named like a credential; in JSON, each text counts by its own name and looks."""
     if _is_ordinary(value):
         return
     yield from _judged(_spellings(value), named=named)
@@ -362,7 +362,7 @@ def _in_header(value: str) -> Iterator[str]:
 
 
 def _in_basic(encoded: str) -> Iterator[str]:
-    """Decode `user:password` from base64: either half may be the token."""
+    """Decode `user:password` from base64; either half may be the token."""
     padded = encoded + "=" * (-len(encoded) % 4)
     try:
         decoded = b64decode(padded, altchars=b"-_" if {"-", "_"} & set(padded) else None).decode()
@@ -409,18 +409,18 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
 
 
 UNMISTAKABLE = 12
-"""Characters from which a secret appears in no text by chance."""
+"""Characters of a secret that appears in no text by chance."""
 
 
 MAX_TOKENS = 12
-"""Hidden tokens of one server's logins: the latest four renewals, minutes at least."""
+"""Tokens of one server's logins that stay hidden: those of the latest four renewals, at least some minutes."""
 
 RUNS, MAX_OF_RUN = 4, 200
-"""Latest runs of a server whose secrets stay hidden, and secrets of one: each log line is searched for all."""
+"""Latest runs of a server whose secrets stay hidden, and secrets of one run; log lines are searched for all."""
 
 
 class Redactors:
-    """A redactor for each server, and a callable one for other texts."""
+    """A redactor for each server; calling the object redacts other texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._renewed = Redactor(())
@@ -434,30 +434,30 @@ class Redactors:
         return self._all(text, most)
 
     def of(self, server: str) -> Redactor:
-        """The one redactor for a server and its instances."""
+        """The redactor for a server and its instances."""
         known = self._each.get(server) or self._each.get(server := server_of(server))
         if known is None:
             known = self._each[server] = Redactor((), shared=self._unmistakable)
         return known
 
     def hide(self, values: Iterable[str]) -> None:
-        """Add secrets that no configuration names. Thread-safe."""
+        """Hide secrets that are in no configuration. Thread-safe."""
         self._unmistakable.learn(values)
 
     def hide_login(self, server: str, values: Iterable[str]) -> None:
-        """Hide a login's tokens and the latest earlier ones, which the server may still repeat."""
+        """Hide a login's tokens, and the latest earlier ones, which the server may still repeat."""
         now = list(values)
         earlier = [each for each in self._tokens.get(server, ()) if each not in now]
         self._tokens[server] = [*earlier, *now][-max(MAX_TOKENS, RUNS * len(now)) :]
         self._renewed.replace(each for tokens in self._tokens.values() for each in tokens)
 
     def hide_run(self, server: str, found: Iterable[str], doubtful: frozenset[str]) -> None:
-        """Hide the secrets of a run (`secrets_of`), the longest of very many, and of the runs before it."""
+        """Hide the secrets of a run (`secrets_of`) and of the runs before; of very many, only the longest."""
         self.of(server).learn(sorted(doubtful, key=len)[-MAX_OF_RUN:], doubtful)
         self.hide_login(f"runs of {server}", sorted(set(found) - doubtful, key=len)[-MAX_OF_RUN:])
 
     def learn(self, config: Config) -> None:
-        """Add a configuration's secrets; earlier ones stay secret. Thread-safe."""
+        """Hide a configuration's secrets; earlier ones stay hidden. Thread-safe."""
         every, common = secrets(config), doubtful(config)
         self._unmistakable.learn(value for value in every - common if len(value) >= UNMISTAKABLE)
         self._all.learn(every, common)

@@ -1,4 +1,4 @@
-"""The keys of a server's sandbox, in the words of VS Code and in one word (docs/sandbox.md)."""
+"""A server's keys for its sandbox, as VS Code writes them or as one word (docs/sandbox.md)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class SandboxFilesystem:
     """Files of a sandboxed server. Paths are absolute, `~/...`, `${workspace}/...` or relative to `cwd`."""
 
     allow_read: tuple[SandboxPath, ...] = ()
-    """Readable, although the mode or `denyRead` hides it."""
+    """Readable even if the mode or `denyRead` hides it."""
     deny_read: tuple[SandboxPath, ...] = ()
     """Hidden, besides the secrets that are always hidden."""
     allow_write: tuple[SandboxPath, ...] = ()
     """Writable and readable."""
     deny_write: tuple[SandboxPath, ...] = ()
-    """Not writable, although below `allowWrite`."""
+    """Not writable even below `allowWrite`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,13 +66,13 @@ class SandboxRules:
     """Hosts."""
 
     def rewritten(self, change: Callable[[str], str]) -> SandboxRules:
-        """The same with the paths changed."""
+        """The same rules with the paths changed."""
         files = attrs.asdict(self.filesystem)
         changed = {name: tuple(map(change, paths)) for name, paths in files.items()}
         return attrs.evolve(self, filesystem=SandboxFilesystem(**changed))
 
     def as_written(self) -> dict[str, object]:
-        """The object of an entry, without keys that say nothing."""
+        """The object for an entry, without keys that have no effect."""
         parts = {"filesystem": attrs.asdict(self.filesystem), "network": attrs.asdict(self.network)}
         told: dict[str, object] = {} if self.mode is SandboxMode.HOME else {"mode": str(self.mode)}
         for part, keys in parts.items():
@@ -82,7 +82,7 @@ class SandboxRules:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All paths, as written."""
+        """All paths, as the user has written them."""
         files = self.filesystem
         return (*files.allow_read, *files.deny_read, *files.allow_write, *files.deny_write)
 
@@ -108,7 +108,7 @@ def sandbox_in_force(
     *,
     enabled: bool | None = None,
 ) -> SandboxRules | None:
-    """The sandbox of an entry that starts `programs`, else the configuration's `default`; None for none."""
+    """The sandbox of an entry that starts `programs`, or else the `default`; None without a sandbox."""
     if enabled is False:
         return None
     if enabled and wish in {None, SandboxMode.OFF}:

@@ -1,4 +1,4 @@
-"""Generates the JSON Schema of the configuration; descriptions are the docstrings under the model's fields."""
+"""Generates the configuration's JSON Schema; its descriptions are the docstrings of the model's fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Schema = dict[str, Any]
 
 
 def json_schema(surfaces: Sequence[str]) -> Schema:
-    """The schema without the rules between entries; `surfaces` are a profile's possible surfaces."""
+    """The schema, without rules between entries; `surfaces` are those that a profile may name."""
     definitions: Schema = {}
     root = _object(Config, definitions)
     definitions["Profile"]["properties"]["surface"] |= {"enum": [DEFAULT_SURFACE, *surfaces]}
@@ -56,7 +56,7 @@ def render(surfaces: Sequence[str]) -> str:
 
 
 def _take_clients_words(config: Schema, server: Schema) -> None:
-    """Accept what mcpd understands of other clients, so that editors do not mark it."""
+    """Accept the keys of other clients that mcpd understands, so that editors do not mark them."""
     config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.table().sections}
     for key, said in client_keys.top_level_keys().items():
         config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
@@ -116,7 +116,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
 
 
 def _either(schemas: list[Schema]) -> Schema:
-    """The schema of a union: one list of types where possible, because editors show it better."""
+    """The schema of a union: one list of types where possible, which editors show better."""
     *first, last = schemas
     if len(first) == 1 and "type" in first[0] and last == {"type": "null"}:
         return first[0] | {"type": [first[0]["type"], "null"]}

@@ -16,28 +16,26 @@ from daemon.config.listen import MAX_PORT
 from daemon.kit.wording import quoted
 
 DATABASE = "state.db"
-"""The default file in the state directory."""
 
 SQLITE_EXAMPLE = "sqlite:////var/lib/mcpd/state.db"
 POSTGRESQL_EXAMPLE = "postgresql://USER@HOST/DATABASE"
 
 PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
-"""libpq parameters with secret values."""
 
 _URL = re.compile(
     r"(?P<scheme>[\w+]+)://(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?"
     r"(?P<host>\[[^/?]+\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?:/(?P<path>[^?]*))?(?:\?(?P<query>.*))?",
     re.DOTALL,
 )
-"""A password may hold any character except @."""
+"""Matches a database URL. A password may hold any character except @."""
 
 _RESERVED = re.compile(r"[/?#]")
 _HOST_AND_PORT = re.compile(r"(?P<host>/.*|[^:]*)(?::(?P<port>\d+))?")
-"""One item of libpq's `host` list, as SQLAlchemy writes it."""
+"""Matches one item of libpq's `host` list, as SQLAlchemy writes it."""
 
 
 class StateUrlError(ValueError):
-    """An unusable URL; the text gives the remedy and never repeats a password."""
+    """The URL cannot be used; the text gives the remedy, and never repeats a password."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,19 +43,19 @@ class StateUrl:
     """A parsed `state.url`."""
 
     where: str
-    """The path, or host and database, for messages; without the user, who may be a token."""
+    """The path, or host and database, for messages; without the user, which may be a token."""
     path: Path | None = None
     parameters: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
     @property
     def shared(self) -> bool:
-        """Whether several daemons can use the place."""
+        """Whether several daemons can share the database."""
         return self.path is None
 
 
 def problem(url: str) -> str:
-    """The fault of a URL, without the URL itself; empty if it is sound."""
+    """The fault of a URL, without quoting the URL; empty if it is valid."""
     try:
         parse(url)
     except StateUrlError as error:
@@ -66,18 +64,18 @@ def problem(url: str) -> str:
 
 
 def resolve(url: str | None, state_dir: Path) -> StateUrl:
-    """Parse the configured URL, or name the default file. Raises StateUrlError."""
+    """Parse the configured URL; without one, use the default file. Raises StateUrlError."""
     return of_file((state_dir / DATABASE).absolute()) if url is None else parse(url)
 
 
 def of_file(path: Path) -> StateUrl:
-    """The place of an SQLite file, whatever bytes its path has."""
+    """The state URL of an SQLite file, whose path may hold any bytes."""
     # A path that is not UTF-8 is shown as closely as UTF-8 allows.
     return StateUrl(path=path, where=os.fsencode(path).decode(errors="replace"))
 
 
 def parse(url: str) -> StateUrl:
-    """Parse a URL without checking that the place exists. Raises StateUrlError."""
+    """Parse a URL, without checking that the database exists. Raises StateUrlError."""
     found = _URL.fullmatch(url)
     if found is None:
         raise StateUrlError(f"this is not a url: write {SQLITE_EXAMPLE} or {POSTGRESQL_EXAMPLE}")
@@ -91,7 +89,7 @@ def parse(url: str) -> StateUrl:
 
 
 def passwords(url: str) -> Iterator[str]:
-    """A URL's secret parts in every spelling; the whole URL if it cannot be parsed."""
+    """A URL's secret parts in each spelling; the whole URL if it cannot be parsed."""
     found = _URL.fullmatch(url)
     if found is None:
         yield url

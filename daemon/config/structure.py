@@ -1,4 +1,4 @@
-"""Structures decoded JSON with cattrs, reporting all faults; strict hooks, for cattrs turns 3 into "3"."""
+"""Converts decoded JSON into the model and reports all faults; strictly, while cattrs turns 3 into "3"."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Misfit(ValueError):
-    """A value that does not fit: problems by trail within it, and the usable rest."""
+    """A value has faults, which are listed by trail within it, with the usable rest."""
 
     def __init__(self, message: str, problems: Iterable[tuple[str, str]] = (), rest: Any = None) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Misfit(ValueError):
 
 
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
-    """The message for a key that `cls` does not have."""
+    """The message about a key that `cls` does not have."""
     if cls is Server and (meant := client_keys.keys_of_servers().get(client_keys.fold(key))):
         return f"this value of {quoted(key)} cannot be understood. {meant.sentence}"
     advice = client_keys.table().instead.get(cls.__name__, {}).get(key)
@@ -40,7 +40,7 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
-    """Structure `raw` as a `cls` and append faults; faulty members keep defaults, None if nothing is usable."""
+    """Convert `raw` into a `cls` and append faults. Faulty members keep their defaults; None if unusable."""
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
         return None
@@ -89,7 +89,7 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
 
 
 def expected(what: str, value: object) -> str:
-    """Name the expected and the found type, never the value: it may be a secret."""
+    """Name the expected and the actual type, but not the value, which may be a secret."""
     remedy = _REMEDIES.get((what, type(value)), "")
     if value is None:
         remedy = ": remove the key to get the default"
@@ -103,7 +103,7 @@ def _checked(value: object, kind: type[T], what: str) -> T:
 
 
 def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
-    """A hook that accepts exactly these types; bool is an int to `isinstance`."""
+    """Make a hook that accepts exactly these types; `isinstance` would take a bool for an int."""
 
     def check(value: object, _: object) -> object:
         if type(value) not in kinds:
@@ -117,7 +117,7 @@ _text = _strictly("text", str)
 
 
 def _text_or_word(value: object, kind: Any) -> object:
-    """The hook for `str`, which cattrs also uses for every StrEnum."""
+    """Convert a `str`; cattrs uses this hook for every StrEnum, too."""
     return _word(value, kind) if issubclass(kind, StrEnum) else _text(value, kind)
 
 
@@ -153,7 +153,7 @@ def _number(value: object, text: OrText) -> float:
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
-    """The hook for lists. A faulty list is dropped as a whole, so that indices stay right."""
+    """Convert a list. A faulty list is dropped whole, so that indices stay right."""
     value = _checked(value, list, "a list, [...]")
     done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, get_args(kind)[0]))
     if problems:
@@ -171,7 +171,7 @@ def _text_or_list(value: object, kind: Any) -> object:
 
 
 def _by_type(what: str, kinds: Mapping[type, Any]) -> Callable[[object, object], Any]:
-    """A hook for a union whose members are told apart by the type of the value."""
+    """Make a hook for a union whose members differ in the type of the value."""
 
     def choose(value: object, _: object) -> object:
         if type(value) not in kinds:
@@ -216,7 +216,7 @@ def _each(
 
 @cache
 def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
-    """The fields of `cls` by key, with types: those of the file and the required entry name."""
+    """The fields of `cls` with their types, by key: those that a file may hold, and a required name."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         camel(field.name): (field, hints[field.name])

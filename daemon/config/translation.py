@@ -1,4 +1,4 @@
-"""Translates entries and whole files of other MCP clients into mcpd's keys."""
+"""Translates other MCP clients' entries and whole files into mcpd's keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from daemon.errors import Fault
 from daemon.kit.wording import camel
 
 MILLISECONDS_FROM = 1000
-"""A limit from this number on is in milliseconds if its unit is unknown: nobody waits 17 minutes for a call."""
+"""A limit whose unit is unknown is in milliseconds from this number on: a call does not wait 17 minutes."""
 
 LOCAL, REMOTE = "local", "remote"
-"""OpenCode's values of `type`."""
 
 _LONGER = {"call": "call_max", "initialize": "first_initialize"}
-"""Limits with a second one that must be at least as long."""
+"""Limits with another one that must be at least as long."""
 
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
 
@@ -35,15 +34,15 @@ _COMMENT = ("_", "//", "#")
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """One key that was translated or dropped."""
+    """A key that was translated or dropped."""
 
     key: str
     """The key, or a trail within the entry: `timeout`, `oauth.callbackPort`."""
     message: str
-    """The translation, or the reason for dropping it and the remedy."""
+    """The translation, or why the key was dropped and the remedy."""
     lost: bool = False
     becomes: str | None = None
-    """The value's new trail within the entry, or None."""
+    """The value's new trail within the entry; None if it was dropped."""
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> Translated:
-    """Translate an entry of any common client; unknown keys stay; `milliseconds` None: judged by size."""
+    """Translate an entry of any common client; unknown keys stay. If `milliseconds` is None, size decides."""
     work = _Work(dict(entry), milliseconds=milliseconds)
     for key in entry:
         work.take(key)
@@ -235,7 +234,7 @@ class _Work:
                 self._note(key, f"taken as text: {', '.join(odd)}")
 
     def references(self) -> None:
-        """Translate references of OpenCode and Gemini CLI; drop `envFile` in a workspace."""
+        """Translate references of OpenCode and Gemini CLI, and drop an `envFile` in a workspace."""
         path = self.entry.get("envFile")
         if isinstance(path, str) and _WORKSPACE.search(path):
             message = (
@@ -254,7 +253,7 @@ class _Work:
 SERVERS = "mcpServers"
 
 _NAMING = ("categories.*.server", "listen.servers.*")
-"""Places that name servers; `*` is any member."""
+"""Trails at which a server is named; `*` stands for any member."""
 
 _NAMING_TOOLS = (
     *(f"categories.*.tools.{key}.*" for key in ("includeNames", "includePatterns", "excludePatterns")),
@@ -262,31 +261,31 @@ _NAMING_TOOLS = (
     *("profiles.*.permissions.*.match", "categories.*.tools.overrides.keys"),
     "profiles.*.toolDescriptionOverrides.keys",
 )
-"""Places that name tools; `keys` are the keys of an object."""
+"""Trails at which a tool is named; `keys` means the keys of an object."""
 
 _HOLDING_NAMES = frozenset({SERVERS, "categories", "profiles"})
 _HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescriptionOverrides"})
-"""Objects with user-given keys."""
+"""Objects whose keys the user chooses."""
 
 _OWN_KEYS = frozenset(
     key for cls in vars(config_model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
 )
 
 _NOT_IN_PREFIXES = re.compile(r"[^A-Za-z0-9_-]")
-"""Characters that clients replace by `_` in tool name prefixes."""
+"""Matches characters that clients replace by `_` in prefixes of tool names."""
 
 
 @attrs.define
 class Normalized:
-    """A configuration in mcpd's shape."""
+    """A configuration in mcpd's form."""
 
     sections: dict[str, Any] = attrs.field(repr=False)
     notes: list[Fault] = attrs.field(factory=list)
     moved: list[tuple[str, str]] = attrs.field(factory=list)
-    """New and written trails, outer ones first."""
+    """Pairs of new and written trails, outer trails first."""
 
     def written(self, faults: Iterable[Fault]) -> list[Fault]:
-        """Move faults to the trails at which their subjects are written."""
+        """Give faults the trails at which the user has written the values."""
         return [attrs.evolve(fault, path=self._origin(fault.path)) for fault in faults]
 
     def _origin(self, trail: str) -> str:
@@ -296,12 +295,12 @@ class Normalized:
         return trail
 
     def note(self, trail: str, message: str) -> None:
-        """Add a note about a trail of the new shape."""
+        """Add a remark about a trail of the new form."""
         self.notes.append(Fault(path=self._origin(trail), message=message))
 
 
 def normalized(raw: Mapping[str, Any]) -> Normalized:
-    """Bring a decoded file of any client into mcpd's shape. Faults stay in it."""
+    """Convert any client's decoded file into mcpd's form; faulty values stay."""
     normal = Normalized(dict(raw))
     for key in [key for key in raw if key not in keys(config_model.Config)]:
         said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.top_level_keys().get(key)
@@ -319,7 +318,7 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
 
 
 def _in_camel_case(normal: Normalized, value: Any, trail: str, *, named: bool = False) -> Any:
-    """Rename mcpd's keys from snake_case; `named` objects keep their user-given keys."""
+    """Rename mcpd's keys from snake_case; keys in `named` objects are the user's and stay."""
     if isinstance(value, list):
         return [_in_camel_case(normal, each, below(trail, at)) for at, each in enumerate(value)]
     if not isinstance(value, dict):
@@ -382,7 +381,7 @@ def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Change servers' names wherever a configuration refers to them."""
+    """Rename servers wherever a configuration refers to them."""
     prefixes: dict[str, str] = {}
     for name, ours in names.items():
         prefixes[f"{name}/"] = f"{ours}/"
@@ -406,7 +405,7 @@ def rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
 
 
 def _changed(value: Any, steps: list[str], change: Callable[[str], str]) -> Any:
-    """Copy a value and change the texts at the end of `steps`; other shapes stay."""
+    """Copy a value with `change` applied to the texts that `steps` lead to."""
     if not steps:
         return change(value) if isinstance(value, str) else value
     step, rest = steps[0], steps[1:]

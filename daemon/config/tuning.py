@@ -1,4 +1,4 @@
-"""The tunable numbers and the rules for single values, as types (`Annotated`), in seconds and bytes."""
+"""The types of tunable numbers and of checked values (`Annotated`); numbers are seconds and bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _STEPS = "KMGT"
 DURATION = r"(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9])(?:ms|[smhd])"
 
 SIZE = r"[1-9][0-9]{0,5}(?:\.[0-9]{1,3})? ?[kKmMgGtT](?:i?[bB])?"
-"""Six digits of TiB stay below 2^63."""
+"""Matches a size; six digits of TiB stay below 2^63."""
 
 USER = r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}"
-"""A user's name; useradd(8) allows less, directories more."""
+"""Matches a user's name; directory services allow more than useradd(8)."""
 
 
 def seconds(text: str) -> float:
-    """Convert a text that matches `DURATION`, or `off`, which is infinity."""
+    """Convert a text that matches `DURATION`; `off` is infinity."""
     if text == "off":
         return math.inf
     number, unit = _split(text)
@@ -41,7 +41,7 @@ def size(text: str) -> int:
 
 
 def user(name: str) -> int:
-    """The uid of a user of this machine. Raises ValueError: no such user."""
+    """The uid of a user of this machine. Raises ValueError if there is no such user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -59,9 +59,9 @@ class Rule:
     """A check of one value."""
 
     problem: Callable[[Any], str]
-    """Returns the problem and the remedy; empty if the value is sound."""
+    """Returns the problem and the remedy; empty if the value is valid."""
     schema: Mapping[str, int] = attrs.field(factory=dict, eq=False)
-    """The same in JSON Schema, as far as possible."""
+    """The same rule in JSON Schema, as far as possible."""
 
 
 def at_least(least: int) -> Rule:
@@ -82,21 +82,21 @@ def at_most(most: int) -> Rule:
 
 
 Problems: TypeAlias = "Iterator[tuple[str, str]]"
-"""Contradictions within an object: trail and message of each."""
+"""Contradictions within an object, each as trail and message."""
 
 
 def like(pattern: re.Pattern[str], message: str) -> Rule:
-    """Refuse a text that does not match; `{}` in the message becomes the quoted text."""
+    """Refuse a text that does not match; `{}` in the message stands for the quoted text."""
     return Rule(lambda text: "" if pattern.fullmatch(text) else message.replace("{}", quoted(text)))
 
 
 @attrs.frozen
 class OrText:
-    """A number with an alternative form as text."""
+    """A number that may also be written as text."""
 
     pattern: str
     number: Callable[[str], float]
-    """Converts such a text; raises ValueError if it names no number."""
+    """Converts the text; raises ValueError if it is no number."""
     words: str
 
 
@@ -108,14 +108,14 @@ Patience = Annotated[float, at_least(0), _TIME]
 Duration = Annotated[
     float, more_than(0), OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds")
 ]
-"""`off` is infinite."""
+"""A positive time; `off` is infinity."""
 Bytes = Annotated[int, at_least(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
 UserId = Annotated[int, at_least(0), OrText(USER, user, "the name or the number of a user")]
 Count = Annotated[int, at_least(1)]
 Cores = Annotated[float, more_than(0)]
 Capacity = Annotated[int, at_least(0)]
 AnswerTokens = Annotated[int, at_least(500), at_most(65_536)]
-"""Fewer leave no room for names; more are 256 KiB, built in one turn, which no model reads at once."""
+"""Fewer leave no room for names. More are over 256 KiB, built in one turn, which no model reads at once."""
 
 
 class RestartType(StrEnum):
@@ -266,7 +266,7 @@ class Limits:
 
 
 class AuditFailure(StrEnum):
-    """The fate of calls while the audit cannot be written."""
+    """The effect on calls while the audit cannot be written."""
 
     OPEN = "open"
     CLOSED = "closed"

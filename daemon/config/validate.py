@@ -1,4 +1,4 @@
-"""Rules between the values of a configuration; each yields trails within its object with messages."""
+"""Rules between the values of a configuration; each yields pairs of a trail and a message."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
 ANY_SERVER = "*"
-"""No server can have this name."""
+"""Stands for any server, since no server can have this name."""
 
 SERVERS_FOLLOW = "-"
-"""Takes a profile's place in HTTP paths that name a server."""
+"""Takes the place of a profile in HTTP paths that name a server."""
 
 _SERVERS, _LISTEN = below(ROOT, "mcpServers"), below(ROOT, "listen")
 
@@ -59,11 +59,11 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...]
     profiles: tuple[str, ...]
     surfaces: tuple[str, ...] = ()
-    """Empty if they are unknown."""
+    """Empty if the surfaces are unknown."""
 
 
 def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
-    """All faults of a well-typed configuration that do not only repeat an earlier fault."""
+    """The faults of a well-typed configuration, without those that only repeat an earlier fault."""
     names = [
         *_at(_SERVERS, name_problems(named.servers)),
         *_at(below(ROOT, "categories"), title_problems(named.categories)),
@@ -107,7 +107,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
 def listen_faults(
     config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
 ) -> Iterator[Fault]:
-    """The faults of `listen.http`; `profiles` are the configuration's by default."""
+    """The faults of `listen.http`; `profiles` are by default those of the configuration."""
     http = config.listen.http
     if http is None:
         return
@@ -120,19 +120,19 @@ def listen_faults(
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    """Report missing keys only without other faults: one may be the missing key, misspelt."""
+    """Report missing keys, but only without other faults there: a misspelt key may be the missing one."""
     if not any(is_within(fault.path, trail) for fault in earlier):
         yield from missing
 
 
 def name_problems(names: Iterable[str]) -> Problems:
-    """Invalid server names of which `slug` could keep nothing."""
+    """The faults of server names."""
     rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
     return ((below("", name), f"{rule}: rename it") for name in names if not SERVER_NAME.fullmatch(name))
 
 
 def title_problems(names: Iterable[str]) -> Problems:
-    """Invalid names of categories or profiles."""
+    """The faults of names of categories or profiles."""
     for name in names:
         if not title_is_sound(name):
             yield below("", name), f"this name must have 1 to {TITLE_LENGTH} printable characters"
@@ -146,7 +146,6 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: ("ws", "wss"),
     _T.UNIX: ("unix",),
 }
-"""The URL schemes of each transport."""
 
 _OF_PROCESSES = ("command", "args", "env", "env_file", "cwd", "sandbox", "sandbox_enabled")
 
@@ -157,11 +156,11 @@ _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: _OF_PROCESSES,
     _T.UNIX: (*_OF_PROCESSES, "headers"),
 }
-"""Keys that a transport cannot obey: ignoring them silently would mislead."""
+"""Keys that a transport cannot obey. They are faults, since ignoring them would mislead."""
 
 
 def infer_type(raw: Mapping[str, object]) -> str:
-    """The transport of an entry without `type`: stdio for a command, else by the URL's scheme."""
+    """The transport of an entry without `type`: stdio if there is a command, else by the URL's scheme."""
     url = raw.get("url")
     if not isinstance(url, str) or isinstance(raw.get("command"), str):
         return "stdio"
@@ -171,7 +170,7 @@ def infer_type(raw: Mapping[str, object]) -> str:
 
 
 def server_lacks(server: Server) -> Problems:
-    """Keys that a server's transport requires and its entry lacks."""
+    """Keys that a server's transport requires but its entry lacks."""
     if server.type is _T.STDIO and not server.command:
         yield "command", "a stdio server needs a command to start; for a remote server write a url"
     if server.type is not _T.STDIO and not server.url:
@@ -182,7 +181,7 @@ def server_lacks(server: Server) -> Problems:
 
 
 def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
-    """`start: eager` contradicts instances that clients do not share."""
+    """The fault of `start: eager` for a server whose instances clients do not share."""
     if raw.get("start") == StartMode.EAGER:
         message = "clients do not share this server, so it is started when the first needs it: remove this key"
         yield Fault(path=below(trail, "start"), message=message)
@@ -210,7 +209,7 @@ _BEFORE_LATE = re.compile(r"(?:http|ws)s?://[^\0/?#]+[/?#]")
 
 
 def _wrong_url(server: Server) -> str:
-    """Quotes the scheme alone, because a URL may hold a password."""
+    """The fault of a server's URL. It quotes only the scheme, because a URL may hold a password."""
     kind, url = server.type, LATE.sub("\0", server.url or "")
     if kind is _T.STDIO or not url or (kind is _T.UNIX and url.startswith("/") and "\0" not in url):
         return ""
@@ -308,7 +307,7 @@ def _own_login(server: Server) -> Problems:
 
 
 def category_lacks(category: Category) -> Problems:
-    """A category without any tool."""
+    """The fault of a category that has no tools."""
     tools = category.tools
     if category.server is None and not tools.include_names and not tools.include_patterns:
         yield "", "this category has no tools: write a 'server', or tools.includeNames as server/tool"
@@ -327,7 +326,7 @@ def category_problems(category: Category, servers: Collection[str]) -> Problems:
 def profile_problems(
     profile: Profile, servers: Collection[str], categories: Collection[str], surfaces: Sequence[str]
 ) -> Problems:
-    """Contradictions within a profile; without `surfaces`, its surface is not checked."""
+    """Contradictions within a profile; without `surfaces`, the surface is not checked."""
     for index, name in enumerate(profile.categories or ()):
         if name not in categories:
             yield f"categories[{index}]", f"unknown category {quoted(name)}{suggestion(name, categories)}"
@@ -354,7 +353,7 @@ def _listed(key: str, tools: Sequence[str], server: str | None, servers: Collect
 def reference_problems(
     names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str]
 ) -> Problems:
-    """Tool names that cannot exist or repeat another; bare names belong to `server`, None forbids them."""
+    """Faults of impossible or repeated tool names; bare names belong to `server`, and None forbids them."""
     seen: dict[tuple[str, str], str] = {}
     for here, name in names:
         reference = read_reference(name, servers)
@@ -391,7 +390,7 @@ _WILD = frozenset("*?[")
 
 
 def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collection[str]) -> Iterator[Fault]:
-    """Rules that match no tool, because their server does not exist."""
+    """Faults of rules that match no tool because their server does not exist."""
     for number, rule in enumerate(rules):
         server = None if rule.match is None else server_in(rule.match, servers)
         if server is not None and not any(fnmatchcase(name, server) for name in servers):
@@ -400,7 +399,7 @@ def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collec
 
 
 def server_in(pattern: str, servers: Collection[str]) -> str | None:
-    """The server or glob that a pattern names; None for any server."""
+    """The server or glob that a pattern names; None if it matches any server."""
     if pattern.startswith("/"):
         return None
     head = read_reference(pattern, servers).server
@@ -409,7 +408,7 @@ def server_in(pattern: str, servers: Collection[str]) -> str | None:
 
 
 def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
-    """Rules that an earlier rule always precedes: the first match wins."""
+    """Faults of rules that never apply, because an earlier rule matches the same tools."""
     for number, rule in enumerate(rules):
         earlier = next((n for n, other in enumerate(rules[:number]) if covers(other, rule)), None)
         if earlier is None:
@@ -424,7 +423,7 @@ def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
 
 
 def covers(earlier: PermissionRule, later: PermissionRule) -> bool:
-    """Whether a rule surely matches every tool that a later one matches."""
+    """Whether a rule is certain to match every tool that a later one matches."""
     wanted = {} if earlier.annotations is None else earlier.annotations.wanted
     given = {} if later.annotations is None else later.annotations.wanted
     if given.get("read_only"):
@@ -451,7 +450,7 @@ def _pattern_covers(earlier: str, later: str) -> bool:
 
 
 def remarks(config: Config) -> Iterator[Fault]:
-    """Notes on servers that the default sandbox leaves alone, keys without effect, and commands of secrets."""
+    """Remarks on servers without the default sandbox, on keys without effect, and on commands of secrets."""
     servers = {name: server for name, server in config.mcp_servers.items() if server.enabled}
     alone = [name for name, server in servers.items() if server.type is not _T.STDIO or runs_container(server)]
     if alone and sandbox_in_force(config.sandbox) is not None:

@@ -1,1 +1,1 @@
-"""The console: pages for a browser on the HTTP door, loaded with the first request."""
+"""The console: pages for a browser on the HTTP door, which the first request loads."""

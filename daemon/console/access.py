@@ -1,4 +1,4 @@
-"""Access to the console: one-time links, sessions (as digests, bounded), and the checks of each request."""
+"""Access to the console: one-time links, sessions kept as digests, and the checks of each request."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-"""Headers of every response; a response's own ones win."""
+"""Headers of every response, unless the response sets them itself."""
 
 OWN_SITES = frozenset({"same-origin", "none"})
-"""Sec-Fetch-Site of requests by the console's own pages, and of typed or followed addresses."""
+"""Sec-Fetch-Site of requests by the console's own pages, and of addresses that a user typed or followed."""
 
 EMBEDDED = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
-"""Sec-Fetch-Dest of a page inside another one."""
+"""Sec-Fetch-Dest of a page that is embedded in another one."""
 
 FORBIDDEN = 403
 
 
 def secured(application: ASGIApp) -> ASGIApp:
-    """The application with `HEADERS` on every response."""
+    """Wrap an application so that every response has `HEADERS`."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -69,14 +69,14 @@ def secured(application: ASGIApp) -> ASGIApp:
 
 
 def cookie_name(host: str, *, tls: bool) -> str:
-    """Name of the cookie for a Host; holds the port, since another daemon may serve another port."""
+    """The name of the cookie for a Host. It holds the port, since another daemon may serve another port."""
     _name, port = split_authority(host)
     name = COOKIE if port is None else f"{COOKIE}_{port}"
     return f"__Host-{name}" if tls else name
 
 
 def cookie_in(headers: Mapping[str, str], *, tls: bool) -> str:
-    """The console's cookie in a request's headers; under TLS only the prefixed one, which others cannot set."""
+    """The console's cookie in a request; under TLS only the prefixed one, which other sites cannot set."""
     wanted = cookie_name(headers.get("host", ""), tls=tls)
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
@@ -86,7 +86,7 @@ def cookie_in(headers: Mapping[str, str], *, tls: bool) -> str:
 
 
 def set_cookie(response: Response, request: Request, value: str) -> None:
-    """Set a session's cookie; an empty value removes it."""
+    """Set a session's cookie, or remove it for an empty value."""
     tls = request.url.scheme == "https"
     response.set_cookie(
         cookie_name(request.headers.get("host", ""), tls=tls),
@@ -100,7 +100,7 @@ def set_cookie(response: Response, request: Request, value: str) -> None:
 
 
 def refuse_foreign(request: Request) -> None:
-    """Refuse a request of another page, unless it navigates here. Raises HTTPException: 403."""
+    """Raise HTTPException (403) for a request made by another site's page, unless it navigates here."""
     headers = request.headers
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
     if headers.get("sec-fetch-dest") in EMBEDDED or (site not in OWN_SITES and mode != "navigate"):
@@ -108,7 +108,7 @@ def refuse_foreign(request: Request) -> None:
 
 
 def refuse_foreign_form(request: Request, form: Mapping[str, str], session: ConsoleSession | None) -> None:
-    """Refuse a foreign page's form, or one without the session's token. Raises HTTPException: 403."""
+    """Raise HTTPException (403) for a form of another site, or without the session's token."""
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     is_own = origin is not None and origin.partition("://")[2].lower() == headers.get("host", "").lower()
@@ -125,63 +125,60 @@ def refuse_foreign_form(request: Request, form: Mapping[str, str], session: Cons
 
 
 SECRET_BYTES = 32
-"""Random bytes of a link's and a cookie's secret: 256 bits cannot be guessed."""
+"""Random bytes of the secret in a link or cookie: 256 bits cannot be guessed."""
 
 LINK_SECONDS = 60.0
-"""Seconds that a link is valid: time to open a browser, or to copy the link into one."""
+"""Seconds that a link is valid: enough to open a browser, or to copy the link into one."""
 
 MAX_LINKS = 16
-"""Valid links, the newest: each is a person about to open a browser."""
+"""Valid links, the newest ones: each is for a person about to open a browser."""
 
 IDLE_SECONDS = 12 * 3600.0
 """Seconds without a request that end a session: a working day."""
 
 MAX_SESSIONS = 64
-"""Sessions, the last used: browsers of the few people who operate a daemon."""
+"""Sessions, the last used ones: few people operate a daemon."""
 
 MAX_NOTICES = 4
-"""Notices that wait for a session's next page, the newest; each form makes one."""
+"""Notices that wait for a session's next page, the newest ones; each form makes one."""
 
 BY_LINK = "a link"
-"""Origin of a session that began with a link, for pages and the log."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class ConsoleSession:
-    """A signed-in browser."""
+    """A browser that has signed in."""
 
     who: str
-    """The link or token of the sign-in, for pages and the log."""
+    """The link or token of the sign-in, as pages and the log name it."""
     token: str = ""
-    """Name of the token; empty: a link."""
     may_change: bool
     form_token: str = attrs.field(repr=False, factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
-    """Secret in each form of the session's pages, unknown to other sites."""
+    """The secret in each form of the session's pages; other sites do not know it."""
     used: float
-    """Time of the last request, on the clock of `ConsoleSessions`."""
+    """When the last request came, on the clock of `ConsoleSessions`."""
     notices: list[Notice] = attrs.field(factory=list)
     last: Notice | None = None
-    """See `Viewer`."""
+    """The last change that can be undone (`Viewer.last`)."""
     typed: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict, repr=False)
-    """The last kept form (`ConsoleAction.keeps`) by its page, whose template leaves out what is secret."""
+    """By page, the last form that is kept (`ConsoleAction.keeps`); the page's template leaves secrets out."""
     has_ended: bool = False
     waits: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
-    """Scopes to cancel at the end."""
 
     def end(self) -> None:
-        """End the session and its waits."""
+        """End the session and cancel its waits."""
         self.has_ended = True
         for scope in self.waits:
             scope.cancel()
 
     def tell(self, notice: Notice) -> None:
-        """Show a notice on the next page."""
+        """Show a notice on the session's next page."""
         if notice.undo is not None:
             self.last = notice = msgspec.structs.replace(notice, key=secrets.token_urlsafe(SECRET_BYTES))
         self.notices = [*self.notices, notice][-MAX_NOTICES:]
 
     def take_notices(self) -> list[Notice]:
-        """Return the notices, and forget them."""
+        """Return the waiting notices and forget them."""
         notices, self.notices = self.notices, []
         return notices
 
@@ -192,7 +189,7 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 class ConsoleSessions:
-    """The valid links, and the sessions."""
+    """The console's valid links and its sessions."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -206,7 +203,7 @@ class ConsoleSessions:
         return len(self._sessions)
 
     def invite(self, *, may_change: bool) -> str:
-        """Make the secret of a link, which lets one browser in, once."""
+        """Make the secret of a link, by which one browser can sign in once."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
         self._links[_digest(secret)] = _Link(may_change, self._clock() + LINK_SECONDS)
         while len(self._links) > MAX_LINKS:
@@ -214,14 +211,14 @@ class ConsoleSessions:
         return secret
 
     def enter(self, secret: str) -> str | None:
-        """Spend a link's secret; returns a cookie, or None for an invalid link."""
+        """Use up a link's secret. Returns a cookie, or None if the link is invalid."""
         link = self._links.pop(_digest(secret), None)
         if link is None or self._clock() >= link.until:
             return None
         return self.begin(BY_LINK, may_change=link.may_change)
 
     def begin(self, who: str, *, token: str = "", may_change: bool) -> str:
-        """Begin a session; returns its cookie."""
+        """Begin a session, and return its cookie."""
         cookie = secrets.token_urlsafe(SECRET_BYTES)
         session = ConsoleSession(who=who, token=token, may_change=may_change, used=self._clock())
         self._sessions[_digest(cookie)] = session
@@ -231,7 +228,7 @@ class ConsoleSessions:
         return cookie
 
     def find(self, cookie: str) -> ConsoleSession | None:
-        """The session of a cookie, now used; None if it has ended."""
+        """The session of a cookie, which counts as used now; None if it has ended."""
         key = _digest(cookie)
         session = self._sessions.get(key)
         if session is None or self.has_ended(session):
@@ -241,21 +238,21 @@ class ConsoleSessions:
         return session
 
     def has_ended(self, session: ConsoleSession) -> bool:
-        """Whether a session is over; ends one that was idle for too long."""
+        """Whether a session has ended; ends a session that was idle for too long."""
         if not session.has_ended and self._clock() - session.used >= IDLE_SECONDS:
             self._end(lambda each: each is session)
         return session.has_ended
 
     def end(self, session: ConsoleSession) -> None:
-        """End a session: its user signs out."""
+        """End a session whose user signs out."""
         self._end(lambda each: each is session)
 
     def revoke(self, token: str) -> int:
-        """End the sessions of a revoked token; returns their number."""
+        """End the sessions of a revoked token, and return their number."""
         return self._end(lambda each: each.token == token)
 
     def end_all(self) -> int:
-        """End all sessions, void all links; returns the number of sessions."""
+        """End all sessions and links, and return the number of sessions."""
         self._links.clear()
         return self._end(lambda _each: True)
 

@@ -1,4 +1,4 @@
-"""The console as an ASGI application, loaded in a thread with the first request.
+"""The console as an ASGI application, which the first request loads in a thread.
 
 Without a session it serves only static files, sign-in links and the form for tokens. Every change needs the
 form token of its session. Streams send a page's changes as server-sent events (HTML Standard, 9.2).
@@ -49,34 +49,34 @@ if TYPE_CHECKING:
     Tell = Callable[[str], Awaitable[None]]
 
 COMMENT_SECONDS = 15.0
-"""Seconds after which a quiet stream sends a comment, so that neither proxies nor browsers drop it."""
+"""Seconds after which a quiet stream sends a comment, so that proxies and browsers keep it open."""
 
 
 MAX_STREAMS = 64
-"""Live pages at once: a browser has a few."""
+"""Live pages that may be open: a browser has a few."""
 
 
 AT_ONCE = 4
-"""Pages computed at once: each takes the loop for up to 25 ms with ten thousand tools."""
+"""Pages computed at a time: with ten thousand tools, each takes up to 25 ms of the loop."""
 
 
 RETRY = "retry: 2000\n\n"
-"""Browsers reconnect two seconds after a broken stream, as at a restart of the daemon."""
+"""Tells browsers to reconnect two seconds after a stream breaks, as at a restart of the daemon."""
 
 
 COMMENT = ": nothing has changed\n\n"
 
 
 OVER = "event: over\ndata: {}\n\n"
-"""Browsers do not reconnect: the session has ended, or the page is gone."""
+"""Tells a browser not to reconnect, because the session has ended or the page is gone."""
 
 
 MAX_FIELDS = 100
-"""Fields of a query or a form: real forms have a few."""
+"""Fields of the largest query or form; real ones have a few."""
 
 
 SIGNED_OUT_AT_A_TIME = 1
-"""Concurrent pages without a session: each takes a thread 2 ms, and anybody may ask for one."""
+"""Pages without a session served at a time: each takes a thread 2 ms, and anyone may request one."""
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -100,7 +100,7 @@ class Application:
         pages: Sequence[ConsolePage] = PAGES,
         actions: Sequence[ConsoleAction] = ACTIONS,
     ) -> None:
-        """Read templates and static files; blocks. `sign_in` returns a cookie, or None and seconds of delay."""
+        """Reads templates and static files, and blocks. `sign_in` returns a cookie, or None and a delay."""
         self._context = context
         self._sessions = sessions
         self._sign_in_with = sign_in
@@ -241,7 +241,7 @@ class Application:
         return RedirectResponse(f"/ui{notice.leads_to}" if notice.leads_to else back, SEE_OTHER)
 
     def _back(self, wanted: str) -> str:
-        """The page after an action: the one of its form, and no foreign address."""
+        """The page to show after an action: that of its form, but never a foreign address."""
         return wanted if self._match(wanted.partition("?")[0]) is not None else "/ui"
 
     def _match(self, path: str) -> tuple[ConsolePage, Mapping[str, str]] | None:
@@ -324,7 +324,7 @@ async def _to_start(_request: Request) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form. Raises HTTPException: the body is not a form."""
+    """The fields of a form. Raises HTTPException if the body is not a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise HTTPException(WRONG_TYPE, "This is not how a form is sent.")
     try:
@@ -337,14 +337,14 @@ async def _form(request: Request) -> dict[str, str]:
 async def drawn(
     page: ConsolePage, viewer: Viewer, rendering: Rendering, before: Snapshot | None = None
 ) -> Snapshot:
-    """A page's fragments, drawn if changed since `before`. Raises McpdError if its subject is gone."""
+    """Draw those fragments that changed since `before`. Raises McpdError if the page's subject is gone."""
     replaced = await trio.to_thread.run_sync(viewer.context.facts.replaced)
     holders = {**_in_header(viewer.context, replaced=replaced), **await page.fragments(viewer)}
     return await trio.to_thread.run_sync(Snapshot.drawn, holders, rendering.fragment, before)
 
 
 def _in_header(context: OperatorContext, *, replaced: bool) -> Holders:
-    """The number of what waits for approval; those of available and disabled servers as in `mcpd status`."""
+    """The header's numbers of definitions that wait for approval, and of available and disabled servers."""
     servers = context.catalog.servers
     off = sum(entry.disabled for entry in servers.values())
     available = sum(entry.of_use for entry in servers.values())
@@ -367,7 +367,7 @@ def _in_header(context: OperatorContext, *, replaced: bool) -> Holders:
 
 
 class LiveStreams:
-    """The open streams."""
+    """The streams of live pages that are open."""
 
     def __init__(self, views: Views, sessions: ConsoleSessions, rendering: Rendering) -> None:
         self.views = views
@@ -378,13 +378,13 @@ class LiveStreams:
 
     @property
     def full(self) -> bool:
-        """Whether no further stream fits."""
+        """Whether no more streams may be opened."""
         return self._open >= MAX_STREAMS
 
     async def run(
         self, tell: Tell, session: ConsoleSession, page: ConsolePage, viewer: Viewer, *, here: str, since: str
     ) -> None:
-        """Send a page's changes until it or the session ends; `tell` waits while the browser is behind."""
+        """Send a page's changes until page or session end; `tell` waits while the browser reads slowly."""
 
         async def compute(before: Snapshot | None) -> Snapshot:
             async with self._computing:

@@ -1,6 +1,6 @@
-"""Changes of servers' entries by mcpd's own command line, the way back, and faults before anything is written.
+"""Changes servers' entries by mcpd's own command line, undoes them, and finds faults before writing.
 
-An entry is shown with `(a secret)` in place of each secret, as `mcpd set NAME -` takes it.
+A shown entry has `(a secret)` in place of each secret, as `mcpd set NAME -` accepts it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from daemon.setup.drafts import EX_MEANWHILE, Present, read_present
 from daemon.setup.moved_secrets import SHOWN, references
 
 Written: TypeAlias = tuple[Any, dict[str, str]]
-"""An entry as it stands, None without one, and the secrets in the file `env` that it refers to."""
+"""An entry as written (None without one), and the secrets in the file `env` that it refers to."""
 
 _REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
 
@@ -47,7 +47,7 @@ def _written(facts: DaemonFacts, name: str) -> Written:
 
 
 def entry_of(facts: DaemonFacts, name: str) -> str:
-    """An entry as JSON without secrets. Blocks; raises `McpdError`: the file cannot be read."""
+    """An entry as JSON without secrets. Blocks; raises `McpdError` if the file cannot be read."""
     server = load_changed(_present(facts)[0], {}, facts.environ).mcp_servers.get(name)
     hidden = sorted(secrets_of(server)[0] if server else (), key=len, reverse=True)
     found = re.compile("|".join(map(re.escape, hidden)) or "(?!)")
@@ -56,7 +56,7 @@ def entry_of(facts: DaemonFacts, name: str) -> str:
 
 
 def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
-    """The faults by line that the server `name` would have with this `entry`. Blocks."""
+    """The faults that a server would have with the entry in a form, by line. Blocks."""
     name, text = fields.get("name", ""), fields.get("entry", "")
     try:
         file, present, document = _present(facts)
@@ -71,7 +71,7 @@ def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
 
 
 async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Notice:
-    """Have a line change the entry `words[1]`, which `rename` then calls `words[2]`; raises as `run_line`."""
+    """Run a command line that changes the entry `words[1]` (renamed to `words[2]`). Raises as `run_line`."""
     facts, name, after = viewer.context.facts, words[1], words[2] if words[0] == "rename" else words[1]
     before = await in_thread(_written, facts, name)
     ran = await run_line(viewer.context, words, given)
@@ -85,7 +85,7 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
 
 
 async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:
-    """Make the undo of a change to `after`, refused once that has changed; by default of an addition."""
+    """Make the undo of a change that led to `after`, or of an addition; refused once that has changed again."""
     after = after or name
     with trio.CancelScope(shield=True):  # a browser that has left finds the outcome on its next page
         now = await in_thread(_written, facts, after)

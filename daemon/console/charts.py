@@ -1,6 +1,6 @@
-"""Charts as SVG: pure functions from numbers to HTML, without scripts and inline styles.
+"""Draws charts as SVG: pure functions from numbers to HTML, without scripts or inline styles.
 
-A chart is a `figure`: a text, the drawing, and the numbers as a table. Colour is never the only sign.
+A chart is a `figure` with a text, the drawing, and the numbers as a table. Colour is never the only sign.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ WIDTH, HEIGHT = 1000, 200
 """Units of a drawing, which the browser stretches."""
 
 SPARK_HEIGHT = 20
-"""Units of a line in a cell."""
+"""Units of a chart in a table's cell."""
 
 STYLES = 6
-"""Series that the stylesheet tells apart; a chart of more is not readable."""
+"""Series that the stylesheet can distinguish; a chart with more could not be read."""
 
 _GRID = f'<path class="grid" d="M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}M0 {HEIGHT}H{WIDTH}"/>'
 """Lines at the top, the middle and the bottom, at the labels."""
 
 ROWS = 60
-"""Rows of the table of numbers: excess moments are left out evenly, except the last."""
+"""Rows of a chart's table of numbers. Of more moments, evenly chosen ones are left out, but never the last."""
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WHOLE = 1e4
-"""Smaller numbers are written out: they are as short as with a prefix."""
+"""Smaller numbers are written in full: a prefix would make them no shorter."""
 _DAY = 86_400.0
 
 
@@ -49,45 +49,44 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     values: Sequence[float | None]
-    """A value for each moment; None: unknown, and not drawn."""
+    """A value for each moment; an unknown one is None, and not drawn."""
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a chart."""
 
     id: str
-    """Id of its figure, unique in the page."""
     title: str
     unit: str = ""
     moments: Sequence[float]
-    """Begins of the values' times, in rising seconds since the epoch."""
+    """The times at which the values begin, in rising epoch seconds."""
     step: float
-    """Seconds of each of these times."""
+    """Seconds that each value covers."""
     series: Sequence[Quantity]
     since: float | None = None
-    """Begin of the axis; None: the first moment."""
+    """The start of the axis; None takes the first moment."""
     until: float | None = None
-    """End of the axis; None: the end of the last value's time."""
+    """The end of the axis; None takes the end of the last value."""
     most: float | None = None
-    """Value at the top; None: a round number above all values."""
+    """The value at the top; None takes a round number above all values."""
 
     @property
     def begin(self) -> float:
-        """Begin of the axis."""
+        """The start of the axis."""
         return self.since if self.since is not None else min(self.moments, default=0.0)
 
     @property
     def end(self) -> float:
-        """End of the axis, always after its begin."""
+        """The end of the axis, which is always after its start."""
         return self.until if self.until is not None else max(self.moments, default=self.begin) + self.step
 
     def x(self, moment: float) -> float:
-        """Place of a moment, from 0 to `WIDTH`."""
+        """The horizontal position of a moment, from 0 to `WIDTH`."""
         return min(max((moment - self.begin) / (self.end - self.begin), 0.0), 1.0) * WIDTH
 
 
 def ceiling(most: float) -> float:
-    """The smallest round number not below `most`; 1 for 0."""
+    """The smallest round number that is not below `most`; 1 for 0."""
     if not (math.isfinite(most) and most > 0):
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
@@ -95,12 +94,12 @@ def ceiling(most: float) -> float:
 
 
 def y(value: float, most: float) -> float:
-    """Height of a value, from `HEIGHT` at 0 to 0 at `most`."""
+    """The vertical position of a value, from `HEIGHT` for 0 to 0 for `most`."""
     return HEIGHT - min(max(value / most, 0.0), 1.0) * HEIGHT
 
 
 def spark(values: Sequence[float | None]) -> Markup:
-    """A line of values without axes, for a cell with the newest in words; empty if all are zero or unknown."""
+    """A line chart without axes, for a cell that has the newest value as text; empty if nothing is known."""
     given = [(at, value) for at, value in enumerate(values) if value is not None]
     most = max((value for _, value in given), default=0.0)
     if len(given) < 2 or not most:  # noqa: PLR2004 - a line has two ends
@@ -116,7 +115,7 @@ def spark(values: Sequence[float | None]) -> Markup:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """A number for people with three significant digits: `12.4 M tokens`."""
+    """A number as people read it, with three significant digits: `12.4 M tokens`."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     for size, prefix in _PREFIXES:
@@ -127,7 +126,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def clock(moment: float, span: float) -> str:
-    """A time on an axis of `span` seconds, with the day if the axis covers more than one."""
+    """A time on an axis that covers `span` seconds, with the day if that is more than one day."""
     at = datetime.fromtimestamp(moment).astimezone()
     return f"{at:%d %b}" if span > 7 * _DAY else f"{at:%d %b %H:%M}" if span > _DAY else f"{at:%H:%M}"
 
@@ -138,7 +137,7 @@ def moment(at: float) -> str:
 
 
 def top(chart: Chart, values: Iterable[float]) -> float:
-    """The value at the top of a chart with these values."""
+    """The value at the top of a chart that has these values."""
     return ceiling(max(values, default=0.0)) if chart.most is None else chart.most
 
 
@@ -146,7 +145,6 @@ class _Image(NamedTuple):
     id: str
     title: str
     said: str
-    """The description, with the numbers in words."""
     drawing: Markup
     height: int
     width: int = WIDTH
@@ -160,7 +158,7 @@ def _template() -> Template:
 
 
 def figure(chart: Chart, drawing: str, *, most: float, kind: str) -> Markup:
-    """The figure around a drawing (SVG made of numbers); `most`: its top; `kind`: its CSS class."""
+    """Put a figure around a drawing (SVG of numbers); `most` is the value at its top, `kind` its CSS class."""
     said = in_words(chart)
     image = _Image(chart.id, chart.title, said, Markup(_GRID + drawing), HEIGHT)  # noqa: S704 - made of numbers
     return _figure(
@@ -182,22 +180,22 @@ def _figure(**values: object) -> Markup:
 
 
 def times(begin: float, end: float) -> list[str]:
-    """Labels of the time axis: begin, middle and end."""
+    """The labels of the time axis: its start, middle and end."""
     return [clock(moment, end - begin) for moment in (begin, (begin + end) / 2, end)]
 
 
 def styled(series: Sequence[Quantity]) -> Iterator[tuple[Quantity, str]]:
-    """The drawn series, each with its class."""
+    """The series that are drawn, each with its CSS class."""
     return ((each, f"s{at}") for at, each in enumerate(series[:STYLES], start=1))
 
 
 def known(series: Quantity) -> list[float]:
-    """The drawable values of a series."""
+    """The values of a series that can be drawn."""
     return [value for value in series.values if value is not None and math.isfinite(value)]
 
 
 def in_words(chart: Chart) -> str:
-    """The chart in words, for those who do not see it."""
+    """Describe a chart in words, for people who cannot see it."""
     parts = [_series_in_words(each, chart.unit) for each in chart.series if known(each)]
     if not parts:
         return "Nothing was counted yet."
@@ -225,32 +223,29 @@ BAND = 20
 READY, DEGRADED, DOWN, OFF = "ready", "degraded", "down", "off"
 
 _HEIGHTS = {READY: BAND, DEGRADED: 14, DOWN: 8, OFF: 2}
-"""Height by state, in units, so that states differ without colours."""
+"""Heights of states in units, so that states differ even without colours."""
 
 TELLING = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
-"""Kinds of events after which a server's state is known."""
 
 _AT_REST = frozenset({ServerState.DORMANT, ServerState.DISABLED, ServerState.STOPPING, ServerState.STOPPED})
-"""States in which a server is not meant to run."""
 
 MAX_SPANS = 200
-"""Drawn spans of a band, the newest: more are narrower than a pixel."""
+"""Spans of a band that are drawn, the newest: others would be narrower than a pixel."""
 
 
 @attrs.frozen(kw_only=True)
 class Span:
-    """A time that a server spent in one state."""
+    """A time in which a server had one state."""
 
     state: str
-    """`ready`, `degraded`, `down` or `off`."""
     since: float
     until: float
     why: str = ""
-    """The last reason, without secrets."""
+    """The last reason of the state, without secrets."""
 
 
 def band(name: str, title: str, server: str, spans: Sequence[Span], *, since: float, until: float) -> Markup:
-    """The states of a server from `since` to `until` (epoch), oldest first, as a figure with the id `name`."""
+    """Draw a server's states from `since` to `until` (epoch seconds) as a figure with the id `name`."""
     shown = [*_within(spans, since, max(until, since + 1.0))]
     said, drawn = band_in_words(server, shown), _drawn(shown[-MAX_SPANS:], since, max(until, since + 1.0))
     return _figure(
@@ -270,7 +265,7 @@ def band(name: str, title: str, server: str, spans: Sequence[Span], *, since: fl
 
 
 def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
-    """The states that a server's events report; the daemon's own ones mark times without knowledge."""
+    """The states that a server's events tell; after the daemon's own events, the state is unknown."""
     found: list[Span] = []
     for event in sorted(events, key=lambda each: each.at):
         if event.kind in {EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED}:
@@ -302,7 +297,7 @@ def _state_after(event: Event) -> str | None:
 
 
 def band_in_words(server: str, spans: Sequence[Span]) -> str:
-    """A band in words, for those who do not see it."""
+    """Describe a band in words, for people who cannot see it."""
     if not spans:
         return f"{server}: nothing is known of this time."
     total = sum(span.until - span.since for span in spans) or 1.0
@@ -334,11 +329,11 @@ def _drawn(spans: Sequence[Span], since: float, until: float) -> str:
 
 
 FILLED = 0.85
-"""Share of its time that a bar fills, so that neighbours can be told apart."""
+"""The part of its time that a bar fills, so that neighbouring bars stay apart."""
 
 
 def bars(chart: Chart) -> Markup:
-    """Stacked bars, the first series at the bottom, each as wide as its time."""
+    """Draw stacked bars, the first series at the bottom, each as wide as its time."""
     most = top(chart, sums(chart))
     return figure(chart, "".join(_bars(chart, most)), most=most, kind="bars")
 
@@ -366,7 +361,7 @@ def _bars(chart: Chart, most: float) -> Iterator[str]:
 
 
 def lines(chart: Chart) -> Markup:
-    """Lines, told apart by dashes too."""
+    """Draw lines, which dashes distinguish, too."""
     most = top(chart, (value for series in chart.series for value in known(series)))
     drawn = "".join(
         f'<path class="line {style}" d="{path}"/>'
@@ -377,7 +372,7 @@ def lines(chart: Chart) -> Markup:
 
 
 def _levels(chart: Chart, series: Quantity, most: float) -> Iterator[str]:
-    """A piece of path for each value, joined to the one before if their times meet."""
+    """A piece of path for each value, joined to the previous one if their times meet."""
     end = None
     for moment, value in zip(chart.moments, series.values, strict=True):
         if value is None or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The console before its first request: its sessions, and the deferred load of the application."""
+"""The console as it is before its first request: its sessions, and the deferred loading of the application."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Console:
         address: Callable[[], Awaitable[str]],
         match: Callable[[str], Principal | None] | None,
     ) -> None:
-        """`address` serves the console if necessary and returns its base URL, as `http://127.0.0.1:7337`."""
+        """`address` serves the console if necessary, and returns its base URL, as `http://127.0.0.1:7337`."""
         self._context = context
         self._sessions = ConsoleSessions(time.monotonic)
         seldom, calls = (context.registry.catalog, context.history.newest), context.counters.recent.newest
@@ -51,13 +51,13 @@ class Console:
         self._loading = trio.Lock()
 
     async def link(self, *, may_change: bool) -> str:
-        """Make a link that lets one browser in, once. Raises OSError: the console cannot be served."""
+        """Make a link by which one browser can sign in once. Raises OSError if the console cannot be served."""
         address = await self._address()
         await self._load()
         return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(may_change=may_change)})}"
 
     def end_all(self) -> int:
-        """End all sessions; returns their number."""
+        """End all sessions, and return their number."""
         return self._sessions.end_all()
 
     def revoked(self, token: str) -> None:
@@ -71,7 +71,7 @@ class Console:
         return any(self._sessions.find(cookie_in(headers, tls=tls)) is not None for tls in (False, True))
 
     def sign_in(self, token: str, address: str) -> tuple[str | None, float]:
-        """Begin a session for a token; returns a cookie, or None and the delay of the answer."""
+        """Begin a session for a token. Returns a cookie, or None and the seconds to delay the answer."""
         visitor = self._match(token) if self._match is not None and token else None
         if visitor is None or not visitor.console:
             self._attempts.say(address, "a token that may not see the console")

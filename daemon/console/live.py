@@ -1,4 +1,4 @@
-"""Live pages: changes are computed once for all viewers of the same page, and only on demand."""
+"""Live pages: computes changes once for all viewers of a page, and only while someone views it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daemon.console.page import Fragment, Holders
 from daemon.kit.waiting import Watch
 
 EVERY_SECONDS = 1.0
-"""Seconds between two computations of a view: a person reads no faster (`ConsolePage.calls_every`)."""
+"""Seconds between two computations of a view: people read no faster (`ConsolePage.calls_every`)."""
 
 KEPT = 16
-"""Kept snapshots of pages just sent, for browsers about to follow them."""
+"""Snapshots of pages just sent, which are kept for browsers that are about to follow them."""
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -33,15 +33,14 @@ class Drawn(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False)
 class Snapshot:
-    """All fragments of a view at one time, by holder and id, in order."""
+    """All fragments of a view at one time, in order, by holder and id."""
 
     holders: Mapping[str, Mapping[str, Drawn]] = attrs.field(on_setattr=attrs.setters.frozen)
     number: int = attrs.field(factory=partial(next, count()), init=False)
-    """Rises with every snapshot."""
 
     @classmethod
     def drawn(cls, holders: Holders, draw: Callable[[Fragment], str], before: Snapshot | None) -> Snapshot:
-        """Draw fragments that are new or have other values. Takes milliseconds: call it in a thread."""
+        """Draw the fragments that are new or have changed. Takes milliseconds: call it in a thread."""
         known = before.holders if before is not None else {}
         return cls(
             {
@@ -51,11 +50,11 @@ class Snapshot:
         )
 
     def is_newer_than(self, seen: Snapshot | None) -> bool:
-        """Whether it was drawn after `seen`."""
+        """Whether this snapshot was drawn after `seen`."""
         return seen is None or self.number > seen.number
 
     def since(self, before: Snapshot | None) -> dict[str, dict[str, object]]:
-        """The changes by holder: `changed`, HTML by id, and `order`, all ids, if the order differs."""
+        """The changes by holder: `changed` has HTML by id, and `order` all ids, if the order differs."""
         changes = {}
         for holder, now in self.holders.items():
             was = before.holders.get(holder, {}) if before is not None else {}
@@ -85,17 +84,17 @@ class ChangeSignal:
     def __init__(
         self, *watches: Watch[Any], calls: Watch[Any] | None = None, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        """`busy`: whether calls are in flight, whose begin and progress nothing announces."""
+        """`busy` says whether calls are in flight, since no watch announces their begin and progress."""
         self._seldom = watches
         self._calls: Watch[Any] = Watch(None) if calls is None else calls
         self._busy = busy
 
     def marks(self) -> tuple[object, ...]:
-        """The present values, for a later comparison."""
+        """The present values, to compare with later ones."""
         return tuple(watch.value for watch in (*self._seldom, self._calls))
 
     async def since(self, marks: tuple[object, ...], calls_due: float, calls_every: float) -> None:
-        """Return once a value differs; calls count from `calls_due` on, checked every `calls_every` s."""
+        """Return once a value has changed; calls count from `calls_due` on, checked every `calls_every` s."""
         while not (self._differ(marks[:-1], *self._seldom) or self._is_due(marks[-1], calls_due)):
             rests = trio.current_time() >= calls_due
             watches = (*self._seldom, self._calls) if rests else self._seldom
@@ -118,7 +117,7 @@ async def _cancel_at_change(watch: Watch[Any], mark: object, scope: trio.CancelS
 
 
 class LiveView:
-    """One page as all its followers see it."""
+    """One page, as all who follow it see it."""
 
     def __init__(
         self,
@@ -127,7 +126,7 @@ class LiveView:
         start: Snapshot | None,
         calls_every: float | None,
     ) -> None:
-        """`calls_every`: seconds between computations while only calls happen; None: never for calls."""
+        """`calls_every` is the seconds between computations while only calls happen; None ignores calls."""
         self.followers = 0
         self._compute = compute
         self._changes = changes
@@ -138,7 +137,7 @@ class LiveView:
         self._leading = trio.Lock()
 
     async def next(self, seen: Snapshot | None) -> Snapshot:
-        """The newest snapshot, once it differs from `seen`. Raises McpdError if the subject is gone."""
+        """The newest snapshot, once it differs from `seen`. Raises McpdError if the page's subject is gone."""
         # Outside the lock, whose holder may wait for hours, while this snapshot is news to a newcomer.
         if (newest := self._newest.value) is not None and newest.is_newer_than(seen):
             await trio.lowlevel.checkpoint()
@@ -163,7 +162,7 @@ class LiveView:
 
 
 class Views:
-    """The followed views, and snapshots of pages just sent."""
+    """The views that browsers follow, and snapshots of pages just sent."""
 
     def __init__(self, changes: ChangeSignal) -> None:
         self._changes = changes
@@ -172,7 +171,7 @@ class Views:
         self._number = 0
 
     def keep(self, key: object, snapshot: Snapshot) -> str:
-        """Keep the snapshot of a page about to be sent; returns its name for the browser."""
+        """Keep the snapshot of a page about to be sent, and return its name for the browser."""
         self._number += 1
         self._kept[str(self._number)] = key, snapshot
         while len(self._kept) > KEPT:
@@ -187,7 +186,7 @@ class Views:
         compute: Callable[[Snapshot | None], Awaitable[Snapshot]],
         calls_every: float | None = None,
     ) -> AsyncIterator[tuple[LiveView, Snapshot | None]]:
-        """Follow a view, from the snapshot that `since` names, or from nothing."""
+        """Follow a view from the snapshot named `since`; without that snapshot, from the beginning."""
         known, seen = self._kept.pop(since, (None, None))
         seen = seen if known == key else None
         view = self._views.get(key)

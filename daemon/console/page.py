@@ -1,4 +1,4 @@
-"""A page of the console: address, title, links and fragments, which are HTML with an id."""
+"""A page of the console: its address, title, links, and fragments, which are HTML with an id."""
 
 from __future__ import annotations
 
@@ -13,78 +13,75 @@ from daemon.operators.base import OperatorContext
 
 
 def server_page(server: str) -> str:
-    """Address of a server's page, below `/ui`."""
+    """The address of a server's page, below `/ui`."""
     return f"/servers/{quote(server, safe='')}"
 
 
 def tool_page(server: str, tool: str) -> str:
-    """Address of a tool's page, below `/ui`."""
+    """The address of a tool's page, below `/ui`."""
     return f"/tools/{quote(server, safe='')}/{quote(tool, safe='')}"
 
 
 def session_page(session: str) -> str:
-    """Address of a session's page, below `/ui`; `session` is a key, or `#` and a connection's number."""
+    """The address of a session's page, below `/ui`; `session` is a key, or `#` and a connection's number."""
     return f"/sessions/{quote(session, safe='')}"
 
 
 def with_query(address: str, **query: str | int) -> str:
-    """An address with a query of the non-empty values."""
+    """Add the values that are not empty to an address, as its query."""
     words = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
     return f"{address}?{words}" if words else address
 
 
 def element_id(kind: str, *names: str) -> str:
-    """The unique id of an element about something with these names, without blanks."""
+    """A unique element id, without blanks, for something with these names."""
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
 LONGEST_NUMBER = 6
-"""Digits of a page's number: no list is longer, and Python refuses numbers of thousands of digits."""
+"""Digits of a page number: no list has more pages, and Python refuses numbers of thousands of digits."""
 
 
 def page_number(written: str, most: int = 10**LONGEST_NUMBER) -> int:
-    """The page number of a query, at most `most`; 1 for anything else."""
+    """The page number in a query, at most `most`; 1 for any other text."""
     sound = written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER
     return min(max(int(written), 1), most) if sound else 1
 
 
 def steady(report: Mapping[str, Any], *passing: str) -> dict[str, Any]:
-    """A report without members that differ at each look, which would keep a page changing."""
+    """A report without the members that differ at each request, with which the page would never be at rest."""
     return {key: value for key, value in report.items() if key not in passing}
 
 
 class Viewer(msgspec.Struct, frozen=True, kw_only=True):
-    """The viewer of a page, and the wanted part of it."""
+    """The viewer of a page, and the part of it that is viewed."""
 
     context: OperatorContext
-    """The daemon, as for operators' commands."""
     may_change: bool
-    """Whether controls are drawn, and work."""
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
     path: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Variable parts of the address: `{"server": "git"}`."""
+    """The variable parts of the address: `{"server": "git"}`."""
     typed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The page's form as this viewer sent it (`ConsoleAction.keeps`)."""
+    """The page's form, as this viewer has sent it (`ConsoleAction.keeps`)."""
     last: Notice | None = None
-    """The session's last change that can be undone."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a page, replaced when it changes."""
+    """A piece of a page, which is replaced when it changes."""
 
     id: str
     template: str
     values: Mapping[str, object]
-    """For the template, and compared with the last ones: no age in seconds, but a time, which the template
-    shows with `since`."""
+    """Values for the template, which are compared with the last ones. Write a time, which the template shows
+    with `since`, instead of an age in seconds."""
 
 
 Holders: TypeAlias = "Mapping[str, Sequence[Fragment]]"
-"""The fragments of a page in order, by the id of their holder."""
+"""A page's fragments in order, by the id of the element that holds them."""
 
 
 def part(name: str, template: str = "", /, **values: object) -> Fragment:
-    """The fragment with an id and values; the template, without `.html`, has the id's name by default."""
+    """Make a fragment with an id and values. Its template, without `.html`, is by default named like the id."""
     return Fragment(id=name, template=f"{template or name.replace('-', '_')}.html", values=values)
 
 
@@ -92,20 +89,19 @@ Undo: TypeAlias = "Callable[[Viewer], Awaitable[Notice]]"
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """The outcome of a form, shown on the next page."""
+    """The outcome of a form, which the next page shows."""
 
     text: str
     is_error: bool = False
     undo: Undo | None = None
-    """Takes the change back. It stays with the session, and on no page, as it may know secrets."""
+    """Undoes the change. It stays in the session and on no page, since it may know secrets."""
     key: str = ""
-    """Names the notice to the form that undoes it."""
+    """Identifies the notice in the form that undoes the change."""
     server: str = ""
-    """The server that was changed, for the audit."""
     leads_to: str = ""
-    """The page after it, below `/ui`; empty: the one of the form."""
+    """The next page, below `/ui`; if empty, that of the form."""
     shown: str = ""
-    """The digest of what the text shows, which the next step agrees to."""
+    """The digest of what the text shows; the next step must repeat it to agree."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,22 +111,21 @@ class ConsolePage:
     path: str
     title: str
     template: str
-    """The frame around the fragments, extends `layout.html`; `fragments("ID")` draws those of a holder."""
+    """The frame around the fragments: extends `layout.html`; `fragments("ID")` draws a holder's fragments."""
     fragments: Callable[[Viewer], Awaitable[Holders]]
-    """Fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
+    """Returns the fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
     own: Callable[[Viewer], Awaitable[Mapping[str, object]]] | None = None
-    """Values of the frame, for this viewer and moment."""
     calls_every: float | None = 5.0
-    """Seconds between two computations while only calls happen; None: the page shows no calls."""
+    """Seconds between two computations while only calls happen; None for a page that shows no calls."""
     in_navigation: bool = True
 
 
 class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a viewer makes with a form: `POST` to its address."""
+    """A change that a viewer makes with a form, a `POST` to the action's address."""
 
     path: str
     act: Callable[[Viewer, Mapping[str, str]], Awaitable[str | Notice]]
-    """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
-    `McpdError`, whose text the viewer sees."""
+    """Acts on the form's fields by an operators' command, and returns a sentence about the outcome. The viewer
+    sees the text of the `McpdError` that it may raise."""
     keeps: bool = False
-    """Whether the page shows what was typed, until another form is sent or the outcome leads elsewhere."""
+    """Whether the page shows what was typed, until another form is sent or another page follows."""

@@ -1,4 +1,4 @@
-"""The table of pages and actions of the console; a new one is a file and a line here."""
+"""The table of the console's pages and actions; a new one needs a file and a line here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGES: tuple[ConsolePage, ...] = (
     FIND_PAGE,
     ADD_PAGE,
 )
-"""In the order of the navigation; the first is shown at `/ui`."""
+"""All pages in the order of the navigation; `/ui` shows the first."""
 
 ACTIONS: tuple[ConsoleAction, ...] = (
     *SERVER_ACTIONS,

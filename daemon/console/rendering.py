@@ -1,4 +1,4 @@
-"""Pages and fragments as HTML, drawn once for all viewers, with markers for their tokens. Blocks."""
+"""Draws pages and fragments as HTML, once for all viewers, with markers for each viewer's tokens. Blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.console.live import Snapshot
 
 FORM_TOKEN, HERE = (f"mcpd-{secrets.token_hex(16)}" for _ in range(2))
-"""Markers of the form token and the page's address, replaced on sending."""
+"""Markers that are replaced on sending by the viewer's form token and the page's address."""
 
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
@@ -60,11 +60,11 @@ TABLES = {
         {**report_columns.SESSIONS, **report_columns.LOADED_TOOLS}, "session client status loadedBy age"
     ),
 }
-"""The columns of each table, in order; the first one names the row."""
+"""The columns of each table, in order; the first one names its row."""
 
 
 class StaticFile:
-    """A file that pages refer to; its address holds a digest of the content."""
+    """A file that pages refer to; its address holds a digest of its content."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.content = content
@@ -105,24 +105,24 @@ class Rendering:
         return self._templates.get_template(fragment.template).render(fragment.values, element=fragment.id)
 
     def page(self, template: str, snapshot: Snapshot | None, values: Mapping[str, object]) -> str:
-        """The HTML of a page around a snapshot's fragments."""
+        """The HTML of a page, with a snapshot's fragments."""
         return self._templates.get_template(template).render(values, snapshot=snapshot)
 
 
 def sent(html: str, form_token: str, here: str) -> str:
-    """Drawn HTML with a viewer's form token and page address."""
+    """Put a viewer's form token and page address into drawn HTML."""
     return html.replace(FORM_TOKEN, form_token).replace(HERE, str(escape(here)))
 
 
 def sent_in_json(text: str, form_token: str, here: str) -> str:
-    """`sent` for JSON with HTML: a backslash of the address must not become an escape of the JSON."""
+    """`sent`, for HTML in JSON, where a backslash in the address must not become an escape."""
     written = msgspec.json.encode(str(escape(here))).decode()[1:-1]
     return text.replace(FORM_TOKEN, form_token).replace(HERE, written)
 
 
 @pass_context
 def _fragments(context: Context, holder: str, tag: str = "div", **attributes: str) -> Markup:
-    """The fragments of a holder, in an element with its id."""
+    """Draw the fragments of a holder within an element that has its id."""
     drawn = context["snapshot"].holders.get(holder, {})
     more = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_"), value) for name, value in attributes.items()
@@ -132,7 +132,7 @@ def _fragments(context: Context, holder: str, tag: str = "div", **attributes: st
 
 
 def foreign(text: object, *, lines: bool = False) -> Markup:
-    """Text of a server or client, marked as such, with hidden characters spelt out."""
+    """Mark a text as a server's or client's, and spell out hidden characters."""
     return Markup('<bdi class="foreign">{}</bdi>').format(visible(str(text), lines=lines))
 
 
@@ -149,11 +149,11 @@ _PLACES = {
     "check": ("Settings", "/settings"),
     "approve": ("Approve", "/approvals"),
 }
-"""The word and the address in the console for `mcpd COMMAND`, or `mcpd COMMAND SERVER` with {}."""
+"""The console's word and address for `mcpd COMMAND`, or for `mcpd COMMAND SERVER` with {}."""
 
 
 def _in_console(command: str) -> Markup:
-    """A command as the link to where the console does the same, else as code."""
+    """Show a command as a link to the page that does the same, else as code."""
     words = unescape(command).split()
     title, address = _PLACES.get(words[1] if words[:1] == ["mcpd"] and words[1:] else "", ("", ""))
     if title and len(words) == 2 + address.count("{}") and "/" not in "".join(words):
@@ -162,14 +162,14 @@ def _in_console(command: str) -> Markup:
 
 
 def marked(text: object, *, lines: bool = False) -> Markup:
-    """A sentence of mcpd, which may quote others; what stands in backticks becomes code, or a link."""
+    """A sentence of mcpd, which may quote others; words in backticks become code or links."""
     told = str(escape(visible(str(text), lines=lines)))
     written = _CODE.sub(lambda found: _in_console(found[1]), told)
     return Markup('<bdi class="foreign">{}</bdi>').format(Markup(written))  # noqa: S704 - escaped above
 
 
 def by_button(text: str, server: str) -> Markup:
-    """A sentence as `marked`, with buttons of the page's forms in place of links to them."""
+    """Like `marked`, but with buttons of the page's forms in place of links to these forms."""
     told = marked(text)
     forms = {f"mcpd restart {server}": element_id("restart", server), "mcpd reload": "reload"}
     for command, form in forms.items():
@@ -180,27 +180,27 @@ def by_button(text: str, server: str) -> Markup:
 
 
 def since(at: float) -> Markup:
-    """Time elapsed since `at` (epoch); the page's script refreshes it."""
+    """The time since `at` (epoch seconds), which the page's script keeps current."""
     return _time(at, Markup(" data-since"), f"{span(time.time() - at, parts=1)} ago")
 
 
 def age(at: float) -> Markup:
-    """Duration since `at` (epoch)."""
+    """The duration since `at` (epoch seconds)."""
     return _time(at, Markup(" data-age"), span(time.time() - at, parts=1))
 
 
 def until(at: float) -> Markup:
-    """Time left until `at` (epoch)."""
+    """The time left until `at` (epoch seconds)."""
     return _time(at, Markup(" data-until"), f"in {span(at - time.time(), parts=1)}")
 
 
 def clock(at: float) -> Markup:
-    """Local date and time of `at` (epoch)."""
+    """The local date and time of `at` (epoch seconds)."""
     return _time(at, Markup(""), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)))
 
 
 def hour(at: float) -> Markup:
-    """Local time of day of `at` (epoch)."""
+    """The local time of day of `at` (epoch seconds)."""
     return _time(at, Markup(""), time.strftime("%H:%M:%S", time.localtime(at)))
 
 
@@ -210,7 +210,7 @@ def _time(at: float, kind: Markup, words: str) -> Markup:
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency: `0.4 ms`, `12 ms`, `3.2 s`, or a dash."""
+    """A latency as text: `0.4 ms`, `12 ms`, `3.2 s`, or a dash."""
     if value is None:
         return "\N{EN DASH}"
     if value < 10:  # noqa: PLR2004 - one digit before the point: one after it
@@ -219,12 +219,12 @@ def milliseconds(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """A number of bytes in words, or a dash."""
+    """A number of bytes as text, or a dash."""
     return "\N{EN DASH}" if count is None else bytes_in_words(count)
 
 
 def heading(column: report_columns.ReportColumn) -> str:
-    """A column's heading, with a capital where it begins with a word."""
+    """A column's heading, with a capital letter if it begins with a word."""
     text = column.heading
     return text if text[1].isdigit() else text[0].upper() + text[1:]
 

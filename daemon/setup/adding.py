@@ -1,4 +1,4 @@
-"""Turns the arguments of `mcpd add` into an entry: a command, a URL or a package."""
+"""Turns the words of `mcpd add` into an entry: a command, a URL or a package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 LOOKUP_SECONDS = 30.0
-"""npm's first answer over a slow line takes some seconds."""
+"""Seconds for a lookup: over a slow line, npm takes some for its first answer."""
 
 _NUMBER = r"(\d+(?:\.\d+)+[\w.+!-]*)"
 _BARE = re.compile(rf"^{_NUMBER}\s*$", re.MULTILINE)
@@ -40,7 +40,7 @@ _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 
 
 def newest(package: Package, environ: Mapping[str, str], directory: Path) -> str | None:
-    """A package's newest version, or a pulled image's digest; None if no client that starts here answers."""
+    """A package's newest version, or a pulled image's digest; None if no program here can tell."""
     for words, given, pattern in _ways(package, environ):
         if (found := pattern.search(_said(words, given, environ, directory))) is not None:
             return found[1]
@@ -70,7 +70,7 @@ _RESOLVE = ("pip", "compile", "--no-deps", "--no-build", "--no-header", "--no-an
 
 
 def _ways(package: Package, environ: Mapping[str, str]) -> Iterator[tuple[list[str], str, re.Pattern[str]]]:
-    """Commands for the version, their stdin, and a pattern for it in their output."""
+    """Commands that print a package's version, their stdin, and a pattern for the version."""
     path = environ.get("PATH")
     if package.source == "npm":
         if npm := shutil.which("npm", path=path):
@@ -88,7 +88,7 @@ def _ways(package: Package, environ: Mapping[str, str]) -> Iterator[tuple[list[s
 
 
 def packages_of(server: Server, environ: Mapping[str, str]) -> dict[str, LockedPackage]:
-    """The packages of a server's command by name, with the hashes that its clients look up."""
+    """The packages in a server's command by name, with the hashes that package managers look up."""
     environ, found = {**environ, **server.env}, dict[str, LockedPackage]()
     for words in started((server.written.command or "", *server.written.args)):
         for each in packages_in(words):
@@ -98,7 +98,7 @@ def packages_of(server: Server, environ: Mapping[str, str]) -> dict[str, LockedP
 
 
 def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The hashes of a package's version, as its registry's client here gives them; a digest is one."""
+    """The hashes of a package's version, looked up by its package manager here; a digest is its own hash."""
     name, version, path = package.name, package.version, environ.get("PATH")
     words, given = [shutil.which("npm", path=path) or "npm", "view", f"{name}@{version}", "dist.integrity"], ""
     if package.source == "pypi":
@@ -117,7 +117,7 @@ _ADDRESS = r'"{}(?:, |": *"|": *{{[^}}]*"url": *")(?:git\+)?(https?://[!#-?A-\[\
 
 
 def changes(pinned: str, environ: Mapping[str, str]) -> str:
-    """The web address of a pinned package's changes, as npm, pip or uv tells it here; empty without one."""
+    """The web address of a pinned package's changes, as npm, pip or uv gives it; empty without one."""
     ways = [["npm", "view", pinned, "--json", "repository", "homepage"]]
     if "==" in pinned:
         report, uv = [*_REPORT.split(), pinned], shutil.which("uv", path=environ.get("PATH"))
@@ -128,7 +128,7 @@ def changes(pinned: str, environ: Mapping[str, str]) -> str:
 
 
 def web_address(told: str) -> str:
-    """The address with the best label in JSON from outside; empty without one."""
+    """The web address in JSON from outside whose label fits best; empty without one."""
     found = (re.search(_ADDRESS.format(each), told, re.IGNORECASE | re.ASCII) for each in _LABELS.split("|"))
     return next((each[1].removesuffix(".git") for each in found if each), "")
 
@@ -140,7 +140,7 @@ _VERSION = re.compile(r"(?<=.)(?:@|==|\[|:[^/]*$).*")
 
 
 class WordsError(McpdError, ValueError):
-    """The arguments name no server; the text says what to write."""
+    """The words name no server; the text says what to type."""
 
 
 @attrs.frozen(kw_only=True)
@@ -150,13 +150,11 @@ class WantedServer:
     name: str
     entry: dict[str, Any] = attrs.field(repr=False)
     pinned: tuple[str, ...] = ()
-    """Packages with their new versions."""
     loose: tuple[str, ...] = ()
-    """Packages whose version lookup failed."""
     notes: tuple[str, ...] = ()
-    """Remarks on keys of other clients."""
+    """Remarks on keys of other clients in the entry."""
     kept: tuple[tuple[str, str], ...] = ()
-    """Packages that have the newest version or a newer one, and the version that was found."""
+    """Packages that stay, having the newest version or a newer one, each with the version that was found."""
 
 
 def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str] = str) -> WantedServer:
@@ -188,10 +186,10 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
 
 
 _REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
-"""Begins a reference that no README's snippet has: it runs or reads something of the user's."""
+"""Matches references that no README's snippet may hold: they run or read something of the user's."""
 
 _USERS = ("sandbox", "sandboxEnabled", "trust")
-"""Keys of an entry that no README decides."""
+"""Keys of an entry that a README must not set."""
 
 
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
@@ -228,7 +226,7 @@ def _is_entry(value: object) -> bool:
 def with_versions(
     server: WantedServer, newest: Newest, *, images: bool = False, again: bool = False
 ) -> WantedServer:
-    """Pin packages (`again`: older ones, too) to newest versions, and `images` to digests, if found."""
+    """Pin packages without a version to the newest (`again`: pinned ones, too), and `images` to digests."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server
@@ -252,7 +250,7 @@ _PHASES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "post": 1, "rev
 
 
 def is_newer(one: str, other: str, source: str) -> bool:
-    """Whether a version comes after another: of `pypi` by PEP 440, else by semver."""
+    """Whether a version comes after another: by PEP 440 for `pypi`, else by semver."""
     return _rank(one, source) > _rank(other, source)
 
 
@@ -270,7 +268,7 @@ def _number(text: str) -> int:
 
 
 def pairs(words: Sequence[str], mark: str, what: str) -> dict[str, str]:
-    """Parse `KEY=VALUE` words; errors quote no value. Raises WordsError."""
+    """Parse `KEY=VALUE` words. Errors quote no value. Raises WordsError."""
     made: dict[str, str] = {}
     for word in words:
         key, found, value = word.partition(mark)
@@ -286,7 +284,7 @@ def _of_command(words: Sequence[str]) -> dict[str, Any]:
 
 
 def named(name: str) -> str:
-    """A name that a server can have. Raises WordsError."""
+    """Check that a server can have a name, and return it. Raises WordsError."""
     if not SERVER_NAME.fullmatch(name):
         near = slug(name)
         hint = f": write {near}" if near else ""
@@ -297,14 +295,14 @@ def named(name: str) -> str:
 
 
 def short_name(package: str) -> str:
-    """`time` for `mcp-server-time`, `playwright` for `@playwright/mcp`."""
+    """A server's name for a package: `time` for `mcp-server-time`, `playwright` for `@playwright/mcp`."""
     scope, _, name = _VERSION.sub("", package).rpartition("/")
     short = _FILLING.sub("", _FILLING.sub("", name))
     return slug(scope if short in {"", "mcp", "server"} and scope else short) or package
 
 
 def name_at(url: str) -> str:
-    """A name for the server at a URL: `notion` for `https://mcp.notion.com/mcp`."""
+    """A server's name for a URL: `notion` for `https://mcp.notion.com/mcp`."""
     host = url.partition("://")[2].partition("/")[0].partition(":")[0]
     words = [each for each in host.split(".")[:-1] if each not in {"www", "api", "mcp"}]
     return (slug(words[-1]) if words else None) or "NAME"

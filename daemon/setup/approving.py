@@ -1,4 +1,4 @@
-"""Approval of held definitions: by an operator, the console, or a client's user (docs/trust.md)."""
+"""Approves held definitions for an operator, the console, or a client's user (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -37,29 +37,27 @@ LOCK_SECONDS = 10.0
 
 
 class Approver(msgspec.Struct, frozen=True, kw_only=True):
-    """Approves definitions in the form in which somebody saw them."""
+    """Approves definitions in the form that a person has seen."""
 
     catalog: Watch[Catalog]
     tell: Callable[[Fact], None]
     settle: Callable[[], Awaitable[None]]
-    """Returns once every fact told is in the catalog."""
+    """Returns once every fact so far is in the catalog."""
     note: Callable[[Event], None]
     wall: Callable[[], float]
-    """Seconds since the epoch."""
     directory: Path
-    """The configuration's."""
     shown: dict[tuple[object, ...], str] = msgspec.field(default_factory=dict)
-    """The forms that operators were shown and have not approved, by user, server and word (`switch_of`)."""
+    """Forms that operators have seen and not approved yet, by user, server and word (`switch_of`)."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
-    """Held while the lock is written: each writer must see the result of the last."""
+    """Held while the lock file is written: each writer must see the last one's result."""
 
     async def approve(
         self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
     ) -> list[Definition]:
-        """Approve what is still held in this form, `by` a person, and write a lock; returns that.
+        """Approve the definitions that are still held in this form, write a lock, and return them.
 
-        `where` is the catalog of one instance's clients. Raises CannotApprove: the lock cannot be read or
-        written, or the store was not read.
+        `where` is the catalog of one instance's clients. Raises CannotApprove if the lock cannot be read or
+        written, or the store was not read yet.
         """
         catalog = where or self.catalog.value
         found = [
@@ -101,7 +99,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     async def rewrite(
         self, change: Callable[[locking.Content], None], approved: Approved | None = None
     ) -> bool:
-        """Change the lock and obey it; returns whether it differs. Raises CannotApprove."""
+        """Change the lock file and apply it. Returns whether it differs. Raises CannotApprove."""
         async with self.writing:
             work = partial(_rewritten, self.directory, change)
             try:

@@ -32,15 +32,15 @@ else:
 
 
 EX_MEANWHILE = 75
-"""The exit status of a change that stands while somebody else has changed a file of it, too."""
+"""Exit status if a change stays but someone else has changed the same file meanwhile."""
 
 KEYRING = "keyring:"
-"""Begins a reference to a secret in the keyring, and its key among variables."""
+"""Prefix of references to secrets in the keyring, and of their names among variables."""
 
 
 @attrs.frozen(kw_only=True)
 class Present:
-    """The current files, which may be missing."""
+    """The files as they are now; each may be missing."""
 
     config: FoundFile
     env: FoundFile
@@ -51,25 +51,24 @@ class Present:
 
 @attrs.frozen(kw_only=True)
 class Draft:
-    """Both new files, checked."""
+    """Both new files, after they were checked."""
 
     present: Present
     config: str
     env: str = attrs.field(repr=False)
     secrets: frozenset[str] = attrs.field(repr=False)
     unconfined: CannotStart | None = None
-    """Why a new configuration asks for no sandbox."""
     kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Secrets for the keyring, by name."""
+    """Secrets to store in the keyring, by name."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @property
     def creates(self) -> bool:
-        """Whether there was no configuration."""
+        """Whether there is no configuration yet."""
         return self.present.config.content is None and bool(self.config)
 
     def diff(self) -> str:
-        """A unified diff with names in place of secrets; empty without changes."""
+        """A unified diff, with names in place of secrets; empty if nothing changes."""
         config, env = self.present.config, self.present.env
         shown = unified_diff(config.path, config.text(), self.config)
         shown = Redactor(self.secrets)(shown, len(shown))
@@ -77,7 +76,7 @@ class Draft:
         return shown + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
-        """Write both files and the keyring, or nothing; raises DocumentError (changed since), SecretTrouble."""
+        """Write both files and the keyring, or nothing. Raises DocumentError (changed since), SecretTrouble."""
         with ExitStack() as undo:
             undo.callback(self._forget)
             for name, value in self.kept.items():
@@ -89,11 +88,11 @@ class Draft:
 
     @property
     def stands(self) -> bool:
-        """Whether both files are still as written. Raises DocumentError."""
+        """Whether both files are still as they were written. Raises DocumentError."""
         return all(each.stands for each in self._edits)
 
     def undo(self) -> None:
-        """Restore all. Raises DocumentError: a file has changed since or cannot be written."""
+        """Restore everything. Raises DocumentError if a file has changed since or cannot be written."""
         undo_all(self._edits)
         self._forget()
 
@@ -125,19 +124,19 @@ def read_present(path: Path) -> Present:
 
 
 def in_keyring(entry: object) -> list[str]:
-    """The names of secrets in the keyring that an entry refers to."""
+    """The names of the keyring's secrets that an entry refers to."""
     return [*dict.fromkeys(re.findall(r"(?<!\$)\$\{keyring:([^}]+)\}", repr(entry)))]
 
 
 def known_values(present: Present, environ: Mapping[str, str], *, keyring_too: bool = False) -> dict[str, str]:
-    """The values of variables, and as `keyring:NAME` of secrets if entries need some. Raises SecretTrouble."""
+    """Values of variables, and as `keyring:NAME` of secrets that entries need. Raises SecretTrouble."""
     names = keyring.names(environ) if keyring_too or in_keyring(present.servers) else ()
     secrets = {f"{KEYRING}{name}": keyring.read(name, environ) for name in names}
     return {**present.variables, **environ, **secrets}
 
 
 def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str, ...]]:
-    """Each server's trail, maybe in a client's section and under its title."""
+    """The trail of each server, which may be in a client's section and under its title."""
     trails: list[tuple[str, ...]] = [
         (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
     ]
@@ -159,7 +158,7 @@ def changed(
     removed: Collection[str] = (),
     surfaces: Collection[str] = (),
 ) -> Draft:
-    """Apply a change to both files, if mcpd can run with the result; servers may wait for `missing` variables.
+    """Apply a change to both files, if mcpd can run with the result; `missing` variables are allowed.
 
     Raises ConfigError and DocumentError.
     """
@@ -216,7 +215,6 @@ def _text(found: FoundFile) -> str:
 
 
 def _make_private(env: FoundFile) -> None:
-    """Remove other users' access before secrets are written."""
     if env.content is None:
         return
     try:

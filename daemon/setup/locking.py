@@ -1,4 +1,4 @@
-"""Writes `mcpd.lock`: sorted JSON, a line for each definition, with unknown members kept (docs/trust.md)."""
+"""Writes `mcpd.lock`: sorted JSON with a line for each definition; unknown members stay (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from daemon.model import Definition
 
 INLINE = 4
-"""Depth from which a value stands on one line: that of a definition."""
+"""Levels of nesting from which a value is on one line, such as a definition."""
 
 SAYS = 80
-"""Most characters of a description in a line."""
 
 _STEADY = re.compile(r"[^\d,;:|\[\](){}<>\n]*")
-"""The beginning of a text before a number or a list, which may vary."""
+"""Matches the part of a text before a number or list, which may vary."""
 
 Content = dict[str, Any]
 
@@ -39,7 +38,7 @@ def empty() -> Content:
 
 
 def approve(content: Content, server: str, identity: str, definitions: Iterable[Definition]) -> None:
-    """Add definitions to a server's lines, or replace their forms; another identity starts from nothing."""
+    """Add definitions to a server's lines, or replace their forms. For a new identity, start without lines."""
     servers = content.setdefault("servers", {})
     if servers.get(server, {}).get("identity") != identity:
         servers[server] = {"identity": identity}
@@ -49,7 +48,7 @@ def approve(content: Content, server: str, identity: str, definitions: Iterable[
 
 
 def line_of(definition: Definition) -> Content:
-    """The line of a definition."""
+    """The content of a definition's line."""
     form = form_of(definition.kind, definition.raw)
     description = msgspec.json.decode(definition.raw).get("description")
     found = _STEADY.match(steady(description)) if isinstance(description, str) else None
@@ -58,7 +57,7 @@ def line_of(definition: Definition) -> Content:
 
 
 def renew(content: Content, configured: Mapping[str, Server]) -> list[str]:
-    """Remove servers that are not configured, and return them; a renamed one keeps its lines."""
+    """Remove servers that are not configured, and return them; a renamed server keeps its lines."""
     servers, removed = content.setdefault("servers", {}), []
     for name in [name for name in servers if name not in configured]:
         lines = servers.pop(name)
@@ -71,7 +70,7 @@ def renew(content: Content, configured: Mapping[str, Server]) -> list[str]:
 
 
 class ServersNow(NamedTuple):
-    """Configured servers, and those of them that are known as they are now, with their packages."""
+    """The configured servers, with the entries and packages of those whose present lists are known."""
 
     servers: Mapping[str, Server]
     entries: Mapping[str, ServerEntry]
@@ -79,7 +78,7 @@ class ServersNow(NamedTuple):
 
 
 def offer(content: Content, now: ServersNow, *, approve: bool = False) -> None:
-    """Make servers' lines those of their offers. The line of what is held stays, unless all is approved."""
+    """Make servers' lines equal to what they list. Lines of held definitions stay, unless all are approved."""
     servers = content.setdefault("servers", {})
     for name, entry in now.entries.items():
         before, identity = servers.get(name, {}), now.servers[name].identity
@@ -110,17 +109,17 @@ def _alike(lines: Content, name: str, line: Content, key: str) -> Content:
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference of a server from the lock."""
+    """A difference between a server and the lock."""
 
     server: str
     what: str
-    """edited: the entry; changed, new or gone: what is named, or the server."""
+    """`edited` for the entry; `changed`, `new` or `gone` for a definition, a package or the server."""
     name: str = ""
     change: Change = {}
 
 
 def drift(lock: Lock | None, now: ServersNow, *, are_all: bool) -> list[Drift]:
-    """The differences of servers from the lock, those of held definitions, too."""
+    """The differences between servers and the lock, including those of held definitions."""
     locked = {} if lock is None else lock.servers
     found = [Drift(server=name, what="gone") for name in locked if are_all and name not in now.servers]
     for name in sorted(now.entries):
@@ -155,7 +154,7 @@ def _of_server(server: str, part: LockedServer, now: ServersNow) -> Iterator[Dri
 
 
 def written(content: Mapping[str, Any]) -> str:
-    """The text of a lock: the same for the same content."""
+    """The text of a lock file; equal contents have equal texts."""
     return "\n".join(_lines(content, 0)) + "\n"
 
 
@@ -175,7 +174,7 @@ def _lines(value: Any, depth: int) -> Iterable[str]:
 
 
 def changed(path: Path, change: Callable[[Content], None]) -> bool:
-    """Change the content of a lock, or of a new one; returns whether it differs. Raises DocumentError."""
+    """Change the content of a lock file, and return whether it differs. Raises DocumentError."""
     found = look(path)
     try:
         content: Content = empty() if found.content is None else json.loads(found.content)

@@ -1,4 +1,4 @@
-"""Moves secrets out of entries into a server's own variables, `SERVER__NAME`, which nothing else reads."""
+"""Moves secrets from entries into variables of one server, `SERVER__NAME`, which no other server reads."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", 
 _LIKE_REFERENCES = re.compile(
     r"\$\{\{(?:(?!\$\{)[^}])*\}\}|\$\{(?:(?!\$\{)[^}])*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
 )
-"""Texts that mcpd reads as references, also in other clients' spelling; one within another is its own."""
+"""Matches texts that mcpd reads as references, even in other clients' spelling; nested ones match alone."""
 
 _WITHIN = re.compile(r"(?<!\$)\{(?=(?:env|file):)")
-"""The beginning of another client's reference within what is escaped: `${{file:PATH}`."""
+"""Matches the start of another client's reference within escaped text: `${{file:PATH}`."""
 
 _LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
 
@@ -44,32 +44,32 @@ _OF_PROGRAMS = re.compile(
     r"|PATH|HOME|LANG|LANGUAGE|LOGNAME|USER|SHELL|TERM|TMPDIR",
     re.IGNORECASE,
 )
-"""Variables of loaders, interpreters, libraries and mcpd, from their manuals."""
+"""Matches variables that loaders, interpreters, libraries and mcpd obey, from their manuals."""
 
 SHOWN = "(a secret)"
 """Stands for a secret in an entry that is shown."""
 
 LONGEST = 120
-"""Characters of a secret's name in the keyring, before its number."""
+"""Characters of a secret's name in the keyring, without its number."""
 
 _OTHERS = 100
-"""Numbered variants of a name: more than anyone has servers with one variable."""
+"""Numbered variants of a name: more than a user has servers with one variable."""
 
 
 @attrs.define(kw_only=True)
 class Variables:
-    """Variables for references, and those to store."""
+    """Variables that references may use, and those to store."""
 
     known: dict[str, str] = attrs.field(repr=False)
-    """Values from the file `env`, then the environment; includes `kept`."""
+    """Values from the file `env`, then from the environment, with those in `kept`."""
     kept: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Values to store, those of `keyring:NAME` in the keyring (`changed`)."""
+    """Values to store; those named `keyring:NAME` go into the keyring (`changed`)."""
     keyring: bool = False
 
     def keep(self, server: str, name: str, value: str, *, late: bool = True) -> str:
-        """A reference to a value stored as SERVER__NAME, or in the keyring if looked up `late`.
+        """Make a reference to a value that is stored as SERVER__NAME, or in the keyring if looked up `late`.
 
-        Raises ValueError: the file cannot hold the value, or all names are taken.
+        Raises ValueError if the file cannot hold the value, or all names are taken.
         """
         with_variable("", "NAME", value)
         plain = f"{variable_of(server)}__{name if _VARIABLE.fullmatch(name) else variable_of(name)}"
@@ -84,19 +84,19 @@ class Variables:
 
 
 def is_read_by_programs(name: str) -> bool:
-    """Whether programs obey the variable, so that its value stays in place."""
+    """Whether programs obey the variable, so that its value must stay in the entry."""
     return _OF_PROGRAMS.fullmatch(name) is not None
 
 
 def with_references(
     entry: Mapping[str, Any], name: str, hidden: Collection[str], variables: Variables
 ) -> dict[str, Any]:
-    """Replace an entry's secrets (`hidden`) by references and add them to `variables`."""
+    """Replace an entry's secrets (`hidden`) by references, and add them to `variables`."""
     made = dict(entry)
     secrets = sorted(hidden, key=len, reverse=True)
 
     def secret(key: str, value: object) -> str:
-        """The value if it is a secret without references, else ""."""
+        """The value, if it is a secret without references; else empty."""
         said = _literal(value) or "" if isinstance(value, str) else ""
         return said if names_credential(key) or any(each in said for each in secrets) else ""
 
@@ -129,7 +129,7 @@ def with_references(
 
 
 def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
-    """The value with the present secret for each `(a secret)`. Raises DocumentError: none stands there."""
+    """Put the present secret in place of each `(a secret)`. Raises DocumentError if there is none."""
     if isinstance(new, dict):
         return {key: with_kept(each, value_at(was, (key,)), hidden) for key, each in new.items()}
     if isinstance(new, list):
@@ -149,7 +149,7 @@ def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
 
 
 def _with_options(words: Any) -> Iterator[tuple[str, Any]]:
-    """Each word, after the option whose value it is, or an empty text."""
+    """Each word, with the option whose value it is, or an empty text."""
     before = ""
     for word in words if isinstance(words, list) else ():
         yield "" if str(word).startswith("-") else before, word
@@ -163,7 +163,7 @@ def _literal(text: str) -> str | None:
 
 
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
-    """Escape everything in a client's value that only mcpd would read as a reference, unless it `refers`."""
+    """Escape all text in a client's value that only mcpd would read as a reference, unless it `refers`."""
 
     def said(found: re.Match[str]) -> str:
         text = found[0]
@@ -192,12 +192,12 @@ def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: 
 
 
 def asked_as_variables(value: Any) -> Any:
-    """Turn prompts for the user into variables: `${input:api-key}` becomes `${API_KEY}`."""
+    """Turn a client's prompts into variables: `${input:api-key}` becomes `${API_KEY}`."""
     return with_texts(value, lambda text: _ASKED.sub(lambda match: f"${{{variable_of(match[1])}}}", text))
 
 
 def refer(entry: Any, name: str, reference: str) -> Any:
-    """Replace each reference to a variable in an entry or value."""
+    """Replace all references to a variable in an entry or value."""
     taken = {f"${{{name}}}", f"${{env:{name}}}"}
 
     def other(found: re.Match[str]) -> str:
@@ -207,7 +207,7 @@ def refer(entry: Any, name: str, reference: str) -> Any:
 
 
 def references(entry: object) -> list[str]:
-    """Variables that an entry needs, without those that have defaults."""
+    """The variables that an entry needs, without those that have defaults."""
     texts = (_LITERAL.sub("", text) for _, text in _texts(entry, ()))
     bodies = (found[2:-1].removeprefix("env:") for text in texts for found in _REFERENCES.findall(text))
     return list(dict.fromkeys(each for each in bodies if _VARIABLE.fullmatch(each) and each not in _PLACES))
@@ -254,15 +254,15 @@ _REFERENCE = re.compile(
 
 @attrs.frozen(kw_only=True)
 class OwnVariables:
-    """A plan to give each server its own variables."""
+    """A plan that gives each server its own variables."""
 
     draft: Draft
     unused: tuple[str, ...]
-    """Variables in the file that only programs obey and no entry needs."""
+    """Variables in the file that no entry needs; only programs may obey them."""
 
 
 def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
-    """Give each server its own SERVER__NAME variables in both files; raises ConfigError and DocumentError."""
+    """Give each server its own SERVER__NAME variables, in both files. Raises ConfigError and DocumentError."""
     variables = Variables(known={**present.variables, **environ})
     moved: set[str] = set()
     used: set[str] = set()
@@ -282,7 +282,7 @@ def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVaria
 
 
 def _owned(text: str, server: str, present: Present, variables: Variables, moved: set[str]) -> str:
-    """Refer to the server's own variables; adds the old names to `moved`."""
+    """Replace references in a text by the server's own variables; adds the old names to `moved`."""
 
     def other(found: re.Match[str]) -> str:
         name = found[found.lastgroup] if found.lastgroup else ""
@@ -298,7 +298,7 @@ def _owned(text: str, server: str, present: Present, variables: Variables, moved
 
 
 def _named(trail: Trail, text: str) -> Iterator[str]:
-    """Variables that a text refers to, or names where the key wants a name (`apiKeyEnv`)."""
+    """The variables that a text refers to, or that it names where the key takes a name (`apiKeyEnv`)."""
     yield from (found[found.lastgroup] for found in _REFERENCE.finditer(text) if found.lastgroup)
     if "args" not in trail:
         yield text

@@ -1,4 +1,4 @@
-"""Changes configuration keys in place, in `profiles.d`, too, and keeps comments, order and layout."""
+"""Changes keys of the configuration and of `profiles.d` in place; comments, order and layout stay."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Setting:
     """A key and its new value."""
 
     trail: Trail
-    """`("profiles", "reader", "lazy")`."""
+    """The key's trail: `("profiles", "reader", "lazy")`."""
     value: object
-    """`UNSET` removes the key."""
+    """The new value; `UNSET` removes the key."""
     becomes: str = ""
-    """The key's new name, in place of a new value."""
+    """The key's new name, if it is renamed instead."""
     holder_is_its: bool = False
-    """Whether the object around it exists for this key alone, and goes with it."""
+    """Whether the object around the key exists for this key alone, and is removed with it."""
 
 
 _IN_PROFILE = 2
@@ -49,12 +49,12 @@ class KeyPlace:
 
     file: Path
     key: str
-    """`$.profiles.reader.lazy`, in the file's own trail."""
+    """The key as its file spells it: `$.profiles.reader.lazy`."""
 
 
 @attrs.frozen(kw_only=True)
 class SettingsEdit:
-    """A checked configuration with changed keys."""
+    """A configuration with changed keys, after it was checked."""
 
     places: tuple[KeyPlace, ...]
     changed: tuple[Edit, ...]
@@ -66,7 +66,7 @@ class SettingsEdit:
         return bool(self.changed)
 
     def diff(self) -> str:
-        """A unified diff without secrets."""
+        """A unified diff, without secrets."""
         shown = "".join(unified_diff(each.found.path, each.found.text(), each.text) for each in self.changed)
         return Redactor(self.secrets)(shown, len(shown))
 
@@ -76,16 +76,16 @@ class SettingsEdit:
 
     @property
     def stands(self) -> bool:
-        """Whether all files are still as written. Raises DocumentError."""
+        """Whether all files are still as they were written. Raises DocumentError."""
         return all(each.stands for each in self.changed)
 
     def undo(self) -> None:
-        """Restore the former files. Raises DocumentError: a file has changed since or cannot be written."""
+        """Restore the former files. Raises DocumentError if a file has changed since or cannot be written."""
         undo_all(self.changed)
 
 
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
-    """Read a configuration, blocking, and change keys in memory. Raises ConfigError and DocumentError."""
+    """Read a configuration and change keys in memory. Blocks; raises ConfigError and DocumentError."""
     opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []
     removed: list[tuple[Path, Trail]] = []
@@ -114,7 +114,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
 
 
 def renamed(config: Path, place: Trail, old: str, new: str, environ: Mapping[str, str]) -> SettingsEdit:
-    """A configuration and a lock with another name of the server at `place`; raises like `edited`."""
+    """Rename the server at `place` in the configuration and the lock, in memory; raises like `edited`."""
     said, value = load(config, environ), _open(config)[1].value()
     whole: Any = {"profiles": {}, **(value if isinstance(value, dict) else {})}
     whole["profiles"] = {**read_profiles(config).profiles, **whole["profiles"]}
@@ -129,7 +129,7 @@ def renamed(config: Path, place: Trail, old: str, new: str, environ: Mapping[str
 
 
 def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:
-    """The settings that turn `was` into `now`, in which keys may have other names."""
+    """The settings that turn `was` into `now`, where keys may be renamed."""
     if isinstance(was, dict | list):
         both = (each.items() if isinstance(each, dict) else enumerate(each) for each in (was, now))
         for (key, old), (other, new) in zip(*both, strict=False):
@@ -150,7 +150,7 @@ def differences(new: Any, was: Any, trail: Trail = ()) -> Iterator[Setting]:
 
 
 def apply(document: EditedText, setting: Setting, trail: Trail) -> Trail | None:
-    """Change a key; returns the outermost removed object's trail, or None."""
+    """Change a key. If objects around it were removed, too, return the outermost one's trail, else None."""
     if setting.value is not UNSET or setting.becomes:
         document.rename(trail, setting.becomes) if setting.becomes else document.put(trail, setting.value)
         return None
@@ -184,7 +184,7 @@ def _open(path: Path) -> tuple[FoundFile, EditedText]:
 
 
 def _holder(config: Path, trail: Trail) -> tuple[Path, Trail]:
-    """The file that holds or should hold a key, and the key's trail there."""
+    """The file that has, or should get, a key, and the key's trail there."""
     if len(trail) > _IN_PROFILE and trail[0] == "profiles" and "/" not in str(trail[1]):
         own = config.parent / FOLDER / f"{trail[1]}.json"
         if look(own).content is not None:

@@ -1,1 +1,1 @@
-"""Surfaces, pure: they decide on the tools that a client lists and on its calls; the call path acts."""
+"""Surfaces decide which tools a client lists and what its calls do. They are pure; the call path acts."""

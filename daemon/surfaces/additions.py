@@ -1,7 +1,7 @@
 """Meta-tools that several surfaces add: `read_resource`, `read_result`, and a call tool for read-only tools.
 
-The text of a large result is that of its text blocks and resources, joined by newlines; without any, it is
-the JSON of `structuredContent`. Offsets count its bytes in UTF-8; pieces are of whole characters.
+The text of a large result is that of its text blocks and resources, joined by newlines, or else the JSON of
+`structuredContent`. Offsets count its bytes in UTF-8; pieces hold whole characters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _URI = re.compile(SCHEME + "([0-9a-f]{32})", re.IGNORECASE)
 FRAME = 800  # bytes of an answer besides the text of a result and its other parts
 
 NEAR = 4
-"""A piece of a text loses what is beyond its last line end, if that is a quarter of the piece at most."""
+"""A piece of a text ends at its last line end, if that drops at most a quarter of the piece."""
 
 _CONTINUES = bytes(range(0x80, 0xC0))  # what continues a character of UTF-8
 
@@ -59,13 +59,13 @@ _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
 def result_in(uri: str) -> str:
-    """The id in the URI of a kept result; empty if it is another URI."""
+    """The id in a kept result's URI; empty for another URI."""
     found = _URI.fullmatch(uri)
     return found[1].lower() if found else ""
 
 
 def start_of(text: bytes, room: int, *, end: bool = False, most: int = sys.maxsize) -> str:
-    """The start (or end) of a text in `room` bytes of JSON, `most` of text: whole lines, if one ends near."""
+    """The start (or end) of a text within `room` bytes of JSON and `most` of text; whole lines if possible."""
     part = min(room, most)
     piece = (text[-part:] if end else text[:part]).decode(errors="ignore")
     while (size := size_of(piece)) > room:
@@ -79,7 +79,7 @@ def start_of(text: bytes, room: int, *, end: bool = False, most: int = sys.maxsi
 
 
 def taken_apart(whole: bytes) -> tuple[bytes, list[str], dict[str, Raw]]:
-    """The text of a result, words about what is no text, and its other members. Raises `UNREADABLE`."""
+    """A result's text, descriptions of its parts without text, and its other members. Raises `UNREADABLE`."""
     members, texts, rest = decode_members(whole), [], []
     for raw in _decode_items(members.pop("content", b"[]")):
         block = _decode_item(raw)
@@ -95,7 +95,7 @@ def taken_apart(whole: bytes) -> tuple[bytes, list[str], dict[str, Raw]]:
 
 
 def cut_result(whole: bytes, room: int, result_id: str) -> bytes:
-    """The parts of a result that its client gets, in `room` bytes. Raises `UNREADABLE`."""
+    """Cut a result to the parts that fit in `room` bytes for its client. Raises `UNREADABLE`."""
     text, left, members = taken_apart(whole)
     start, end, shown = text.decode(), "", room - FRAME - room // 8
     if size_of(start) > shown:
@@ -113,13 +113,13 @@ def cut_result(whole: bytes, room: int, result_id: str) -> bytes:
 
 
 def answer(text: str, note: str) -> bytes:
-    """An answer with a part of a result."""
+    """Make the answer that holds a part of a result, and a note."""
     blocks = [{"type": "text", "text": each} for each in (text, f"[mcpd: {note}]")]
     return msgspec.json.encode({"content": blocks, "isError": False})
 
 
 def read_from(whole: bytes, asked: ReadResult) -> bytes:
-    """The answer with a piece of a result's text; without room, the whole result as a resource."""
+    """Answer with a piece of a result's text; without `room`, with the whole result as a resource."""
     if not asked.room:
         contents = {"uri": SCHEME + asked.id, "mimeType": "application/json", "text": whole.decode()}
         return msgspec.json.encode({"contents": [contents]})
@@ -150,11 +150,11 @@ READ_RESULT = MetaTool(
 
 
 _PLAIN = re.compile(r"[\w.-]{1,40}", re.ASCII)
-"""A name that says nothing to a model."""
+"""Matches a name that may be shown to a model as it is."""
 
 
 def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
-    """Raise `ToolHeld` for what waits for approval under this name or a new one, if the profile shows it."""
+    """Raise `ToolHeld` if what has this name, or had it, waits for approval and the profile shows it."""
     entry = None if key is None else view.catalog.servers.get(key[0])
     if key is not None and entry is not None:
         known = entry.list_of(kind)
@@ -174,7 +174,7 @@ def _would_offer(view: View, kind: Kind, key: ToolKey) -> bool:
 
 
 def told_held(held: HeldDefinition, name: str) -> ToolHeld:
-    """The error about a held definition that was asked for by `name`."""
+    """The error about a held definition that was requested by `name`."""
     plain = {what: list(filter(_PLAIN.fullmatch, names)) for what, names in held.change.items()}
     it, why, asked = held.definition, of_held(held.because, plain), name[: answers.MAX_QUOTED]
     # A name that the client has not said is the server's word.
@@ -187,7 +187,7 @@ def told_held(held: HeldDefinition, name: str) -> ToolHeld:
 
 
 def refuse_held_uri(view: View, uri: str) -> None:
-    """Refuse a URI that is, or can come from, a template that waits for approval. Raises `ToolHeld`."""
+    """Raise `ToolHeld` for a URI if it is, or can come from, a template that waits for approval."""
     said = read_mcpd_uri(uri)
     for server, own in [said] if said else [(server, uri) for server in view.servers]:
         held = view.catalog.servers[server].list_of(Kind.TEMPLATE).held if server in view.servers else {}
@@ -196,7 +196,7 @@ def refuse_held_uri(view: View, uri: str) -> None:
 
 
 def read_only(name: str, call: MetaTool, what: str = "tools") -> MetaTool:
-    """The variant `name` of a meta-tool that calls only read-only tools; profiles can omit it."""
+    """Make a variant of a meta-tool that calls only read-only tools; profiles may leave it out."""
 
     def does(view: View, arguments: bytes, *, patient: bool) -> Action:
         action = call.does(view, arguments, patient=patient)
@@ -215,14 +215,14 @@ def read_only(name: str, call: MetaTool, what: str = "tools") -> MetaTool:
 
 
 def refuse_writing(view: View, forward: Forward, name: str, helps: str, call: str) -> None:
-    """Refuse a call that `name` may not make, as the tool may write; `call` may. Raises `InvalidArguments`."""
+    """Raise `InvalidArguments` if `name` may not call the tool because it may write; `call` is another way."""
     if why := may_write(view, forward):
         text = f"{forward.label} is not called by {name}: {why}. Nothing was sent. {helps}"
         raise InvalidArguments(text, tool=forward.name, server=forward.server, call=call)
 
 
 def may_write(view: View, forward: Forward) -> str:
-    """The reason why a tool may write or needs the user's consent; empty if it only reads."""
+    """Why a tool may write or needs the user's consent; empty if it only reads."""
     offered = view.offer.tools.get((forward.server, forward.name))
     if offered is None:
         return "its server has not listed it yet"
@@ -276,7 +276,7 @@ def _read(view: View, arguments: bytes, *, patient: bool) -> Action:  # noqa: AR
 
 
 def as_tool_result(result: bytes | memoryview | Raw) -> bytes:
-    """Convert a `resources/read` result to a `CallToolResult` (MCP); an invalid one passes unchanged."""
+    """Convert the result of `resources/read` to a `CallToolResult` (MCP); an invalid one stays."""
     try:
         items = [_as_content(each) for each in _decode_result(result).contents]
     except UNREADABLE:
@@ -306,4 +306,3 @@ READ_RESOURCE = MetaTool(
     required=("uri",),
     does=_read,
 )
-"""For profiles with `readResource`."""

@@ -1,6 +1,6 @@
-"""Results, errors and lists of all surfaces, and the room for them in one answer.
+"""Makes the results, errors and lists of all surfaces, and keeps them within the room for one answer.
 
-An answer holds `structuredContent` and text, and a client shows its model one of them: the longer one counts
+An answer holds `structuredContent` and text, of which a client shows its model one. The longer one counts
 against the profile's `answerTokens`, at four bytes a token.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_NAMED = 20
-"""Names in an error: enough to choose from, too few to fill a context."""
+"""Names in an error: enough to choose from, and too few to fill a context."""
 
 MAX_QUOTED = 200
 """Bytes of a wrong name in an error, encoded as JSON: a real name has at most 128."""
@@ -37,10 +37,9 @@ MAX_CHOICES = 1000
 """Bytes of the names in an error where no profile limits the answer."""
 
 MAX_REASON = 1000
-"""Characters of the reason why a server is down: ample for the last lines of its stderr."""
+"""Characters of the reason why a server is down, which has room for the last lines of its stderr."""
 
 MAX_LINES = 60
-"""Most entries of an initial list."""
 
 MAX_LINE = 160
 """Characters of the longest line about one entry."""
@@ -52,18 +51,18 @@ LONGEST_LINE = 260
 """Characters about one server's tools in a short list: some thirty tools."""
 
 SHORT_LIST = 2000
-"""Characters of the longest list that counts as short: 500 tokens."""
+"""Characters of a list that still counts as short: 500 tokens."""
 
 
 def result(structured: object, text: str | None = None) -> bytes:
-    """A successful result, raw JSON; `text` None repeats `structured` as compact JSON."""
+    """Make a successful result, raw JSON; without `text`, `structured` is repeated as compact JSON."""
     encoded = msgspec.json.encode(structured)
     said = msgspec.json.encode(encoded.decode() if text is None else text)
     return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (said, encoded)
 
 
 def error_result(error: CallError) -> bytes:
-    """A refusal as raw JSON; hidden characters are made visible, since it may quote a server."""
+    """Make a result of an error, raw JSON. Hidden characters become visible: the error may quote a server."""
     return legible_json(
         msgspec.json.encode(
             {
@@ -89,7 +88,7 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
 def choices(
     names: Iterable[str], wanted: str, near: list[str] | None = None, *, room: int = MAX_CHOICES
 ) -> str:
-    """The end of an error about the unknown name `wanted`: the closest names, then all within `room` bytes."""
+    """The end of an error about an unknown name: the closest names, then others, within `room` bytes."""
     known = list(names)
     close = closest(wanted, known) if near is None else near
     shown = some(known, len(some_of(known, room)))
@@ -98,12 +97,12 @@ def choices(
 
 
 def instead(view: View, names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:
-    """`choices` within the room of this view."""
+    """`choices`, within the room of this view."""
     return choices(names, wanted, near, room=share_of(view))
 
 
 def some_of(names: Iterable[str], room: int) -> list[str]:
-    """The first `MAX_NAMED` names within `room` bytes; at least one."""
+    """The first `MAX_NAMED` names that fit in `room` bytes; at least one."""
     some: list[str] = []
     for name in islice(names, MAX_NAMED):
         room -= size_of(name)
@@ -114,7 +113,7 @@ def some_of(names: Iterable[str], room: int) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A foreign name quoted for an error text, at most `MAX_QUOTED` bytes of it."""
+    """Quote a foreign name in an error, cut to `MAX_QUOTED` bytes."""
     shown = repr(name[:MAX_QUOTED])
     if len(name) <= MAX_QUOTED and size_of(shown) <= MAX_QUOTED:
         return shown
@@ -122,17 +121,17 @@ def quoted(name: str) -> str:
 
 
 def size_of(value: object) -> int:
-    """Bytes of a value encoded as JSON."""
+    """The bytes of a value as JSON."""
     return len(msgspec.json.encode(value))
 
 
 def written(call: Mapping[str, Any]) -> str:
-    """The arguments of a call in an answer, as JSON text."""
+    """A call's arguments as JSON text, to quote in an answer."""
     return msgspec.json.encode(call["arguments"]).decode()
 
 
 def with_text(text: str, answered: bytes | memoryview | msgspec.Raw) -> bytes:
-    """A tool's result with a text appended to its content; unchanged if it has no content."""
+    """Append a text to the content of a tool's result, if it has content."""
     try:
         members = decode_members(answered)
         content = _decode_items(members["content"])
@@ -146,7 +145,7 @@ _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def cut(text: str, room: int) -> str:
-    """A text cut to `room` bytes, encoded as JSON."""
+    """Cut a text so that it takes at most `room` bytes as JSON."""
     if size_of(text) <= room:
         return text
     shorter = text[:room]
@@ -156,13 +155,13 @@ def cut(text: str, room: int) -> str:
 
 
 def one_line(text: str, width: int = MAX_LINE) -> str:
-    """A text on one line, cut to `width` characters."""
+    """Join a text into one line, and cut it to `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def roomy_lines(entries: Callable[[int], Sequence[tuple[str, str]]], characters: int, rest: str) -> str:
-    """`index_lines`, with long lines while the list is short; `entries` gets the characters for tools."""
+    """`index_lines`, with longer lines if the list is short; `entries` is given the characters for tools."""
     whole = entries(LONGEST_LINE)
     if sum(len(name) + len(text) for name, text in whole) <= min(characters, SHORT_LIST):
         return index_lines(whole, characters, rest, LONGEST_LINE + MAX_LINE)
@@ -170,7 +169,7 @@ def roomy_lines(entries: Callable[[int], Sequence[tuple[str, str]]], characters:
 
 
 def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, width: int = MAX_LINE) -> str:
-    """A bounded list with a line per entry; `rest` follows "- and 7 more: "."""
+    """A list of limited length with a line per entry; `rest` follows "- and 7 more: "."""
     lines: list[str] = []
     size = 0
     known = list(entries)
@@ -185,20 +184,20 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, 
 
 
 def told(why: Reason) -> str:
-    """The reason why a server is down, for a model, with the meaning of its last words; no full stop."""
+    """Say to a model why a server is down and what its last words mean, without a full stop."""
     found = why.remedy
     return f"{why.text}. {found.happened.rstrip('.')}" if found and found.by_words else why.text
 
 
 def what_helps(server: str, why: Reason) -> str:
-    """Advice for a model about a server that is down, in whole sentences; empty if nothing is known."""
+    """Advise a model about a server that is down, in whole sentences; empty if nothing is known."""
     if why.cause in CURED_BY_LOGIN:
         return f"{log_in(server)}."
     return f"What helps (tell the user): {why.remedy.helps}" if why.remedy else ""
 
 
 def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
-    """The entry of `meta.unavailableServers` for a server; `since` in seconds since the epoch."""
+    """A server's entry in `meta.unavailableServers`; `since` is epoch seconds."""
     status = entry.status
     described: dict[str, object] = {
         "state": str(status.state),
@@ -215,16 +214,15 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
 
 
 SHORT_LINE = 30
-"""Characters of the narrowest line: the beginning of a sentence tells two tools apart."""
+"""Characters of the shortest line about a tool: the beginning of a sentence tells two tools apart."""
 
 WIDTHS = (MAX_LINE, 120, 90, 70, 55, 40, SHORT_LINE)
-"""Widths of lines, the first that fits is used: another page costs another call."""
+"""Widths of lines; the widest that fits is used, since another page would cost another call."""
 
 SHARE = 4
-"""Each kind of information next to an answer's tools gets at most a quarter of the answer."""
+"""Other kinds of information than tools each get at most a quarter of an answer."""
 
 MEMBER_BYTES = 2
-"""Bytes of the colon and the comma of a member."""
 
 
 def room_of(view: View) -> int:
@@ -233,12 +231,12 @@ def room_of(view: View) -> int:
 
 
 def share_of(view: View) -> int:
-    """Bytes for each kind of information next to an answer's tools."""
+    """Bytes for each kind of information other than tools in an answer."""
     return room_of(view) // SHARE
 
 
 def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, object]:
-    """The first members that fit into an object of `room` bytes, drawn lazily; at least one, of any size."""
+    """The first members that fit into an object of `room` bytes; at least one, of any size. Lazy."""
     fitted: dict[str, object] = {}
     size = len(b"{}")
     for name, value in members:
@@ -260,7 +258,7 @@ def lines_within(
 ) -> dict[str, str]:
     """A line per name, all cut to the largest of `WIDTHS` at which they fit into `room` bytes.
 
-    Names that do not fit at `SHORT_LINE` are left out, but the first. `frame`: bytes besides name and text.
+    Names that do not fit even at `SHORT_LINE` are left out, except the first; `frame` bytes surround each line.
     """
     least = sum(size_of(name) + frame + SHORT_LINE for name in names)
     widths = WIDTHS if least <= room else WIDTHS[-1:]

@@ -1,4 +1,4 @@
-"""The `browse` surface, the smallest: `list_categories`, `get_tools`, `call_tool`."""
+"""The `browse` surface, which is the smallest: `list_categories`, `get_tools`, `call_tool`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ CALL = calling.CALL_TOOL
 META_TOOLS = (LIST, GET, CALL, calling.CALL_READ_ONLY)
 
 MAX_NAMES = 300
-"""Tool names in one list of categories, some 1,500 tokens; above it, each category names its first ones."""
+"""Tool names in one list of categories, some 1,500 tokens; if there are more, each category shows a few."""
 
 NEXT_BYTES = 200
-"""Bytes about the categories that did not fit."""
 
 LIST_EXAMPLE = "{}"
 
@@ -137,14 +136,14 @@ class BrowseSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The use of the three tools."""
+        """Explain how to use the three tools."""
         return (
             f"Tools are loaded on demand. 1. {LIST} shows what there is. 2. {GET} gives the definitions of one"
             f" category's tools. 3. {CALL} runs a tool by name."
         )
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Refuse: `call_tool` runs every tool of a server."""
+        """Refuse: all tools of servers are called through `call_tool`."""
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
             available=[LIST, GET, CALL],

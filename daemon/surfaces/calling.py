@@ -1,4 +1,4 @@
-"""Finds the tool of a call on every surface, and explains why none was found."""
+"""Finds the tool that a call means, on every surface, or explains why there is none."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _BY_NAME = Wrapper("arguments", ("tool_name",), CALL_EXAMPLE)
 
 
 def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: bool) -> Action:
-    """Run any tool of the profile by name. Raises as `find` and `run`, and for meta-tools."""
+    """Call any tool of the profile by name. Raises as `find` and `run`, and refuses meta-tools."""
     wrapped = _BY_NAME.unwrap(sent)
     refuse_meta_tool(view, wrapped.name, meta_tools)
     return call_by_name(view, wrapped, patient=patient)
 
 
 def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = True) -> Forward | AwaitListing:
-    """Run the tool that a wrapper call names. Raises as `find` and `run`."""
+    """Call the tool that a wrapper call names. Raises as `find` and `run`."""
     found = find(view, wrapped.name, patient=patient)
     if isinstance(found, AwaitListing):
         return found
@@ -80,7 +80,7 @@ def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = T
 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
-    """Decide to send a tool the arguments of a wrapper call. Raises `InvalidArguments`."""
+    """Decide to send a wrapper call's arguments to a tool. Raises `InvalidArguments`."""
     read = view.services.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
@@ -102,7 +102,7 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
 def direct(
     offered: Offered, arguments: bytes, loading: Loading | None = None, contested: Collection[str] = ()
 ) -> Forward:
-    """Decide to forward a call by the tool's own name, without decoding the arguments."""
+    """Decide to forward a call made by the tool's own name, without decoding the arguments."""
     tool = offered.tool
     return Forward(
         server=tool.server,
@@ -120,12 +120,12 @@ def direct(
 
 
 def label_of(tool: Tool) -> str:
-    """The name of a tool's calls in the log."""
+    """The name of a tool in log lines about its calls."""
     return f"{tool.server}/{tool.name}"
 
 
 def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None:
-    """Refuse to call a meta-tool through a meta-tool. Raises `InvalidArguments`."""
+    """Raise `InvalidArguments` if a meta-tool is called through another meta-tool."""
     plain = name.rpartition("__")[2] if name.startswith(CLIENT_PREFIX) else name
     servers = view.catalog.servers
     if plain in meta_tools and read_reference(name, servers).server not in servers:
@@ -134,15 +134,16 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
 
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
-    """A tool's name in a list with these meta-tools, whose names are taken."""
+    """A tool's name in a list with these meta-tools, which keep their names."""
     name = view.catalog.names.name_beside(key, meta_tools)
     return view.offer.apps.name_of(key, name) if view.apps else name
 
 
 def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Action]) -> Action:
-    """Decide on a call of a client that shows apps; `decide` is its surface's decision.
+    """Decide on a call by a client that shows apps; `decide` is its surface's decision.
 
-    An app uses its server's own names; one in no list means the app opened last of the servers that have it.
+    An app uses its server's own names; if several servers have one, the server whose app was opened last
+    counts.
     """
     apps, opened = view.offer.apps, [view.linked[uri] for uri in reversed([*view.linked]) if is_page(uri)]
     theirs = {each.tool.server for each in apps.by_name.get(name, ())}
@@ -171,7 +172,7 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
 
 
 def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
-    """The tools `call_tool` and `call_read_only_tool`; `find_with` names the source of names and arguments."""
+    """Make `call_tool` and `call_read_only_tool`; `find_with` says where names and arguments come from."""
     call = MetaTool(
         name=CALL_TOOL,
         describe=f"Run a tool by name. {find_with}",
@@ -184,11 +185,11 @@ def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
 
 
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:
-    """Find the tool that a name means; `chosen`: the client selected the servers, any name may be theirs.
+    """Find the tool that a name means. If the client has `chosen` its servers, any name may be theirs.
 
-    Raises ToolChanged: the tool differs from the one that this client saw; ToolDisabled: this profile does not
-    offer it; ToolHeld: it waits for approval; UpstreamUnavailable: its server never listed; UnknownTool: no
-    server has it.
+    Raises ToolChanged if the tool differs from the one that this client saw, ToolDisabled if the profile does
+    not offer it, ToolHeld if it waits for approval, UpstreamUnavailable if its server never listed, and
+    UnknownTool if no server has it.
     """
     catalog, offer = view.catalog, view.offer
     key = catalog.names.key_of(name, catalog.servers)
@@ -211,7 +212,7 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
 
 
 def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
-    """Refuse a call of a tool that changed since the client saw or loaded it. Raises `ToolChanged`."""
+    """Raise `ToolChanged` if a tool has changed since the client saw or loaded it."""
     key = tool.server, tool.name
     seen = view.shown(key)
     if seen is None and key in view.loaded:
@@ -229,7 +230,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
 
 
 def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
-    """The error about a tool that exists and is switched off."""
+    """The error about a tool that exists but is switched off."""
     server, tool = key
     if (server, "") in view.catalog.switched:
         why = f"its server {server} is switched off by an operator (`mcpd enable {server}` brings it back)"
@@ -302,7 +303,7 @@ def renaming(name: str, offered: Offered, new: str) -> str:
 
 
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
-    """The error about a tool whose server has not listed its tools."""
+    """The error about a tool whose server has never listed its tools."""
     why = entry.tool_list.problem or answers.told(entry.status.why) or str(entry.status.state)
     helps = answers.what_helps(entry.name, entry.status.why) or "Try again later."
     return UpstreamUnavailable(
@@ -313,7 +314,7 @@ def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
 
 
 def _unlisted_hint(view: View) -> str:
-    """A hint at servers that have not listed yet and may have the tool; empty if all have."""
+    """Name the servers that have not listed yet and may have the tool; empty if all have listed."""
     silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
     return (
         f" Not known yet are the tools of: {', '.join(answers.some_of(silent, answers.share_of(view) // 2))}."
@@ -323,24 +324,24 @@ def _unlisted_hint(view: View) -> str:
 
 
 def loaded_tools(view: View) -> list[Offered]:
-    """The usable loaded tools, in loading order."""
+    """The loaded tools that can be used, in the order of loading."""
     offer = view.offer
     found = (offer.tools.get(key) for key, each in view.loaded.tools.items() if each.verdict.valid)
     return [offered for offered in found if offered is not None]
 
 
 MOST_USUAL = 7
-"""The number of core tools that Serena has by default."""
+"""Core tools; Serena has as many by default."""
 
 SERENAS = (
     *("search_tools", "initial_instructions", "activate_project", "get_current_config"),
     *("check_onboarding_performed", "list_dir", "find_file"),
 )
-"""Serena's `DEFAULT_CORE_TOOLS`, used until a tool was called."""
+"""Serena's `DEFAULT_CORE_TOOLS`, used before any tool was called."""
 
 
 def usual_tools(services: Services, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
-    """A profile's most called tools, unlisted ones included, else Serena's; sorted, for equal texts."""
+    """A profile's most called tools, even unlisted ones, or else Serena's; sorted, so that texts stay equal."""
     offer = services.offers.of(catalog, profile)
     shown = (key for key in services.most_called() if _may_be_shown(catalog, offer, key))
     called = tuple(sorted(islice(shown, MOST_USUAL)))
@@ -355,14 +356,14 @@ def core_tools(view: View) -> Sequence[Offered]:
 
 
 def core_references(view: View) -> Sequence[str]:
-    """The core tools, named as in a configuration."""
+    """The core tools, named as in the configuration."""
     if view.profile.core_tools is not None:
         return view.profile.core_tools
     return [f"{server}/{tool}" for server, tool in view.usual()]
 
 
 def core_names(view: View, meta_tools: Collection[str]) -> Iterator[str]:
-    """The callable names of core tools; configured names while their servers have not listed."""
+    """The names for calls of core tools; while a server has not listed, the configured names."""
     for name in core_references(view):
         offered = view.offer.find(name)
         if offered is not None:
@@ -379,7 +380,7 @@ def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
 
 
 KEPT = 1024
-"""Cached definitions: more than all sessions load at a time; 3 MB of real ones."""
+"""Cached definitions: more than all sessions load at a time, and 3 MB of real ones."""
 
 _META = "_meta"
 _ALWAYS_LOAD = {key: Raw(msgspec.json.encode(value)) for key, value in ALWAYS_LOAD.items()}

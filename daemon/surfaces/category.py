@@ -1,6 +1,6 @@
 """The `category` surface: `get-category-tools`, `call-category-tool` and a call tool for read-only tools.
 
-The first description lists the categories, so a model knows them even while no server is up.
+The description of the first tool lists the categories, so that models know them even while no server is up.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool =
 
 
 def _depends_on_definition(view: View, member: Member) -> bool:
-    """Whether a call depends on the tool's definition: nobody must agree to something unknown."""
+    """Whether a call must wait for the tool's definition: a user must not be asked about something unknown."""
     permission = view.offer.rules.permission((member.server, member.tool))
     return permission is not Permission.ALLOW or not view.catalog.servers[member.server].gate.is_open
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    """Find a tool that the category may hold once its server has listed; else the server decides."""
+    """Find a tool that the category may get once its server has listed; otherwise the server decides."""
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
     members = [member for member in prospects if member is not None] if category.open else []
@@ -149,7 +149,7 @@ class CategorySurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The use of the two tools."""
+        """Explain how to use the two tools."""
         return (
             f"Tools are grouped in categories, which {GET} lists. First call {GET} with a category to load its"
             f" tool definitions, then run a tool with {CALL}. meta.unavailableTools and meta.unavailableServers"
@@ -157,7 +157,7 @@ class CategorySurface(Surface):
         )
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Refuse: `call-category-tool` calls every tool of a server."""
+        """Refuse: all tools of servers are called through `call-category-tool`."""
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
             available=[GET, CALL],

@@ -1,6 +1,6 @@
-"""The `code` surface: `search_tools`, `describe_tools` and `run_code`, whose value alone enters the context.
+"""The `code` surface: `search_tools`, `describe_tools`, and `run_code`, whose value alone enters the context.
 
-Models see Python stubs of tools; a server's words are literals or one-line comments.
+Models see tools as Python stubs, in which a server's words are literals or one-line comments.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH, MAX_MEMBERS, MAX_OPTIONS, MAX_PARTS = 4, 40, 20, 150
-"""Levels of a type, since a schema may contain itself; members of an object; alternatives; parts read."""
+"""Levels of a type (a schema may contain itself), members of an object, alternatives, and parts read."""
 
 MAX_VALUE, MAX_NAME = 40, 128
-"""Characters of a value, which otherwise is its type, and of a member's name, which otherwise is left out."""
+"""Characters of a value, above which its type is shown, and of a member's name, above which it is left out."""
 
 MAX_CALL, MAX_ABOUT, NEW_WORDS = 88, 60, 3
-"""Characters of the longest call on one line, and of the longest description of an argument that is worth its
-tokens; the fewest of its words that neither the argument's name nor the tool's description says."""
+"""Characters of a call on one line, characters of an argument's description, and the number of words in it that
+are in neither the argument's name nor the tool's description, so that it is worth its tokens."""
 
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _SCHEMAS, _CHOICES = ("inputSchema", "outputSchema"), ("anyOf", "oneOf")
 _UNTYPED = frozenset({"required", "not", "title", "description"})
-"""Keywords of an alternative that do not tell its type."""
+"""Keywords of an alternative that say nothing about its type."""
 
 Schema = dict[str, Any]
 
 
 def stub(name: str, tool: Tool, description: str, observed: Shape | None) -> str:
-    """A tool as Python: a comment, `result = await call(NAME, {…})` and, if known, `result: TYPE`."""
+    """Show a tool as Python: a comment, `result = await call(NAME, {…})` and, if known, `result: TYPE`."""
     schema, output = (decoded(msgspec.json.decode, tool.parts.get(key, b"{}")) for key in _SCHEMAS)
     start, known = f"result = await call({json_line(name)}, {{", f"{name} {description}".lower()
     lines = [f"    {each}" for each in _Types(schema).arguments(known)]
@@ -75,7 +75,7 @@ class _Types:
         self._root, self._left = root, MAX_PARTS
 
     def arguments(self, known: str) -> list[str]:
-        """A line for each argument, required ones first, with comments that say more than is known."""
+        """A line for each argument, required ones first, with comments that say more than `known`."""
         whole, told = self._whole(self._root), dict[bool, list[str]]({True: [], False: []})
         for name, each in _members(whole).items():
             text = str(each.get("description", "")) if isinstance(each, dict) else ""
@@ -106,7 +106,7 @@ class _Types:
         return "Any" if "Any" in kinds else " | ".join(dict.fromkeys(kinds))
 
     def _whole(self, schema: object) -> Schema:
-        """A schema with the target of its reference, and with those that it has to fit as well."""
+        """Merge a schema with the target of its reference, and with the schemas that must hold as well."""
         whole = schema if isinstance(schema, dict) else {}
         for part in ({"$ref": whole.get("$ref")}, *_list(whole, "allOf")[:MAX_OPTIONS]):
             found = resolve(self._root, part["$ref"]) if isinstance(part, dict) and "$ref" in part else part
@@ -137,7 +137,7 @@ def _dict(schema: Schema, key: str) -> Schema:
 
 
 def _members(schema: Schema) -> Schema:
-    """The members of an object, `...` for those that are left out."""
+    """The members of an object, with `...` for those that are left out."""
     found = _dict(schema, "properties")
     named = [each for each in found.items() if len(each[0]) <= MAX_NAME][:MAX_MEMBERS]
     return dict([*named, ("...", {})] if len(named) < len(found) else named)
@@ -238,11 +238,10 @@ def _run(view: View, arguments: bytes, *, patient: bool) -> RunScript:  # noqa: 
 
 
 SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
-"""The form of a script's calls in error texts."""
 
 
 def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:
-    """Decide on a script's call as `calling.call_tool`, but `read_only` calls only read; raises CallError."""
+    """Decide on a script's call, as `calling.call_tool`; `read_only` allows only reading. Raises CallError."""
     wrapped = Wrapped(said={"tool": name}, name=name, wrapper=SCRIPT, arguments=Raw(arguments), beside={})
     action = calling.call_by_name(view, wrapped, patient=patient, lasts=False)
     if read_only and isinstance(action, Forward):
@@ -251,13 +250,12 @@ def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only:
 
 
 NOTE_BYTES = 400
-"""Bytes about a value that is too large."""
 
 
 def script_answer(value: object, printed: str, calls: int, room: int) -> bytes:
-    """The result of a script: {result, printed, calls}, raw JSON, whose text is at most `room` bytes.
+    """Make a script's result, raw JSON {result, printed, calls} whose text has at most `room` bytes.
 
-    A value that is too large is replaced by its beginning. Encodes megabytes: for a worker thread.
+    A value that is too large is replaced by its beginning. Encodes megabytes: run this in a worker thread.
     """
     try:
         raw = msgspec.json.encode(value, enc_hook=repr)
@@ -307,7 +305,7 @@ DESCRIBE_TOOLS = MetaTool(
     does=_describe,
 )
 ADDED = DESCRIBE_TOOLS, RUN_CODE, read_only(RUN_READ_ONLY, RUN_CODE, "scripts that only call tools")
-"""For profiles with `runCode` on another surface: no other one tells the types of results."""
+"""Added by profiles with `runCode` to other surfaces, which do not show the types of results."""
 
 
 def _describe_search(view: View) -> str:
@@ -334,7 +332,7 @@ class CodeSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The use of the tools, and the categories."""
+        """Explain how to use the tools, and name the categories."""
         return (
             f"Tools are called from Python. 1. {SEARCH} finds them. 2. {DESCRIBE} gives their arguments and"
             f" results. 3. {RUN} runs a script that calls them.\n{describing.category_lines(view)}"

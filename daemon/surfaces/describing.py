@@ -1,4 +1,4 @@
-"""Descriptions of tools on all surfaces: compact schemas, or lines, and notes on what cannot be used now."""
+"""Describes tools on all surfaces: compact schemas or lines, with notes on tools that cannot be used now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 HASH_DIGITS = 12
-"""Hex digits of a hash for models: 48 bits tell two definitions apart, and a whole hash costs a description."""
+"""Hex digits of a hash for models: 48 bits distinguish definitions, and a whole hash costs many tokens."""
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
@@ -36,11 +36,10 @@ _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
 Described = tuple[str, "Tool", str]
-"""Callable name, tool, description."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools that fit into one answer."""
+    """The tools that fit into one answer, and where the next one begins."""
 
     tools: Mapping[str, object]
     end: int
@@ -49,7 +48,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
-    """A tool for a model: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
+    """Describe a tool to a model: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
     parts = shown_parts(tool, view.profile.schemas)
     schemas = {
         key: Raw(legible_schema(compact(parts[key])))
@@ -72,13 +71,13 @@ def _annotations(raw: bytes) -> Raw | None:
 
 
 def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """The definitions that fit into `room` bytes from `start` on; at least one, so that it can be called."""
+    """The definitions from `start` on that fit into `room` bytes; at least one, so that it can be called."""
     defined = ((name, definition(view, tool, description)) for name, tool, description in tools[start:])
     return _page(answers.fitting(defined, room), start, len(tools))
 
 
 def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """A line per tool, as many as fit into `room` bytes from `start` on."""
+    """A line for each tool from `start` on, as many as fit into `room` bytes."""
 
     def line(number: int) -> str:
         _name, tool, description = tools[start + number]
@@ -95,7 +94,7 @@ def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = 
 
 
 def position(cursor: str | None, count: int) -> int:
-    """The position of a cursor among `count` tools. Raises `InvalidArguments`: the cursor was never issued."""
+    """Parse a cursor among `count` tools. Raises `InvalidArguments` for a cursor that was never issued."""
     if cursor is None:
         return 0
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= len(str(count)) and int(cursor) <= count:
@@ -107,7 +106,7 @@ def position(cursor: str | None, count: int) -> int:
 
 
 def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> tuple[str, ...]:
-    """The servers that have not listed these kinds and may soon; waiting wakes dormant servers."""
+    """The servers that have not listed these kinds but may soon; waiting for them wakes dormant ones."""
     return tuple(
         entry.name
         for entry in entries
@@ -116,19 +115,19 @@ def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOO
 
 
 def may_list(status: ServerStatus) -> bool:
-    """Whether to wait for a first list; waiting wakes a dormant server."""
+    """Whether it is worth waiting for a server's first list; waiting wakes a dormant server."""
     if status.of_instance and status.state is not ServerState.DISABLED:
         return True
     return status.is_unsettled or status.state in {ServerState.READY, ServerState.DORMANT}
 
 
 def has_listed(entry: ServerEntry, kind: Kind) -> bool:
-    """Whether the server has listed this kind in any run of the daemon, or failed to."""
+    """Whether the server has listed this kind, in any run of the daemon, or has failed to."""
     return kind in entry.lists
 
 
 def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
-    """The servers worth waiting for that may have tools of these names."""
+    """The servers that are worth waiting for, because they may have tools with these names."""
     catalog = view.catalog
     keys = [catalog.names.key_of(name, catalog.servers) for name in names]
     servers = {key[0] for key in keys if key is not None}
@@ -136,12 +135,12 @@ def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
-    """The servers about to list their tools for the first time; wakes none."""
+    """The servers that are about to list their tools for the first time; does not wake any."""
     return tuple(entry.name for entry in entries if entry.awaits(Kind.TOOL))
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:
-    """Refuse to describe servers that are up and have never listed their tools. Raises `SchemaFetchError`."""
+    """Raise `SchemaFetchError` if a server is up but has never listed its tools."""
     for entry in entries:
         if entry.tools is None and entry.tool_list.problem and entry.available:
             raise SchemaFetchError(
@@ -152,7 +151,7 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
 
 
 def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]) -> dict[str, object]:
-    """The members of `meta` about unavailable servers and the uncallable tools `names`; cut to fit."""
+    """Members of `meta` about servers that are down and about the tools `names`, which cannot be called now."""
     meta: dict[str, object] = {}
     room = answers.share_of(view)
     absent = list(dict.fromkeys(names))
@@ -171,7 +170,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
 
 
 NAMED_IN_NOTE = 2
-"""Tools in the example call: two, to show that several are possible."""
+"""Tools in the example call: two, which shows that several are possible."""
 
 NO_CATEGORIES = "There are no categories: mcpd has no servers for this client."
 
@@ -189,11 +188,10 @@ DESCRIBING_PROPERTIES: dict[str, object] = {
     "category": {"type": "string"},
     "toolNames": {"type": "array", "items": {"type": "string"}},
 }
-"""The schemas of these arguments without the cursor."""
 
 
 def find_category(view: View, name: str) -> ToolCategory:
-    """The category of that name. Raises `UnknownCategory`."""
+    """The category with a name. Raises `UnknownCategory`."""
     category = view.categories.get(name)
     if category is None:
         raise UnknownCategory(
@@ -205,7 +203,7 @@ def find_category(view: View, name: str) -> ToolCategory:
 
 
 def category_lines(view: View) -> str:
-    """A line per category, bounded in lines and size."""
+    """A line for each category, limited in number and length."""
     categories = view.categories.values()
     if not categories:
         return NO_CATEGORIES
@@ -220,10 +218,10 @@ def category_lines(view: View) -> str:
 def describe_category(
     view: View, arguments: bytes, name_of: Callable[[str, Member], str], *, tool: str, patient: bool
 ) -> Action:
-    """Answer with the schemas of a category's known tools, or lines if too many, and the unavailable ones.
+    """Answer with the schemas of a category's tools, or lines if there are many, and with unavailable tools.
 
-    `name_of` returns a member's callable name, `tool` is the meta-tool called. Raises CallError: bad arguments,
-    cursor, category or tools, or a server that is up cannot list its tools.
+    `name_of` returns a member's name for calls, `tool` is the meta-tool called. Raises CallError for bad
+    arguments, and for a server that is up but cannot list its tools.
     """
     asked = answers.decode_arguments(arguments, _DescribeArguments, DESCRIBE_EXAMPLE)
     category, wanted, cursor = find_category(view, asked.category), asked.toolNames or [], asked.cursor
@@ -306,7 +304,7 @@ def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
 
 
 def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
-    """The members of `meta` that lead to the rest: its count, and the exact call."""
+    """Members of `meta` that lead to the other tools: how many there are, and the exact call."""
     return {"toolsLeft": count, "next": following}
 
 
@@ -316,13 +314,13 @@ def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
 
 
 def shown(view: View, category: ToolCategory) -> dict[str, Member]:
-    """The category's members that the profile shows, listed or not, without those that wait for approval."""
+    """The category's members that the profile shows, listed or not, but not those that are held."""
     members, rules, held = category.members.items(), view.offer.rules, view.catalog.held
     return {key: each for key, each in members if rules.shows(each) and held((each.server, each.tool)) is None}
 
 
 def member_key(category: ToolCategory, name: str) -> str | None:
-    """The category's key for a tool named with or without prefixes."""
+    """The category's key for a tool's name with or without prefixes."""
     if name in category.members:
         return name
     for server in category.servers:

@@ -1,4 +1,4 @@
-"""The error about arguments that do not fit: faults, the relevant part of the schema, and an example call."""
+"""The error about arguments that do not fit: the faults, a part of the schema, and an example call."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 6
-"""Levels of an example, references and options included: a schema may contain itself."""
+"""Levels of an example, counting references and options: a schema may contain itself."""
 
 MAX_VALUES = 200
-"""Values in an example: a schema may require itself many times per level."""
+"""Values in an example: on each level, a schema may require itself many times."""
 
 MAX_ITEMS = 3
-"""Elements of an array in an example."""
 
 MAX_TEXT = 64
-"""Characters of a string in an example."""
 
 LARGE = 2**53 - 1
-"""Larger bounds only mean "any integer" and make a bad example."""
+"""A larger bound only means "any integer", and is no good example."""
 
 Object = dict[str, Any]
 
 
 def example_of(schema: object) -> object:
-    """A value built from the known keywords of a schema; the validator decides whether it fits."""
+    """Build a value from keywords of a schema that are known here; the validator decides whether it fits."""
     return _Maker(schema).make(schema, 0)
 
 
@@ -147,7 +145,7 @@ def _number(schema: Object) -> int | float:
 
 
 def _whole(bound: float, key: str) -> int:
-    """The integer nearest to a bound and within it; the caller steps off exclusive bounds."""
+    """The integer within a bound and closest to it; the caller steps off exclusive bounds."""
     up = key in {"minimum", "exclusiveMaximum"}
     return ceil(bound) if up else floor(bound)
 
@@ -167,28 +165,27 @@ if not TYPE_CHECKING:
 
 
 MAX_FAULTS = 5
-"""Faults in one error: after mending these, the model is shown the rest."""
+"""Faults in one error; once they are corrected, the model is shown the others."""
 
 MAX_MESSAGE = 200
-"""Characters about one fault."""
 
 MAX_SCHEMA = 4096
-"""Bytes of the quoted part of a schema; the whole can be requested."""
+"""Bytes of the part of a schema that is quoted; a model can request the whole."""
 
 MAX_KEPT = 100
-"""Bytes of the longest valid value repeated in the example."""
+"""Bytes of the longest valid value that the example repeats."""
 
 MAX_COMPARED = 200
-"""Property names compared with a wrong name or a fault."""
+"""Property names that are compared with a wrong name or a fault."""
 
 MAX_KNOWN = 20
-"""Property names listed if a wrong name resembles none."""
+"""Property names listed if none resembles the wrong name."""
 
 MAX_EXAMPLE = 2048
-"""Bytes of the example arguments: a declared default may have any length."""
+"""Bytes of the example's arguments: a declared default may have any length."""
 
 MAX_KEPT_MEMBERS = 50
-"""Sent members repeated in the example."""
+"""Members of the sent arguments that the example repeats."""
 
 Told = dict[str, str]
 
@@ -202,7 +199,7 @@ def refusal(
     *,
     several: bool = False,
 ) -> InvalidArguments:
-    """The error for arguments that fit no reading, or `several`; `example` makes a call of example ones."""
+    """The error about arguments of which no reading fits, or of which `several` do; `example` makes a call."""
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
     faults = [_fault("$", "this can be read in more than one way")] if several else []
@@ -250,7 +247,7 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
 def _told_of_options(
     error: ValidationError, options: list[list[ValidationError]], schema: Object
 ) -> Iterator[Told]:
-    """The faults of the intended option, if all others want another type."""
+    """The faults of the option that was meant, if all other options want another type."""
     here = len(error.instance_path)
     types = [_types(option, here) for option in options]
     meant = [option for option, names in zip(options, types, strict=True) if not names]
@@ -279,13 +276,13 @@ def _path(steps: Iterable[str | int]) -> str:
 
 
 def _missing(literal: Object, schema: Object) -> list[Told]:
-    """Missing members, found without the validator, for values too large for it."""
+    """The missing members, found without the validator: the value may be too large for it."""
     required = [key for key in schema.get("required", ()) if key not in literal][:MAX_FAULTS]
     return [_fault("$", f'"{key[:50]}" is a required property') for key in required]
 
 
 def _misspelt(literal: Object, schema: Object) -> list[Told]:
-    """Undeclared members that resemble a declared one, which a lenient schema accepts."""
+    """Undeclared members that resemble a declared one, which a lenient schema would accept."""
     declared = schema.get("properties")
     if not isinstance(declared, dict) or schema.get("additionalProperties") is False:
         return []

@@ -1,4 +1,4 @@
-"""Finds tools for searches, and by names or needs, on every surface that has a search."""
+"""Finds tools by searches, names or needs, on all surfaces with a search."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 DEFAULT_RESULTS = 20
-"""Found tools with a line each, as in Serena."""
+"""Tools found by default, as in Serena; each has a line."""
 
 MAX_RESULTS = 100
-"""Tools in one answer."""
 
 MAX_POSITION = 10**6
-"""The largest cursor; no catalog has so many tools."""
+"""The largest cursor: no catalog has so many tools."""
 
 
 class SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,11 +49,11 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> int:
-        """The number of tools after these."""
+        """The number of tools after these results."""
         return max(0, self.total - self.end)
 
     def first(self, count: int) -> Findings:
-        """The first `count` tools; the others count as left."""
+        """The first `count` tools; the other tools count as left."""
         return msgspec.structs.replace(
             self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
         )
@@ -63,7 +62,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 def search(
     view: View, asked: SearchArguments, *, patient: bool
 ) -> AwaitListing | tuple[Findings, list[ServerEntry]]:
-    """Find tools; returns also the servers that may have them. Raises `UnknownCategory`, `InvalidArguments`."""
+    """Find tools, and the servers that may have them. Raises `UnknownCategory`, `InvalidArguments`."""
     if asked.max_results < 1:
         raise InvalidArguments(
             f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
@@ -81,7 +80,7 @@ def search(
 def find_tools(
     view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0
 ) -> Findings:
-    """Search the offered tools, best first; without phrasings, return all. Raises `UnknownCategory`."""
+    """Search the offered tools, the best first; all of them without phrasings. Raises `UnknownCategory`."""
     end = start + limit
     offer = view.offer
     among = _keys_in(view, category) if category else offer.tools
@@ -123,17 +122,17 @@ def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
 
 
 MAX_NAMES = 50
-"""Names in one call: each unknown one costs a search."""
+"""Names in one call: each unknown name costs a search."""
 
 MAX_FOUND = 3
-"""Servers or tools for one need: a need that fits more is imprecise."""
+"""Servers or tools found for one need: if more fit, the need is imprecise."""
 
 WORTH = 0.6
-"""The least share of the best score for a hit to be returned."""
+"""The share of the best score that a hit needs to be returned."""
 
 
 class Wanted(msgspec.Struct):
-    """The tools that names and needs resolve to."""
+    """The tools found by names and needs."""
 
     tools: dict[str, Offered] = msgspec.field(default_factory=dict)
     failures: dict[str, CallError] = msgspec.field(default_factory=dict)
@@ -143,9 +142,9 @@ class Wanted(msgspec.Struct):
 def resolve(
     view: View, names: Sequence[str], servers: set[str], reserved: tuple[str, ...], example: str
 ) -> Wanted:
-    """Resolve names and needs to tools of `servers`; an unknown name counts as a need.
+    """Find tools of `servers` by names and needs; an unknown name is searched for as a need.
 
-    Raises InvalidArguments: too few or too many names; CallError: each is refused.
+    Raises InvalidArguments for too few or too many names, and a CallError if no name finds a tool.
     """
     each_once = dict.fromkeys(names)
     if not 0 < len(each_once) <= MAX_NAMES:

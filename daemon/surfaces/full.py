@@ -1,7 +1,7 @@
-"""The `full` surface, which lists servers' own tools, and the surface of selected servers.
+"""The `full` surface, which lists servers' own tools, and the surface of chosen servers.
 
-A server that is down has no entry in such a list, so the instructions name it with cause and remedy, and so
-does the tool `mcpd_status`, which is listed only then.
+A server that is down has no entry in such a list. Therefore the instructions name it with cause and remedy, as
+does the tool `mcpd_status`, which is listed only while a server is down.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 STATUS = "mcpd_status"
-"""The same name as the bridge's tool while no daemon runs (`bridge.stand_in`)."""
+"""Also the name of the bridge's tool while no daemon runs (`bridge.stand_in`)."""
 
 LINES_CHARACTERS = 1000
 """Characters about all servers that are down: Claude Code shows its model 2 KB of instructions."""
 
 LINE_CHARACTERS = 400
-"""Characters about one server: event and remedy take some 200."""
+"""Characters about one server; event and remedy take some 200."""
 
 
 def is_down(entry: ServerEntry) -> bool:
-    """Whether a server has failed without being about to return.
+    """Whether a server has failed and is not about to return.
 
-    A failing server counts until it serves, or the list would change with each attempt. A first failure of a
-    server with known tools does not count: it is usually back before a model reads about it.
+    A failing server counts as down until it serves, or the list would change with each attempt. The first
+    failure of a server with known tools does not count: it is usually back before a model reads about it.
     """
     status = entry.status
     if entry.disabled or entry.of_use or status.cause is None:
@@ -50,13 +50,13 @@ def is_down(entry: ServerEntry) -> bool:
 
 
 def words(entry: ServerEntry, why: Reason) -> str:
-    """The reason why a server is down and the remedy, in whole sentences."""
+    """Say why a server is down and what helps, in whole sentences."""
     happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
     return legible(f"{happened} {answers.what_helps(entry.name, why)}".rstrip())
 
 
 def down_lines(view: View) -> str:
-    """The names of all servers that are down and a line about each; empty if all are up."""
+    """The names of all servers that are down, with a line about each; empty if all are up."""
     down = [entry for entry in view.servers.values() if is_down(entry)]
     if not down:
         return ""
@@ -91,7 +91,7 @@ def tool_in_words(tool: Mapping[str, Any]) -> str:
 
 
 class FullSurface(Surface):
-    """The plain list of tools, as of any MCP server."""
+    """Lists all tools, as any MCP server does."""
 
     name = "full"
     tools = (
@@ -105,7 +105,7 @@ class FullSurface(Surface):
     chosen = False
 
     def instructions(self, view: View) -> str:
-        """The names of the servers, and the reasons why some are down."""
+        """Name the servers, and say why some are down."""
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
@@ -113,11 +113,11 @@ class FullSurface(Surface):
         return "\n".join(filter(None, (said, down_lines(view))))
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """All servers that have not listed their tools: many clients ask once and never again."""
+        """All servers that have not listed their tools: many clients ask only once."""
         return unlisted(view.servers.values())
 
     def listed(self, view: View) -> Collection[Offered]:
-        """Every tool that the profile offers, those only for apps to clients that show these."""
+        """All tools that the profile offers; clients that show apps also get those that only apps may call."""
         return view.offer.apps.all if view.apps else view.offer.all
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
@@ -131,13 +131,13 @@ class FullSurface(Surface):
 
 
 class ItselfSurface(FullSurface):
-    """Selected servers, presented as themselves."""
+    """Shows chosen servers as themselves."""
 
     name = "itself"
     chosen = True
 
     def instructions(self, view: View) -> str:
-        """Each server's own instructions, or the reason for its absence."""
+        """Each server's own instructions, or why the server is absent."""
         servers = view.catalog.servers
         said = [
             (entry.name, _why_absent(entry) or legible(entry.said.instructions)) for entry in servers.values()

@@ -1,4 +1,4 @@
-"""The `load` surface: `load_mcp_server`, `load_mcp_tool` and the loaded tools, which alone can be called."""
+"""The `load` surface: `load_mcp_server`, `load_mcp_tool` and the loaded tools; only these can be called."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ TOOL = "load_mcp_tool"
 META_TOOLS = (SERVER, TOOL)
 
 MAX_TOOL_LINES = 200
-"""A line per tool of one server; the largest real server has a few hundred."""
+"""Lines about the tools of one server; the largest real server has a few hundred."""
 
 UNFITTED = "its schema did not fit into this answer: load it with the next call"
-"""The reason for a requested tool that did not fit."""
 
 SERVER_EXAMPLE = '{"name": "version control"}'
 TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
@@ -60,7 +59,7 @@ class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _moved(view: View, name: str) -> Offered | None:
-    """The tool that may run under its former name; None if not renamed, else raises `UnknownTool`."""
+    """The renamed tool, if it may run under its former name; None if not renamed. Else raises `UnknownTool`."""
     moved = renamed(view, name)
     if moved is None:
         return None
@@ -141,7 +140,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
-    """The best hit and those nearly as good; only the best if named exactly."""
+    """The best hit and those nearly as good; only the best if its name is exact."""
     if not hits or hits[0].exact:
         return list(hits[:1])
     return [hit for hit in hits if hit.score >= finding.WORTH * hits[0].score]
@@ -294,7 +293,7 @@ class LoadSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The three steps of loading and calling a tool."""
+        """Explain the three steps of loading and calling a tool."""
         return (
             f"Tools of MCP servers are loaded on demand. 1. {SERVER} finds servers for a need and names their"
             f" tools. 2. {TOOL} loads tools by name or need: it returns their schemas and adds them to your"
@@ -302,15 +301,15 @@ class LoadSurface(Surface):
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of preloaded tools; loaded tools were listed before."""
+        """The servers of preloaded tools; those of loaded tools have listed before."""
         return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
 
     def listed(self, view: View) -> Collection[Offered]:
-        """The loaded and valid tools."""
+        """The loaded tools that are valid."""
         return calling.loaded_tools(view)
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """The entries of `listed`, under names that spare the meta-tools."""
+        """The entries of `listed`, under names other than the meta-tools'."""
         return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:

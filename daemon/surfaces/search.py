@@ -1,6 +1,6 @@
 """The `search` surface: `search_tools`, core tools and `call_tool` (Serena's deferred loading).
 
-Found tools join the session's list, within `LISTED_ANSWERS`: called tools stay, others leave oldest first.
+Found tools are listed within the room of `LISTED_ANSWERS`. Called tools stay; the oldest others leave first.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
 DEFAULT_LISTED = 5
-"""Found tools listed with schemas by default: most of 20 would be read for nothing."""
+"""Found tools that are listed with schemas by default: of 20, most would be read in vain."""
 
 LISTED_ANSWERS = 2
-"""Room for found tools in the list, in largest answers: the newest two stay whole."""
+"""Room for found tools in the list, in answers of the largest size: the newest two stay whole."""
 
 CATEGORY_CHARACTERS = 1000
-"""Characters of the categories that the parameter names."""
+"""Characters of the categories named in the parameter's description."""
 
 MAX_CATEGORIES = 60
-"""Categories in one answer; surfaces with an initial list name as many."""
+"""Categories in one answer; surfaces with an initial list have as many."""
 
 NEXT_BYTES = 400
-"""Bytes about tools that did not fit."""
 
 NOTHING_FITS = (
     "Nothing here fits that. Say it in other words, or see what a category has:"
     f' {SEARCH}({{"category": "NAME"}})'
 )
-"""The note of an answer without a tool that fits better than by chance."""
+"""The note of an answer in which every tool fits only by chance."""
 
 UNLISTED = "The last ones are not listed: search for one of them by its name to have its schema."
-"""The note of an answer with more tools than fit the list."""
+"""The note of an answer with more tools than the list has room for."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -60,7 +59,7 @@ class _SearchArguments(finding.SearchArguments):
 
 
 def _staying(view: View, action: Action) -> Action:
-    """Keep a found tool listed at its first call; other actions pass unchanged."""
+    """Let a found tool stay listed when it is called; other actions stay as they are."""
     if isinstance(action, Forward):
         key = action.server, action.name
         if key in view.loaded and view.loaded.tools[key].source is Source.MANUAL:
@@ -230,7 +229,7 @@ class SearchSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """Serena's tool-discovery text with the real categories and core tools."""
+        """Serena's text about finding tools, with the real categories and core tools."""
         entries = [
             (f'`{SEARCH}(category="{category.name}")`', category_line(view, category) or "List its tools")
             for category in view.categories.values()
@@ -253,14 +252,14 @@ class SearchSurface(Surface):
         )
 
     def listed(self, view: View) -> Collection[Offered]:
-        """The core tools and the found ones, each once."""
+        """The core tools and the found ones, without repetitions."""
         found = {offered.key: offered for offered in calling.loaded_tools(view)}
         # Finding a tool again makes it the newest, which must not reorder the list.
         ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
         return list(dict.fromkeys([*calling.core_tools(view), *(found[key] for key in ordered)]))
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """The entries of `listed`, under names that spare the meta-tools."""
+        """The entries of `listed`, under names other than the meta-tools'."""
         return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:

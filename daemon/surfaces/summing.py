@@ -1,4 +1,4 @@
-"""One line about a server, category or tool: an operator's words, a model's, a description's, or names'."""
+"""Summarises a server, category or tool in a line, from an operator, a model, a description or names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MAX_PHRASES = 300
-"""Names considered: a line has room for some thirty."""
+"""Names read: a line has room for some thirty."""
 
 ROOM = MAX_LINE - MAX_NAME
 """Characters of all phrases on a line, after the name."""
@@ -30,7 +30,7 @@ KEPT = 512
 """Cached lines: twice as many as large configurations have servers."""
 
 _TOLD = 1000
-"""Characters considered of each description: the subject stands at the beginning."""
+"""Characters read of each description, whose subject stands at the beginning."""
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 _SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
@@ -41,7 +41,7 @@ Phrase = tuple[str, ...]
 def in_words(tools: Iterable[tuple[str, str]], server: str, room: int = ROOM) -> str:
     """Tool names as phrases, as many as fit into `room` characters: `navigate, take screenshot, click`.
 
-    Phrases win whose words occur in most of the server's tools; the server's name is dropped.
+    Prefers phrases whose words occur in most of the server's tools, and drops the server's name.
     """
     return _in_words(tuple(islice(tools, MAX_PHRASES)), server, room)
 
@@ -79,7 +79,7 @@ def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> l
 
 
 def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
-    """A phrase's value: the tools described with its words, then its longest word, which says most."""
+    """A phrase's value: the number of tools with its words, then its longest word, which says most."""
     return max(uses[stem_of(word)] for word in words), max(map(len, words))
 
 
@@ -123,7 +123,7 @@ TOPICS_CHARACTERS = 600
 """Characters about all tools on surfaces without an initial list: 150 tokens."""
 
 SHORTEST = 10
-"""Characters of the shortest sentence; a shorter one is a number or a heading."""
+"""Characters of the shortest sentence; anything shorter is a number or a heading."""
 
 _HEADING = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
@@ -133,12 +133,12 @@ _SENTENCE_END = re.compile(
 
 
 def server_words(entry: ServerEntry) -> str:
-    """A server's description: the configuration's, else a model's, else its own."""
+    """A server's description: from the configuration, else from a model, else its own."""
     return _given(entry) or _own(entry)
 
 
 def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
-    """A server's line: the given description, else its own and `room` characters on its tools."""
+    """A server's line: the given description, or else its own and `room` characters about its tools."""
     tools = (
         (name, tool.description)
         for name, tool in entry.for_models.items()
@@ -148,7 +148,7 @@ def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
 
 
 def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
-    """A category's line, or that of the server that it stands for; as `server_line`."""
+    """A category's line, like `server_line`; a category that is a whole server has the server's line."""
     servers, given, own = view.catalog.servers, category.description, ""
     if not view.catalog.config.categories:
         given, own = _given(servers[category.name]), _own(servers[category.name])
@@ -162,7 +162,7 @@ def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
 
 
 def topics(view: View) -> str:
-    """All categories' tools within `TOPICS_CHARACTERS`, shared evenly: `git (log, commit), time (convert)`."""
+    """All categories' tools, in equal shares of `TOPICS_CHARACTERS`: `git (log, commit), time (convert)`."""
     categories = view.categories
     left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
     if left < SHORTEST * len(categories):
@@ -197,7 +197,7 @@ def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, r
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
-    """A tool's line; `description` is the profile's or the category's, else the tool's own."""
+    """A tool's line; `description` is the profile's or category's, else the tool's own."""
     if description != tool.description:
         return one_line(description)
     said = entry.sentences.get(tool.schema_hash)
@@ -205,7 +205,7 @@ def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, which may span lines; else its beginning."""
+    """The first sentence of a text, even over several lines; without a sentence, the text's beginning."""
     lead = text[:LEAD_CHARACTERS].strip()
     sentence = _SENTENCE_END.split(_PARAGRAPH_END.split(lead, maxsplit=1)[0], maxsplit=1)[0].strip()
     return sentence if len(sentence) >= SHORTEST else lead
@@ -215,11 +215,11 @@ LINES_CHARACTERS = 2000
 """Characters about all servers in the handshake: Claude Code shows its model 2 KB of instructions."""
 
 REST = "their tools are listed like all others"
-"""The last line, about omitted servers."""
+"""The last line, about servers that were left out."""
 
 
 def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, object]:
-    """The member `{"instructions": {SERVER: text}}` of `meta` for servers new to this client; else empty."""
+    """The member of `meta` with the instructions of servers that are new to this client; else empty."""
     new = [entry for entry in entries if entry.said.instructions and not _was_met(view, entry)]
     if not new:
         return {}
@@ -228,7 +228,7 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
 
 
 def server_lines(view: View) -> str:
-    """A line per server with a description, for mcpd's own instructions; empty without one."""
+    """A line for each server with a description, for mcpd's own instructions."""
     said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
     return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
 

@@ -36,20 +36,20 @@ Key = TypeVar("Key")
 Decision = TypeVar("Decision")
 
 MAX_REMEMBERED = 1024
-"""Decisions of each kind kept with one view: more tools than one client calls between two changes."""
+"""Decisions of each kind kept with one view: more tools than a client calls between two changes."""
 
 LARGEST = "anthropic/maxResultSizeChars"
-"""Lifts the bound above which Claude Code writes a tool's result to a file."""
+"""Raises the limit above which Claude Code writes a tool's result to a file."""
 
 _SIZE = re.compile(rf'"{LARGEST}"\s*:\s*(\d{{1,9}})\b'.encode())
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
-"""Keeps a client from hiding a tool behind its own tool search."""
+"""Tells a client not to hide a tool behind its own tool search."""
 
 
 @attrs.frozen(kw_only=True)
 class Services:
-    """Services shared by all views; derived from the catalog, never a source of truth."""
+    """Services that all views share; all are derived from the catalog."""
 
     offers: Offers
     checker: Checker
@@ -64,7 +64,7 @@ class Services:
 
 @attrs.frozen(kw_only=True)
 class View:
-    """The catalog in one state, seen through a session's profile."""
+    """The catalog in one state, as a session with a profile sees it."""
 
     catalog: Catalog
     profile: Profile
@@ -72,19 +72,18 @@ class View:
     services: Services = attrs.field(repr=False)
     loaded: Loaded = attrs.field(factory=Loaded)
     shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
-    """Returns the schema hash of a tool as this client last saw it; None: never seen."""
+    """Returns the schema hash of a tool as this client last saw it; None if it never did."""
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
-    """Returns the core tools chosen for this client if its profile names none (`surfaces.calling`)."""
+    """Returns the core tools for this client, if its profile names none (`surfaces.calling`)."""
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Server by URI that a result of this session linked to."""
+    """The server of each URI that a result of this session has linked to."""
     keeps: bool = True
     apps: bool = False
-    """Whether the client shows MCP Apps (SEP-1865)."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
-    """Decisions that hold for any arguments, by name; made once per view."""
+    """Decisions by tool name that do not depend on the arguments; made once per view."""
     wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
-    """Decided calls through each meta-tool, by its name."""
+    """Decisions about calls through each meta-tool, by the meta-tool's name."""
 
     @property
     def categories(self) -> Mapping[str, ToolCategory]:
@@ -111,23 +110,23 @@ class View:
 
     @cached_property
     def largest_result(self) -> Mapping[str, int]:
-        """`anthropic/maxResultSizeChars`, the highest of the tools: the `_meta` of tools that call them."""
+        """The tools' highest `anthropic/maxResultSizeChars`, for the `_meta` of meta-tools that call them."""
         tools = chain.from_iterable(each.values() for each in self.offer.table.by_server.values())
         sizes = [int(size) for tool in tools for size in _SIZE.findall(tool.parts.get("_meta", b""))]
         return {LARGEST: max(sizes)} if sizes else {}
 
     @property
     def auto_load(self) -> bool:
-        """Whether an unloaded tool may be called; always if another request may have loaded it."""
+        """Whether a tool may be called that is not loaded; always if another request may have loaded it."""
         return self.profile.auto_load or not self.keeps
 
     @property
     def offer(self) -> Offer:
-        """The tools of the profile, each once."""
+        """The tools that the profile offers."""
         return self.services.offers.of(self.catalog, self.profile)
 
     def remember(self, name: str, sent: bytes, forward: Forward) -> None:
-        """Keep a decision about the call `name` with the arguments `sent`, if a like call goes the same way."""
+        """Keep the decision about the call `sent` of `name`, if all calls like it go the same way."""
         kept = attrs.evolve(forward, arguments=b"{}")  # without arguments: they may be megabytes, and a secret
         if forward.verbatim:
             keep(self.forwards, name, kept)
@@ -140,7 +139,7 @@ class View:
 
 
 class WrappedCalls:
-    """Finds the decision about repeated calls of a meta-tool by the bytes before the arguments' members."""
+    """Remembers decisions about calls of a meta-tool by the bytes before the members of the arguments."""
 
     def __init__(self, opening: bytes) -> None:
         self._opening = opening
@@ -150,7 +149,7 @@ class WrappedCalls:
         return len(self._known)
 
     def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
-        """Return the decision and the tool's arguments; None and `sent` if the surface has to decide."""
+        """The decision, and the tool's arguments; None and `sent` if the surface has to decide."""
         end = sent.find(self._opening) + len(self._opening)
         known = self._known.get(sent[:end])
         if known is not None and sent.endswith(b"}}"):
@@ -163,12 +162,12 @@ class WrappedCalls:
         return None, sent
 
     def remember(self, head: bytes, decision: Forward, validator: Validator) -> None:
-        """Keep a decision for calls with these first bytes and valid arguments."""
+        """Keep a decision for calls that begin with these bytes and have valid arguments."""
         keep(self._known, head, (decision, validator))
 
 
 def keep(known: dict[Key, Decision], key: Key, decision: Decision) -> None:
-    """Store a decision, after dropping all at `MAX_REMEMBERED`."""
+    """Store a decision; at `MAX_REMEMBERED`, drop all others first."""
     if len(known) >= MAX_REMEMBERED:
         known.clear()
     known[key] = decision
@@ -180,7 +179,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolKey, ...] = ()
     source: Source = Source.MANUAL
     leaving: tuple[ToolKey, ...] | None = None
-    """The tools to unlist, least recently used first; None: this surface unlists none."""
+    """The tools that leave the list, least recently used first; None on surfaces that keep all."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -192,16 +191,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool that a call through a meta-tool addresses."""
+    """The tool that a call through a meta-tool means."""
 
     server: str
     name: str
     label: str
     tool: Tool | None
-    """None while the server has not listed its tools."""
     asks: bool = False
     lasts: bool = True
-    """Whether the decision holds for every such call while the view is valid."""
+    """Whether the decision holds for all such calls while the view is valid."""
 
 
 @attrs.frozen(kw_only=True)
@@ -214,58 +212,57 @@ class Forward:
     head: bytes = attrs.field(repr=False)
     """The raw bytes before the payload in `params` (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
-    """The payload: a JSON object in the client's bytes."""
+    """The payload: a JSON object, in the client's own bytes."""
     label: str
     loading: Loading | None = None
     repair: Repair | None = None
     convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
     verbatim: bool = False
-    """Whether the decision ignores the arguments, which are not decoded."""
+    """Whether the decision does not depend on the arguments, so that they are not decoded."""
     ask: Tool | None = attrs.field(default=None, repr=False)
     wrapper: Wrapper | None = attrs.field(default=None, repr=False)
-    """The meta-tool used, if like calls go the same way while the view is valid."""
+    """The meta-tool of the call, if like calls go the same way while the view is valid."""
     page: str = ""
-    """The URI of the app that the client opens by this, or shows the result in."""
+    """The URI of the app that the call opens or whose page shows the result."""
     tool: Tool | None = attrs.field(default=None, repr=False)
-    """The tool that the decision was made by; None while its server has not listed it."""
+    """The tool that the decision is based on; None while its server has not listed it."""
 
 
 class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to wait for missing lists and then decide again."""
+    """The decision to wait for missing lists, and then to decide again."""
 
     servers: tuple[str, ...] = ()
     calling: bool = False
     kinds: tuple[Kind, ...] = (Kind.TOOL,)
     chosen: bool = False
-    """Whether the client selected these servers: wait for their whole first start."""
+    """Whether the client has chosen these servers, so that it waits for their whole first start."""
     indexed: bool = False
 
 
 class RunScript(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to run a script, and to answer with its value."""
+    """The decision to run a script and answer with its value."""
 
     code: str
     inputs: bytes
-    """Values by variable name, raw JSON."""
+    """Raw JSON with the values of the script's variables, by name."""
     read_only: bool = False
-    """Whether the script may only call tools that only read."""
 
     def __repr__(self) -> str:
-        """Without the script: it may hold a secret."""
+        """Leaves the script out: it may hold a secret."""
         return "<RunScript>"
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The decision to answer with a part of a kept result (`surfaces.additions`); also its arguments."""
+    """The decision to answer with a part of a kept result (`surfaces.additions`), and its arguments."""
 
     id: str
     offset: Annotated[int, msgspec.Meta(ge=0, lt=2**40)] = 0
     limit: Annotated[int, msgspec.Meta(ge=4)] = sys.maxsize
-    """Bytes of the piece: a character has up to four."""
+    """Bytes of the piece; one character has up to four."""
     grep: str | None = None
     jq: str | None = None
     room: int = 0
-    """Bytes of the answer; 0 for the whole result as a resource."""
+    """Bytes of the answer; 0 asks for the whole result as a resource."""
 
 
 Action = Reply | Forward | AwaitListing | ReadResult | RunScript
@@ -273,30 +270,29 @@ Does: TypeAlias = "Callable[..., Action]"
 
 
 READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
-"""Annotations of a meta-tool that changes nothing and stays here; without defaults, as each session pays."""
+"""Annotations of a meta-tool that only reads and reaches no server; without defaults, to save tokens."""
 READS = {"readOnlyHint": True}
-"""Annotations of a meta-tool that runs read-only tools of servers, which may reach anything."""
+"""Annotations of a meta-tool that runs servers' read-only tools, which may reach anything."""
 RUNS_ANYTHING = {"destructiveHint": True}
-"""Annotations of a meta-tool that runs any tool: some clients run one without the hint unasked."""
+"""Annotations of a meta-tool that runs any tool; without the hint, some clients run it without asking."""
 
 
 @attrs.frozen(kw_only=True)
 class MetaTool:
-    """One of a surface's own tools."""
+    """A tool that belongs to a surface."""
 
     name: str
     describe: str | Callable[[View], str]
-    """The description for models; a function returns an empty one to unlist the tool."""
+    """The description for models; a function that returns an empty text unlists the tool."""
     properties: Mapping[str, object] | Callable[[View], Mapping[str, object]] = attrs.field(factory=dict)
     required: tuple[str, ...] = ()
     hints: Mapping[str, bool] = attrs.field(factory=READS_HERE.copy)
     does: Does = attrs.field(repr=False)
-    """Decides on a call; as `Surface.call`, without a name."""
     exists: Callable[[View], bool] = attrs.field(default=lambda _view: True, repr=False)
-    """Whether the tool can be called; if not, a server's tool may have its name."""
+    """Whether the tool can be called; if not, a tool of a server may have its name."""
 
     def definition(self, view: View) -> bytes:
-        """The tool's entry in a list of tools, raw JSON; empty if unlisted."""
+        """The tool's entry in a list of tools, raw JSON; empty if the tool is not listed."""
         described = self.describe if isinstance(self.describe, str) else self.describe(view)
         if not described:
             return b""
@@ -315,7 +311,7 @@ class MetaTool:
 
 
 class Surface(ABC):
-    """One way to show tools to clients; stateless, one object serves all sessions."""
+    """A way of showing tools to clients. Stateless: one object serves all sessions."""
 
     name: str
     tools: tuple[MetaTool, ...]
@@ -335,17 +331,17 @@ class Surface(ABC):
         """The instructions for models in the handshake."""
 
     def awaits(self, _view: View) -> tuple[str, ...]:
-        """The servers whose first list is worth a short wait before `list_tools` answers."""
+        """The servers for whose first list `list_tools` should wait a short time."""
         return ()
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """All listed tools, each a raw JSON object; the same while nothing changes."""
+        """All listed tools, each a raw JSON object; the same tuple while nothing changes."""
         own = [tool.definition(view) for tool in self.tools if tool.exists(view)]
         listed = self.list_listed(view)
         return (*filter(None, own), *listed) if any(own) else listed
 
     def listed(self, view: View) -> Collection[Offered]:
-        """The servers' tools at the end of `list_tools`, in its order; by default those that open an app."""
+        """The servers' tools at the end of `list_tools`, in order; by default those that open an app."""
         return tuple(view.offer.apps.shown.values()) if view.apps else ()
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
@@ -357,7 +353,7 @@ class Surface(ABC):
         return tuple(legible_tool(each.listed(name), each.description) for each, name in named)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide on a call to the tool `name`; `AwaitListing` only if `patient`. Raises CallError: refused."""
+        """Decide on a call; `AwaitListing` only if `patient`. Raises CallError if the call is refused."""
         for tool in self.tools:
             if tool.name == name and tool.exists(view):
                 return tool.does(view, arguments, patient=patient)
@@ -365,11 +361,11 @@ class Surface(ABC):
 
     @abstractmethod
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide on a call to a tool that is not the surface's own; as `call`."""
+        """Decide on a call of a tool that does not belong to the surface, as `call`."""
 
 
 def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
-    """The former key and the present tool of a renamed tool; None if not renamed or not offered."""
+    """A renamed tool's former key and the tool now; None if it is not renamed or not offered."""
     catalog = view.catalog
     key = catalog.names.key_of(name, catalog.servers)
     if key is None or key in view.offer.tools:
@@ -386,7 +382,7 @@ def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
 
 
 def is_as_shown(view: View, old: ToolKey, now: Tool) -> bool:
-    """Whether a renamed tool differs only in its name from the one that the client saw or loaded."""
+    """Whether a renamed tool differs only by name from the one that the client saw or loaded."""
     seen = view.shown(old)
     if seen is None and old in view.loaded:
         seen = view.loaded.tools[old].schema_hash

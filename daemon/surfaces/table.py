@@ -1,4 +1,4 @@
-"""All surfaces, and the choice of a client's surface: requested, configured, or fitting the client."""
+"""The table of surfaces, and the choice of a client's surface: requested, configured, or fitting the client."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.surface import MetaTool, Surface
 
 AUTO = DEFAULT_SURFACE
-"""Leaves the choice to the client's kind; the default of profiles."""
+"""Lets mcpd choose by the kind of client; the default of profiles."""
 
 FALLBACK = CategorySurface.name
-"""For unknown clients: it works on every client tried."""
+"""The surface of unknown clients; it has worked with every client that was tried."""
 
 EVERYTHING = FullSurface.name
-"""For clients that search tools themselves."""
+"""The surface of clients that search tools themselves."""
 
 MAX_TOLD = 100
-"""Characters kept of a client's name and version."""
+"""Characters of a client's name and version that are kept."""
 
 
 def _cut(text: str) -> str:
@@ -56,10 +56,10 @@ class ClientInfo:
 
 
 class SearchingClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of client whose model sees only the tools it searched for."""
+    """A kind of client whose model sees only tools that it has searched for."""
 
     name: str
-    """The client's name, or its beginning up to a hyphen."""
+    """The client's name, or the part of it before a hyphen."""
     since: tuple[int, ...]
     tools: int
 
@@ -74,11 +74,11 @@ SEARCHING_CLIENTS = (
     # whole list is read at each start, 0.8 kB a tool (69 kB for 84).
     SearchingClient(name="codex", since=(0, 142, 2), tools=1000),
 )
-"""docs/surfaces.md lists them with the observations."""
+"""Clients with their own tool search; docs/surfaces.md has the observations."""
 
 
 SPILLING_CLIENTS = ("claude-code",)
-"""Clients that write large results to files themselves (Claude Code those above 50,000 characters)."""
+"""Clients that write large results to files themselves; Claude Code does so above 50,000 characters."""
 
 
 def most_bytes(client: ClientInfo, profile: Profile) -> int:
@@ -88,41 +88,40 @@ def most_bytes(client: ClientInfo, profile: Profile) -> int:
 
 
 class Grounds(enum.StrEnum):
-    """The reason for a client's surface."""
+    """Why a client gets its surface."""
 
     SWITCHED_OFF = "switched_off"
-    """Loading on demand is off: in the configuration, the profile or the client."""
+    """Loading on demand is off in the configuration, in the profile, or for the client."""
     ASKED_FOR = "asked_for"
     ASKED_FOR_LAZY = "asked_for_lazy"
     DEFERRED_LOADING = "deferred_loading"
-    """`deferredLoading` of the profile."""
     NAMED_SERVERS = "named_servers"
     PROFILE = "profile"
     UNKNOWN_CLIENT = "unknown_client"
     SILENT_CLIENT = "silent_client"
     OLDER_CLIENT = "older_client"
-    """Only later versions search tools."""
+    """Only later versions of the client search tools."""
     UNREADABLE_VERSION = "unreadable_version"
-    """Some versions search tools, and this one is unreadable."""
+    """The client's version, on which tool search depends, cannot be read."""
     SEARCHES_ITSELF = "searches_itself"
     TOO_MANY_TOOLS = "too_many_tools"
 
 
 class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's surface and the grounds for it."""
+    """A client's surface, and why it was chosen."""
 
     surface: str
     grounds: Grounds
     client: ClientInfo = ClientInfo()
     since: tuple[int, ...] = ()
-    """The first version of this client that searches tools, if any."""
+    """The first version of this client that searches tools, if there is one."""
     tools: int = 0
-    """The profile's tools at that time, where they count."""
+    """The number of the profile's tools when the surface was chosen, if it mattered."""
     most: int = 0
 
 
 def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
-    """The surface that fits a client; `count` returns its profile's tools and is called only if it decides."""
+    """The surface that fits a client; `count`, the number of the profile's tools, is called only if needed."""
     known = _known(client)
     if known is None:
         grounds = Grounds.UNKNOWN_CLIENT if client.name else Grounds.SILENT_CLIENT
@@ -144,7 +143,7 @@ def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
 
 
 def may_defer(client: ClientInfo) -> bool:
-    """Whether a client may search tools itself, so that no saving can be claimed."""
+    """Whether a client may search tools itself, so that mcpd must not claim to save tokens."""
     known = _known(client)
     if known is None:
         return False
@@ -187,18 +186,18 @@ SURFACES: dict[str, Surface] = {
 }
 
 ITSELF: Surface = ItselfSurface()
-"""For clients that selected servers; profiles cannot name it, since it means nothing without a selection."""
+"""The surface of clients that have chosen servers; profiles cannot name it."""
 
 ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
     (READ_RESOURCE, attrgetter("read_resource")),
     *((tool, attrgetter("run_code")) for tool in OF_SCRIPTS),
     (READ_RESULT, lambda profile: profile.results.max_tokens is not None),
 )
-"""The tools that profiles add to their surfaces, each with whether a profile asks for it."""
+"""Tools that profiles may add to their surfaces, each with a test of the profile."""
 
 
 def for_profile(surface: Surface, profile: Profile) -> Surface:
-    """The surface with the tools that a profile adds to it: the same object for the same tools."""
+    """The surface with a profile's additional tools; the same object for the same tools."""
     return _with_added(surface, tuple(asks(profile) for _tool, asks in ADDED))
 
 
@@ -214,10 +213,8 @@ META_TOOLS = frozenset(
 )
 
 UNSWITCHED = FullSurface.name
-"""The surface without lazy loading."""
 
 PRELOADING = LoadSurface.name
-"""The surface that loads a profile's preloaded tools."""
 
 LAZY = BrowseSurface.name
 
@@ -227,7 +224,7 @@ DEFERRED = SearchSurface.name
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface of a client before it identifies itself, or `AUTO`; lazy if configuration and profile are."""
+    """The surface of a client before it identifies itself, perhaps `AUTO`; `lazy` None leaves that setting."""
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:
@@ -241,26 +238,26 @@ def choice_of(
 
 
 def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
-    """The name of the surface of `choice_of`; may be `AUTO`."""
+    """The name of the surface that `choice_of` returns, perhaps `AUTO`."""
     return choice_of(config, profile, surface=surface, lazy=lazy).surface
 
 
 def of_anyone(config: Config, profile: Profile) -> str:
-    """The surface of an unknown client without requests."""
+    """The surface of an unknown client that requests nothing."""
     name = chosen(config, profile)
     return FALLBACK if name == AUTO else name
 
 
 def shows_summaries(config: Config) -> bool:
-    """Whether a profile shows less than everything to some client: only then are summaries read."""
+    """Whether some client may see less than all tools: only then are summaries read."""
     return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 
 def by_profile(config: Config) -> dict[str, str]:
-    """Surface by profile, for clients that request nothing else; may be `AUTO`."""
+    """The surface of each profile for clients that request nothing else, perhaps `AUTO`."""
     return {name: chosen(config, profile) for name, profile in config.profiles.items()}
 
 
 def is_switched_off(config: Config, profile: Profile, *, lazy: bool | None = None) -> bool:
-    """Whether loading on demand is off in the configuration, the profile or the client."""
+    """Whether loading on demand is off in the configuration, in the profile, or for the client."""
     return not (config.lazy and profile.lazy) or lazy is False

@@ -1,8 +1,8 @@
-"""Compiled schemas by schema hash, and a bound on the work of a validation.
+"""Compiles schemas of tools, and limits the work of a validation.
 
-Schemas come from untrusted servers. A running validation holds the event loop and cannot be stopped, and a few
-hundred bytes can visit one value a million times (options that refer to each other twice). So visits are
-bounded beforehand: the most visits of one value, times the number of values.
+Schemas come from untrusted servers. A running validation holds the event loop and cannot be stopped, and a
+schema of a few hundred bytes can make it visit one value a million times (with options that refer to each other
+twice). So visits are limited beforehand: by the most visits of one value, times the number of values.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ Object = dict[str, Any]
 Result = TypeVar("Result")
 
 WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
-"""Member names in which models wrap arguments once more."""
+"""Names of members in which models wrap arguments once more."""
 
 MAX_COMPILED = 2048
-"""More than the 1,519 tools of 46 real servers."""
+"""Compiled schemas kept: more than the 1,519 tools of 46 real servers."""
 
 MAX_PATTERNS = 200
-"""Patterns in a schema; one can take 0.3 ms."""
+"""Patterns in a schema, each of which can take 0.3 ms."""
 
 MAX_PATTERN_BYTES = 64 * 1024
-"""Larger compiled patterns have nested repetitions."""
+"""Bytes of a compiled pattern: only nested repetitions take more."""
 
 MAX_WORK = 500_000
 """Visits of one validation: 10 ms, at 10 to 20 ns each."""
 
 QUICK_DEPTH = 8
-"""Levels of a value that is validated unmeasured: more than in nearly all calls."""
+"""Levels of a value that is validated without being measured: more than nearly all calls have."""
 
 MAX_ERRORS = 50
-"""Most errors collected, and elements of a long list searched for errors."""
+"""Errors collected, and elements of a long list in which errors are searched."""
 
 MAX_TELLING = 10_000
-"""Visits of one collection of errors, at up to 50 µs each: under options, errors contain errors."""
+"""Visits while errors are collected, at up to 50 µs each: errors in options contain errors."""
 
 MAX_NESTING = 32
-"""Levels of a large value searched for errors."""
+"""Levels of a large value in which errors are searched."""
 
 _ABOUT_LENGTH = frozenset({"minItems", "contains", "minContains", "maxItems"})
-"""Keywords that shortening a list may break."""
+"""Keywords that a shortened list may violate."""
 
 _OPTIONS: dict[str, Any] = {"mask": "this", "offline": True, "validate_formats": False}
-"""Keep values out of messages; `format` is an annotation in both dialects that servers use."""
+"""Keep values out of messages; `format` is only an annotation in both dialects that servers use."""
 
 _FAILURES = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""Errors of the validator and the decoder for unsupported numbers, keys and depths."""
+"""Errors of validator and decoder about numbers, keys and depths that they do not support."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -74,7 +74,7 @@ class Validator:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile a schema in the dialect of `$schema`, or 2020-12, MCP's default. Raises `ValueError`."""
+        """Compile a schema in the dialect of `$schema`, else 2020-12, MCP's default. Raises `ValueError`."""
         self.schema = schema
         self._compiled = jsonschema_rs.validator_for(
             schema, pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES), **_OPTIONS
@@ -84,7 +84,7 @@ class Validator:
         self._quick_bytes = MAX_WORK // self._work.at(QUICK_DEPTH)
 
     def accepts(self, value: object) -> bool:
-        """Whether a value is not known to be invalid; the server judges what cannot be validated."""
+        """Whether a value is not known to be invalid; if it cannot be validated, the server judges it."""
         return self._verdict(value) is not False
 
     def proves(self, value: object) -> bool:
@@ -92,7 +92,7 @@ class Validator:
         return self._verdict(value) is True
 
     def proven(self, raw: bytes) -> Object | None:
-        """Decode an object and return it if proven valid within one visit per value; None proves nothing."""
+        """Decode an object that one visit per value proves valid; None if that proves nothing."""
         if len(raw) > self._quick_bytes or raw.count(b"{") + raw.count(b"[") > QUICK_DEPTH:
             return None
         try:
@@ -108,7 +108,7 @@ class Validator:
         return _attempt(self._is_valid, value)
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
-        """At most `MAX_ERRORS` errors in a value; none if collecting them would take long."""
+        """At most `MAX_ERRORS` errors of a value; none if it would take long to collect them."""
         if self._is_told_soon(value):
             return self._errors(value, frozenset())
         short = _shortened(value, MAX_NESTING)
@@ -125,7 +125,7 @@ class Validator:
 
 
 def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
-    """Call the validator; None if it fails, or panics with an exception that is no `Exception`."""
+    """Call the validator; None if it fails, or panics with an exception that is not an `Exception`."""
     try:
         return work(*given)
     except BaseException as error:  # noqa: BLE001 - other errors are raised again
@@ -156,22 +156,22 @@ def validator_of(tool: Tool) -> Validator | None:
 
 
 TOO_MUCH = 10**9
-"""Any larger number of visits, or an unknown one."""
+"""Stands for any larger number of visits, and for an unknown number."""
 
 MAX_COUNTED = 10_000
-"""Places of a schema times depths: 10 ms, and 30 times a large real schema."""
+"""Places of a schema times depths: counting takes 10 ms; large real schemas have a thirtieth."""
 
 PATTERN_VISITS = 10
-"""Visits that a pattern counts as: linear time, but up to 3 µs a character in a hostile one."""
+"""Visits that a pattern counts as: it takes linear time, but up to 3 µs per character."""
 
 CHARACTERS_A_VALUE = 4
 """Characters of a string that count as one value, since a pattern visits all of them."""
 
 MAX_DEPTH = 32
-"""Levels of a value; a deeper value counts as `TOO_MUCH`."""
+"""Levels of a value that are counted; a deeper value counts as `TOO_MUCH`."""
 
 _UNKNOWN = {"$id": ""}
-"""The target of a reference that cannot be followed, such as an anchor."""
+"""Stands for the target of a reference that cannot be followed, such as an anchor."""
 
 _HERE_EACH = ("anyOf", "oneOf", "allOf")
 _HERE_ONE = ("not", "if", "then", "else")
@@ -184,7 +184,7 @@ class Extent(NamedTuple):
 
     depth: int
     values: int
-    """Values, the outermost included."""
+    """The number of values, with the outermost one."""
     characters: int
 
 
@@ -207,14 +207,14 @@ def extent(value: object) -> Extent:
 
 
 class Work:
-    """Counts the visits that a schema causes."""
+    """Counts the visits of a validation with one schema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._by_depth: dict[int, int] = {}
 
     def of(self, value: object) -> int:
-        """The most visits of validating a value; `TOO_MUCH` if uncountable."""
+        """The most visits of validating a value; `TOO_MUCH` if they cannot be counted."""
         size = extent(value)
         return self._visits(size.depth, size.values + size.characters // CHARACTERS_A_VALUE)
 
@@ -223,7 +223,7 @@ class Work:
         return self._visits(depth, 1)
 
     def of_telling(self, value: object) -> int:
-        """The most visits of collecting a value's errors; string lengths hardly matter there."""
+        """The most visits while a value's errors are collected; lengths of strings hardly matter there."""
         size = extent(value)
         return self._visits(size.depth, size.values)
 
@@ -249,7 +249,7 @@ class _Count:
         self._known: dict[tuple[int, int], int] = {}
 
     def at(self, schema: object, depth: int) -> int:
-        """Visits for a value with `depth` levels below it, along the most expensive path."""
+        """Visits for a value with `depth` levels below it, on the most expensive path."""
         if not isinstance(schema, dict):
             return 1
         if schema is not self._root and ("$id" in schema or isinstance(schema.get("id"), str)):

@@ -1,7 +1,7 @@
-"""Calls of tools through a meta-tool, and the readings of their arguments.
+"""Takes calls of tools through a meta-tool apart, and repairs their arguments.
 
-Models flatten, stringify and double-wrap arguments: another reading than the literal one counts only if exactly
-one fits the schema, and accounts for everything sent.
+Models flatten, stringify and double-wrap arguments. Another reading than the literal one is taken only if
+exactly one reading fits the schema and uses everything that was sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from daemon.surfaces.validators import MAX_COMPILED, WRAPPERS, Object, Validator
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
-    """A wrapper call taken apart: the tool, and every possible part of its arguments."""
+    """A wrapper call taken apart: the tool, and everything that may be its arguments."""
 
     said: Mapping[str, str]
     name: str
@@ -38,23 +38,23 @@ class Wrapped(Struct, frozen=True, kw_only=True):
 
 
 class Wrapper:
-    """The form of a meta-tool's arguments."""
+    """The form of one meta-tool's arguments."""
 
     def __init__(self, slot: str, own: tuple[str, ...], example: str) -> None:
         self.slot = slot
         self._own = own
         self._example = example
         self.opening = b'"%b":{' % slot.encode()
-        """Opens the arguments in the usual form. A name cannot contain it: JSON escapes its quotes."""
+        """Begins the tool's arguments in the usual form. No name contains it, since JSON escapes quotes."""
 
     def head(self, sent: bytes) -> bytes | None:
-        """The bytes before the arguments' members; None if the call is not in the usual compact form."""
+        """The bytes before the members of the tool's arguments; None unless the call is in the usual form."""
         wrapped, end = self.unwrap(sent), sent.find(self.opening) + len(self.opening)
         is_compact = end == len(msgspec.json.encode(wrapped.said)) + len(self.opening)
         return sent[:end] if is_compact and not wrapped.beside else None
 
     def unwrap(self, sent: bytes) -> Wrapped:
-        """Take a wrapper call, a raw JSON object, apart. Raises `InvalidArguments`."""
+        """Take a wrapper call (a raw JSON object) apart. Raises `InvalidArguments`."""
         said: dict[str, str] = {}
         try:
             members = decode_members(sent)
@@ -77,16 +77,15 @@ class Wrapper:
 
 
 MAX_CHECKED = 256 * 1024
-"""Bytes of validated arguments: longer ones would hold the event loop for milliseconds."""
+"""Bytes of arguments that are validated; longer ones would hold the event loop for milliseconds."""
 
 MAX_LAYERS = 3
-"""Wrappers and strings unpacked at most."""
 
 _NULL = Raw(b"null")
 
 
 class Read(Struct, frozen=True):
-    """A tool's arguments after reading."""
+    """A tool's arguments, as they were understood."""
 
     arguments: bytes | Raw
     """A raw JSON object: the client's own bytes unless repaired."""
@@ -94,7 +93,7 @@ class Read(Struct, frozen=True):
 
 
 class Checker:
-    """Reads arguments; caches compiled schemas."""
+    """Finds out which arguments a call means; caches compiled schemas."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Validator | None] = OrderedDict()
@@ -108,7 +107,7 @@ class Checker:
         *,
         example: Callable[[object], object] | None = None,
     ) -> Read:
-        """Determine the arguments that a wrapper call means; raises InvalidArguments: none, or several."""
+        """The arguments that a wrapper call means. Raises InvalidArguments if none or several readings fit."""
         size = len(args or b"")
         if beside:
             size += sum(len(key) + len(value) for key, value in beside.items())
@@ -137,9 +136,9 @@ class Checker:
 
 class _Sent(Struct, frozen=True, kw_only=True):
     value: object
-    """The decoded value of the slot, strings opened; `{}` if absent, None if undecodable."""
+    """The decoded value of the slot, with strings opened; `{}` if absent, None if undecodable."""
     own: Read | None
-    """The literal reading of an object, or of a string that holds one; else None."""
+    """The literal reading of an object, or of a string that holds an object; else None."""
     beside: Object | None
     """The decoded members next to the slot; None if one is undecodable."""
 
@@ -167,12 +166,12 @@ def _others(beside: Mapping[str, Raw]) -> Object | None:
 
 
 def _decoded(raw: bytes | Raw | str) -> Any:
-    """The JSON value; None if undecodable: 1e400, half a surrogate pair, too deep."""
+    """Decode JSON; None if that is impossible (1e400, half a surrogate pair, too deep)."""
     return decoded(msgspec.json.decode, raw)
 
 
 def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
-    """The fitting readings; only the literal one if it fits and is no wrapper itself."""
+    """The readings that fit; only the literal one if it fits and does not look like a wrapper."""
     own = sent.own if sent.beside == {} else None
     if own is not None and sent.value is not None and not validator.accepts(sent.value):
         own = None
@@ -212,7 +211,7 @@ def _unwrapped(value: Object) -> Iterator[Object]:
 
 
 def _opened(value: object) -> Object | None:
-    """The object in a string, perhaps within another string; else None."""
+    """The object in a string, which may be in another string; else None."""
     for _ in range(MAX_LAYERS):
         if not isinstance(value, str):
             break
@@ -223,7 +222,7 @@ def _opened(value: object) -> Object | None:
 
 
 def _looks_wrapped(value: object, validator: Validator) -> bool:
-    """Whether a valid object is a wrapper: its only member has a wrapper's name and is undeclared."""
+    """Whether a valid object is a wrapper: its only member is undeclared and has a wrapper's name."""
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= WRAPPERS:
         return False
     declared = validator.schema.get("properties")
@@ -231,7 +230,7 @@ def _looks_wrapped(value: object, validator: Validator) -> bool:
 
 
 def _declares(validator: Validator, value: Object) -> bool:
-    """Whether the schema declares every member, not merely tolerates it."""
+    """Whether the schema declares every member, instead of only allowing it."""
     schema = validator.schema
     declared = schema.get("properties")
     if not isinstance(declared, dict) or not declared:

@@ -1,1 +1,1 @@
-"""Questions of servers during a call, asked in the terminal."""
+"""Asks the person at the terminal what servers ask during a call."""

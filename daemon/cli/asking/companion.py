@@ -1,4 +1,4 @@
-"""Progress and questions of a server between a request to the daemon and its answer, on one connection."""
+"""Shows a server's progress and answers its questions while a command waits for the daemon's answer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
 
 MAX_ROUNDS = 20
-"""Most rounds of questions from a server of MCP 2026-07-28 before it answers."""
+"""Rounds of questions that a server of MCP 2026-07-28 may ask before it answers."""
 
 METHOD_NOT_FOUND = -32601
 URL_REQUIRED = -32042
-"""Code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
+"""Code of a server's error that sends the user to a web page first (MCP 2025-11-25)."""
 INVALID_REQUEST = -32600
 
 OURS = "mcpd asks: "
-"""Begins mcpd's own questions (`catalog.authorship`)."""
+"""The beginning of mcpd's own questions (`catalog.authorship`)."""
 
 ELICITATION: Message = {"form": {}, "url": {}}
-"""Questions that a terminal can ask (MCP, `ClientCapabilities.elicitation`)."""
+"""The forms of elicitation that a terminal can show (MCP, `ClientCapabilities.elicitation`)."""
 
 
 class Withdrawn(Exception):
@@ -39,7 +39,7 @@ class Withdrawn(Exception):
 
 
 def add_conversation(parsed: argparse.ArgumentParser) -> None:
-    """Add the options of commands whose server may report progress and ask questions."""
+    """Add the options of commands during which a server may report progress and ask questions."""
     parsed.add_argument("-q", "--quiet", action="store_true")
     parsed.add_argument("--no-input", action="store_true")
     parsed.add_argument("--root", metavar="DIR", action="append", default=[], type=Path)
@@ -48,7 +48,7 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
 
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:
-    """Ask the daemon for a server's work, and answer the server's questions; raises as `control.ask_with`."""
+    """Send a request for a server and answer the server's questions meanwhile. Raises as `control.ask_with`."""
     companion = CallCompanion.of(options, server)
     wishes: Message = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
@@ -67,7 +67,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
 
 
 def converse_as_client(options: argparse.Namespace, server: str, tool: str, arguments: Message) -> Message:
-    """Call a tool in its own client session: only a client can run a script. Raises as `converse`."""
+    """Call a tool as a client does, since only a client can run a script. Raises as `converse`."""
     companion = CallCompanion.of(options, server)
     hello = {**_place(options.workspace), "profile": options.profile, "surface": "full"}
     greeting = {
@@ -94,7 +94,7 @@ def _place(workspace: str | None) -> Message:
 
 
 def pages_of(result: Message) -> list[Message]:
-    """The pages to open before the call is repeated (MCP 2025-11-25); usually none."""
+    """The web pages to open before the call is repeated (MCP 2025-11-25); usually none."""
     place = result
     for key in ("structuredContent", "error", "upstream"):
         place = members(place.get(key))
@@ -105,32 +105,30 @@ def pages_of(result: Message) -> list[Message]:
 
 
 def members(value: object) -> Message:
-    """The members of a JSON object; none of any other value."""
+    """The members of a JSON object; empty for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 class CallCompanion(NamedTuple):
-    """Takes a server's progress and questions during a call (`control.Companion`)."""
+    """Takes a server's progress and questions during a call (a `control.Companion`)."""
 
     server: str
     stdin: TextIO | None
-    """The terminal for answers; None declines every question."""
+    """The terminal to read answers from; None declines every question."""
     stderr: TextIO
     progress: Progress | None
-    """None: no progress is requested."""
     roots: Sequence[Path] = ()
     colour: bool = False
-    """Whether `stderr` takes bold text."""
 
     def person(self, meanwhile: tuple[int, Callable[[], None]] | None = None) -> Terminal | None:
-        """The person at the terminal, if one can be asked (`Terminal.__init__`)."""
+        """The person to ask, if there is a terminal; `meanwhile` as for `Terminal`."""
         if self.stdin is None:
             return None
         return Terminal(self.stdin, self.stderr, colour=self.colour, meanwhile=meanwhile)
 
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
-        """The companion for a command line (`add_conversation`)."""
+        """Make the companion for a command line (`add_conversation`)."""
         stderr = sys.stderr
         there = not options.no_input and sys.stdin is not None and sys.stdin.isatty() and stderr.isatty()
         columns = None
@@ -155,7 +153,7 @@ class CallCompanion(NamedTuple):
         return {**asked, **({"roots": {}} if self.roots else {})}
 
     def told(self, options: argparse.Namespace, ask: Callable[..., Message]) -> Message:
-        """The answer to a question that is asked in this company; raises as `control.ask_with`."""
+        """Call `ask` with this companion and return the answer. Raises as `control.ask_with`."""
         try:
             return ask(companion=self)
         except DaemonSilent as silent:
@@ -169,7 +167,7 @@ class CallCompanion(NamedTuple):
             self.progress.clear()
 
     def take(self, message: Message, wire: Wire) -> float:
-        """Take a message of the daemon's; returns the seconds that a person took."""
+        """Handle a message of the daemon's; returns the seconds that the person took."""
         method, request_id, params = message.get("method"), message.get("id"), members(message.get("params"))
         if request_id is None:
             if method == "notifications/progress" and self.progress is not None:
@@ -185,7 +183,7 @@ class CallCompanion(NamedTuple):
         return time.monotonic() - begun
 
     def inputs(self, wants: Message) -> Message:
-        """The answers to an `input_required` result, as members of the next request (MCP 2026-07-28)."""
+        """Answer an `input_required` result: the members to put into the next request (MCP 2026-07-28)."""
         responses = {}
         for key, request in members(wants.get("inputRequests")).items():
             asked = members(request)
@@ -197,7 +195,7 @@ class CallCompanion(NamedTuple):
         return {"inputResponses": responses, **state}
 
     def visits(self, pages: list[Message]) -> bool:
-        """Send the person to pages; returns whether all were accepted: then the call is repeated."""
+        """Offer web pages to the person. Returns whether all were accepted, so that the call is repeated."""
         person = self.person()
         if not pages or person is None:
             return False
@@ -232,7 +230,7 @@ class CallCompanion(NamedTuple):
 
 
 def _attend(wire: Wire, request_id: object) -> None:
-    """Take the daemon's messages while the person reads. Raises Withdrawn if the question is void."""
+    """Handle the daemon's messages while the person reads a question. Raises Withdrawn if it is withdrawn."""
     for message in wire.readable():
         if "method" not in message:
             # The call's end voids its other questions.
@@ -251,10 +249,10 @@ def _attend(wire: Wire, request_id: object) -> None:
 BAR = 24
 
 REDRAW_SECONDS = 0.1
-"""Seconds between two drawings: eyes see no more, and servers may report thousands."""
+"""Seconds between two drawings of the bar: servers may send thousands of reports."""
 
 LINE_SECONDS = 2.0
-"""Seconds between two lines where a bar cannot be redrawn, as in a log."""
+"""Seconds between two lines where no bar can be redrawn, as in a log file."""
 
 _CLEAR = "\r\x1b[K"
 
@@ -270,7 +268,7 @@ class Progress:
         self._drawn = False
 
     def show(self, report: dict[str, Any]) -> None:
-        """Show the params of a `notifications/progress`, unless the last one was just shown."""
+        """Show a `notifications/progress`, unless the last one was shown a moment ago."""
         done, total = _number(report.get("progress")), _number(report.get("total"))
         message, now = report.get("message"), self._clock()
         ended = done is not None and total is not None and done >= total
@@ -317,7 +315,7 @@ def _cut(text: str, columns: int) -> str:
 
 
 def _number(value: object) -> float | None:
-    """A reported number; None for anything that is not finite."""
+    """A reported number; None for other values and infinities."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

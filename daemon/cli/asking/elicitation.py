@@ -1,4 +1,4 @@
-"""The person at the terminal, and the elicitations that servers send to that person."""
+"""Shows servers' elicitations at the terminal and reads the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MAX_LINE = 64 * 1024
-"""Bytes of a typed line: more than a terminal hands over at once."""
+"""Bytes of a typed line: more than a terminal passes on at once."""
 
 
 class Declined(Exception):
@@ -31,7 +31,7 @@ class Interrupted(Exception):
 
 
 class Terminal:
-    """A terminal that is read line by line, while a descriptor is watched."""
+    """Reads lines from a terminal while it watches another descriptor."""
 
     def __init__(
         self,
@@ -41,22 +41,22 @@ class Terminal:
         colour: bool,
         meanwhile: tuple[int, Callable[[], None]] | None = None,
     ) -> None:
-        """`meanwhile`: a descriptor, and a function to call when it is readable."""
+        """`meanwhile` is the descriptor to watch, and a function to call when it is readable."""
         self._stdin = stdin.fileno()
         self._stderr = stderr
         self._colour = colour
         self._meanwhile = meanwhile
 
     def say(self, text: str) -> None:
-        """Show a text, which must be escaped already."""
+        """Print a text, which the caller has escaped."""
         print(text, file=self._stderr, flush=True)
 
     def loud(self, text: str) -> str:
-        """An escaped text in bold."""
+        """Make an escaped text bold."""
         return f"\x1b[1m{text}\x1b[0m" if self._colour else text
 
     def line(self, prompt: str) -> str:
-        """Ask for a line. Raises Interrupted: Ctrl-C or Ctrl-D."""
+        """Ask for a line. Raises Interrupted on Ctrl-C and Ctrl-D."""
         try:
             # Inside the block: a Ctrl-C right after the prompt appears means the prompt.
             print(prompt, end="", file=self._stderr, flush=True)
@@ -80,7 +80,7 @@ class Terminal:
 
 
 def forget_typed(stdin: TextIO) -> None:
-    """Drop what was typed before a question, as it is not an answer."""
+    """Drop what was typed before the question was shown."""
     import termios  # noqa: PLC0415 - only with a terminal
 
     with suppress(termios.error):
@@ -88,10 +88,10 @@ def forget_typed(stdin: TextIO) -> None:
 
 
 MAX_TEXT = 4000
-"""Characters of a server's message or description: two screens."""
+"""Characters shown of a server's message or description: two screens."""
 
 DECLINE = "decline"
-"""The word that declines; with a backslash before it, the text itself."""
+"""Typing this word declines; a backslash before it makes it a text."""
 
 _HELP = (
     f"Enter takes what is in brackets, or leaves out what is optional; {DECLINE!r} declines, Ctrl-C cancels."
@@ -103,7 +103,7 @@ _WARNING = (
 
 
 def answer(server: str, params: Message, person: Terminal, browse: Callable[[str], bool]) -> Message:
-    """Ask the person; returns the result of `elicitation/create`. `browse` opens a page, or returns False."""
+    """Ask the person a server's question; returns the result of `elicitation/create`. `browse` opens a page."""
     try:
         message = params.get("message")
         said = message if isinstance(message, str) else ""
@@ -118,14 +118,14 @@ def answer(server: str, params: Message, person: Terminal, browse: Callable[[str
 
 
 def lacking_in(schema: Message, given: Message) -> list[str]:
-    """The required arguments that are not given."""
+    """The required arguments that are missing."""
     required = schema.get("required")
     names = required if isinstance(required, list) else ()
     return [each for each in names if isinstance(each, str) and each not in given]
 
 
 def missing(schema: Message, given: Message, person: Terminal) -> Message:
-    """Ask for missing required arguments, as far as forms can. Raises Declined or Interrupted."""
+    """Ask for missing required arguments that a form can ask for. Raises Declined or Interrupted."""
     properties, asked = schema.get("properties"), dict[str, Any]()
     members = properties if isinstance(properties, dict) else {}
     for name in lacking_in(schema, given):
@@ -211,7 +211,7 @@ def _url(server: str, message: str, url: object, person: Terminal, browse: Calla
 
 
 def _page(url: object) -> SplitResult | None:
-    """The parts of an address that may be opened; None for any other value."""
+    """The parts of a URL that mcpd may open; None for any other value."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return None
     try:
@@ -248,6 +248,5 @@ def _agrees(person: Terminal, prompt: str, *, default: bool) -> bool:
 
 
 def _told(text: str) -> str:
-    """A server's text, escaped and cut, with further lines indented."""
     cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"
     return visible(cut.strip(), lines=True).replace("\n", "\n  ")

@@ -1,4 +1,4 @@
-"""A server's form as fields: the question for each, and the meaning of a typed answer."""
+"""Turns a server's form into fields, each with a question and a parser of the typed answer."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
     from daemon.cli.control import Message
 
 MAX_FIELDS = 100
-"""Questions of a form: nobody answers more, and a server may send any number."""
+"""Fields of the longest form shown: a person would not answer more."""
 
 MAX_CHOICES = 1000
-"""Values of a choice, which are all listed: a list of countries has 250."""
+"""Values of the longest choice, which are all listed: a list of countries has 250."""
 
 MAX_NAMED = 60
-"""Characters of a name in a refusal."""
 
 _PLAIN = frozenset({"string", "number", "integer", "boolean"})
 
 
 class Unaskable(ValueError):
-    """Raised for a form that is not shown; the text is a clause that says why."""
+    """Raised for a form that cannot be shown; the text is a clause that says why."""
 
 
 def fields_of(schema: object) -> list[Field]:
-    """The questions of a form (`requestedSchema`). Raises Unaskable outside of MCP's forms."""
+    """The fields of a form (`requestedSchema`). Raises Unaskable for a schema that MCP does not allow."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise Unaskable("its schema is not that of an object")
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -85,7 +84,7 @@ def _kind(member: Message, said: str) -> tuple[str, tuple[Choice, ...]]:
 
 
 def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
-    """The values that a schema lists in one of MCP's ways; None if it lists none."""
+    """The values that a schema lists in any of MCP's ways; None if it lists none."""
     plain, titled = member.get("enum"), member.get("oneOf", member.get("anyOf"))
     if plain is None and titled is None:
         return None
@@ -129,7 +128,6 @@ def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
 
 
 def _possible(field: Field) -> bool:
-    """Whether a field's bounds leave any answer, as far as numbers show."""
     schema, all_of_them = field.schema, len(field.choices)
     match field.kind:
         case "string":
@@ -151,16 +149,15 @@ FORMATS = {
     "date": "a date, as 2026-11-23",
     "date-time": "a date and time with a zone, as 2026-11-23T14:30:00Z",
 }
-"""Formats of a text (MCP, elicitation), in words."""
 
 BOUNDS = ("minLength", "maxLength", "pattern", "format", "minimum", "maximum")
-"""Keywords that bound a text or a number (MCP, elicitation); the server checks all others."""
+"""Keywords that limit a text or number (MCP, elicitation); the server checks other keywords."""
 
 MAX_DIGITS = 300
-"""Digits of a number: a double has 309 at most."""
+"""Digits of the longest number: a double has at most 309."""
 
 MAX_PATTERN_BYTES = 64 * 1024
-"""Bytes of a compiled pattern: larger ones have nested repetitions."""
+"""Bytes of the largest compiled pattern: only nested repetitions need more."""
 
 EMPTY = '""'
 """Typed for an empty text, since Enter alone takes the default."""
@@ -172,7 +169,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
 class Unfit(ValueError):
-    """Raised for a typed line without a fitting value; the text says what fits."""
+    """Raised for a typed line that is no valid value; the text says which values are."""
 
 
 class Choice(NamedTuple):
@@ -183,7 +180,7 @@ class Choice(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One question of a form."""
+    """One field of a form."""
 
     name: str
     title: str
@@ -191,20 +188,19 @@ class Field(NamedTuple):
     kind: str
     """`string`, `number`, `integer`, `boolean`, `choice` or `choices`."""
     schema: Message
-    """Keywords that bound a text, a number, or the number of choices."""
+    """Keywords that limit a text, a number, or the number of choices."""
     choices: tuple[Choice, ...] = ()
     required: bool = False
-    """The form cannot be sent without it."""
     default: object = None
 
     @property
     def numbered(self) -> bool:
-        """Whether choices have numbers: not if one looks like a number."""
+        """Whether choices are numbered; they are not if a choice looks like a number."""
         return not any(each.value.isdigit() or each.title.isdigit() for each in self.choices)
 
 
 def wanted(field: Field) -> str:
-    """The fitting values, in words."""
+    """Describe the valid values."""
     schema = field.schema
     match field.kind:
         case "string":
@@ -223,7 +219,7 @@ def wanted(field: Field) -> str:
 
 
 def read(field: Field, line: str) -> object:
-    """The value of a typed line that is not empty. Raises Unfit: it has no fitting value."""
+    """Parse a typed line that is not empty. Raises Unfit for an invalid value."""
     typed = line.strip()
     match field.kind:
         case "string":
@@ -242,7 +238,7 @@ def read(field: Field, line: str) -> object:
 
 
 def fits(field: Field, value: object) -> bool:
-    """Whether a value may be sent."""
+    """Whether a value is valid for a field."""
     values = {"enum": [each.value for each in field.choices]}
     schema = {"type": field.kind, **field.schema}
     if field.kind == "choice":
@@ -253,7 +249,7 @@ def fits(field: Field, value: object) -> bool:
 
 
 def validator(schema: Message) -> Any:
-    """The compiled schema, which checks formats too. Raises ValueError: the schema is faulty."""
+    """Compile a schema, with checks of formats. Raises ValueError if the schema is faulty."""
     import jsonschema_rs  # noqa: PLC0415 - 6 ms, and only a form needs it
 
     linear = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES)
@@ -261,7 +257,7 @@ def validator(schema: Message) -> Any:
 
 
 def shown(field: Field, value: object) -> str:
-    """A value for people, in one line."""
+    """A value as people read it, in one line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

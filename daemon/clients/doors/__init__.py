@@ -1,1 +1,1 @@
-"""The entrances for clients: one accept loop, and the doors that turn each connection into a link."""
+"""The entrances for clients: one accept loop, and doors that turn each connection into a link."""

@@ -1,4 +1,4 @@
-"""Doors: the accept loop of each, the door of a unix socket, and the open connections behind one.
+"""The accept loop of a door, the door of a unix socket, and the open connections of a door.
 
 The opener owns the listening socket; the server of a connection owns the connection.
 """
@@ -24,41 +24,40 @@ from daemon.wire.link import FdLink
 from daemon.wire.outbox import Link, Outbox
 
 BREATHER = 0.1
-"""Seconds without accepting after a shortage: descriptors or memory may be freed meanwhile (as trio does)."""
+"""Seconds without accepting after a shortage: descriptors or memory may become free meanwhile (as in trio)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 KEPT_DESCRIPTORS = 64
-"""Descriptors that clients leave free: for 32 operators, and for starts of servers, which take ten each."""
+"""Descriptors kept free of clients: for 32 operators, and for starts of servers, which take ten each."""
 
 SAY_SECONDS = 60.0  # seconds between two log lines about a shortage
 
 REFUSALS = 8  # refusals between two pauses: each costs 0.1 to 0.4 ms, and a refused peer may retry endlessly
 
 REFUSALS_PAUSE = 0.02
-"""Seconds: refusals get a tenth of the loop's time, and a full backlog is refused in two seconds."""
+"""Seconds between groups of refusals, which so get a tenth of the loop, and clear a backlog in two seconds."""
 
 V = TypeVar("V")
 
 
 @attrs.define(eq=False, repr=False)
 class Listener(Generic[V]):
-    """Accepts connections on one socket and serves each in a task of its own."""
+    """Accepts connections on one socket, and serves each in its own task."""
 
     _door: str  # for the log
     _listener: socket.socket  # bound, listening and non-blocking
     _places: int = attrs.field(kw_only=True)
-    """Connections at a time; further ones wait in the kernel's backlog."""
+    """The most connections; more wait in the kernel's backlog."""
     _admit: Callable[[socket.socket], V | None] = attrs.field(kw_only=True)
-    """Returns the peer, or None to refuse; a shortage that it raises is waited out."""
+    """Returns the peer, or None to refuse. The loop waits while `_admit` raises an error for a shortage."""
     _serve: Callable[[socket.socket, V], Awaitable[None]] = attrs.field(kw_only=True)
-    """Owns the connection and contains its faults: an exception ends `run`."""
+    """Serves and closes a connection, and contains its faults: an exception ends `run`."""
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = attrs.field(default=None, kw_only=True)
-    """A slow second opinion on an admitted connection."""
+    """A second, slower check of an admitted connection."""
     _log_full: Callable[[], None] = attrs.field(default=lambda: None, kw_only=True)
-    """Called before waiting for a place."""
     _keeps: int = attrs.field(default=KEPT_DESCRIPTORS, kw_only=True)
-    """Descriptors of the process that are left to others; 0 for operators."""
+    """Descriptors of the process that this door leaves free; 0 for the operators' door."""
     _room: trio.Semaphore = attrs.field(init=False)
     _said: float = attrs.field(default=-SAY_SECONDS, init=False)
     _refused: int = attrs.field(default=0, init=False)
@@ -79,7 +78,7 @@ class Listener(Generic[V]):
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
-        """Accept no further connections; the open ones go on."""
+        """Accept no more connections; the open ones continue."""
         self._accepting.cancel()
 
     async def _serve_in_place(self, connection: socket.socket, visitor: V) -> None:
@@ -110,7 +109,7 @@ class Listener(Generic[V]):
                 await self._pause()
 
     def _leave_some(self) -> None:
-        """Raise OSError (EMFILE) if the lowest free descriptor shows that too few are left to others."""
+        """Raise OSError (EMFILE) if too few descriptors are free for others, judged by the lowest free one."""
         if self._keeps:
             fd = os.dup(self._listener.fileno())
             os.close(fd)
@@ -131,7 +130,7 @@ class Listener(Generic[V]):
                     raise
 
     async def _pause(self) -> None:
-        """Let other tasks run after a refusal: a peer in a loop has its next connection ready."""
+        """Let other tasks run after a refusal: a refused peer may reconnect in a loop."""
         self._refused += 1
         if self._refused % REFUSALS:
             await trio.lowlevel.checkpoint()
@@ -139,7 +138,7 @@ class Listener(Generic[V]):
             await trio.sleep(REFUSALS_PAUSE)
 
     async def _wait_out(self, error: OSError) -> None:
-        """Wait out a shortage; re-raise anything else."""
+        """Wait if the error is a shortage of resources; re-raise any other error."""
         if error.errno not in SHORTAGES:
             raise error
         if trio.current_time() - self._said >= SAY_SECONDS:
@@ -149,14 +148,14 @@ class Listener(Generic[V]):
 
 
 class Strangers:
-    """The unauthenticated connections of a door: a new one ends the oldest, so silent ones keep nobody out."""
+    """The unauthenticated connections of a door; above the limit a new one ends the oldest."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._scopes: dict[trio.CancelScope, None] = {}
 
     def join(self) -> trio.CancelScope:
-        """Count a connection, and return the scope to serve it in, which ends when others need its place."""
+        """Count a connection and return its scope, which is cancelled when a newer one needs the place."""
         while len(self._scopes) >= self._most:
             oldest = next(iter(self._scopes))
             del self._scopes[oldest]
@@ -166,12 +165,12 @@ class Strangers:
         return scope
 
     def leave(self, scope: trio.CancelScope) -> None:
-        """Stop counting a connection that was let in or has ended. Idempotent."""
+        """Stop counting a connection that was authenticated or has ended. Idempotent."""
         self._scopes.pop(scope, None)
 
 
 PAUSE_SHARE = 8
-"""Reading from a client pauses while an eighth of its queue limit waits for it: it is slow, not dead."""
+"""mcpd stops reading from a client while an eighth of its queue limit waits for it: it is slow, not dead."""
 
 
 def unix_door(
@@ -184,9 +183,9 @@ def unix_door(
     workspaces: tuple[str, ...] = (),
     keeps: int = KEPT_DESCRIPTORS,
 ) -> Listener[PeerCredentials]:
-    """Make a door for local processes, which are admitted by `peers`; an exception of `serve` ends the door.
+    """Make a door for local processes, which `peers` admits or refuses; an exception of `serve` ends the door.
 
-    `workspaces` are `listen.workspaces`; `keeps` is the number of descriptors that are left to others.
+    `workspaces` are those of `listen.workspaces`; `keeps` is the number of descriptors left free for others.
     """
     queue = limits.client_queue_bytes
 
@@ -228,7 +227,7 @@ R = TypeVar("R", bound=Runnable)
 
 
 class Front(Generic[R]):
-    """Serves each connection, and knows the open ones."""
+    """Serves each connection of a door, and knows which are open."""
 
     def __init__(self, make: Callable[[Link, int, Principal], R]) -> None:
         self.sessions: dict[int, R] = {}  # by number
@@ -236,7 +235,7 @@ class Front(Generic[R]):
         self._make = make
 
     async def serve(self, link: Link, visitor: Principal) -> None:
-        """Serve a connection until it ends, and contain its faults. Its door closes the link."""
+        """Serve a connection until it ends, and contain its faults. The door closes the link."""
         self.count += 1
         number = self.count
         try:

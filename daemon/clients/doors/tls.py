@@ -1,4 +1,4 @@
-"""Terminates TLS in front of a door, which sees a plain connection."""
+"""Terminates TLS, so that the door behind sees a plain connection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from daemon.wire.copying import plain_end
 HANDSHAKE_SECONDS = 10.0  # for a client's handshake, which holds a place; a slow network takes two seconds
 
 STEP_SECONDS = 0.004
-"""Seconds between two handshake steps of all clients. A step costs 1 to 2 ms (RSA): endless handshakes get half
-of the loop's time at most, and a hundred simultaneous clients are in after a second."""
+"""Seconds between two handshake steps of all clients. A step costs 1 to 2 ms (RSA): a flood of handshakes takes
+at most half of the loop's time, and a hundred simultaneous clients are connected after a second."""
 
 
 class Turns:
-    """Grants paced turns in the order of requests."""
+    """Grants turns one by one, `STEP_SECONDS` apart, in the order of requests."""
 
     def __init__(self) -> None:
         self._lock = trio.Lock()
@@ -36,7 +36,7 @@ class Turns:
 
 
 class _Paced(trio.abc.Stream):
-    """A stream whose reader waits for a turn with each chunk."""
+    """A stream that waits for a turn before each read."""
 
     def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
         self._inner = inner
@@ -58,7 +58,7 @@ class _Paced(trio.abc.Stream):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """A context for TLS 1.2 or later; raises OSError, which names the faulty file."""
+    """Make a context for TLS 1.2 or later; raises an OSError that names the faulty file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -67,7 +67,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read the files again; open connections keep their certificate. On OSError nothing has changed."""
+    """Load the files again for new connections. If this raises OSError, the context is unchanged."""
     for key, path in (("cert", tls.cert), ("key", tls.key)):
         try:
             with open(path, "rb"):  # noqa: PTH123 - a test of access: the library's error names neither file
@@ -87,7 +87,7 @@ async def terminate(
     serve: Callable[[socket.socket], Awaitable[None]],
     turns: Turns,
 ) -> None:
-    """Shake hands, and serve the plaintext as a connection; `connection` is closed here."""
+    """Make the TLS handshake, and serve the plain text as a connection; `connection` is closed here."""
     transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
     stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
     try:

@@ -1,4 +1,4 @@
-"""The WebSocket door: serves a connection whose opening handshake the HTTP listener has admitted."""
+"""The WebSocket door: serves connections whose opening handshake the HTTP listener has admitted."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def serve_websocket(
     outbox: Outbox,
     limits: Limits,
 ) -> None:
-    """Serve a client over a WebSocket until it ends.
+    """Serve a client over a WebSocket until the connection ends.
 
-    `connection` is plain, non-blocking and closed here; `key` is the admitted `Sec-WebSocket-Key`; `hello` the
-    demands of path and headers.
+    `connection` is plain, non-blocking and closed here; `key` is the client's `Sec-WebSocket-Key`; `hello`
+    holds the wishes in its path and headers.
     """
     stream = websocket_link.WebSocketStream(
         connection.detach(),

@@ -1,4 +1,4 @@
-"""Forwards requests for prompts, resources and completions; only the name in their params is replaced."""
+"""Forwards requests for prompts, resources and completions, replacing only the name in their params."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from daemon.surfaces.surface import Action, AwaitListing, Forward, ReadResult, V
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
 
 NO_COMPLETION = b'{"completion":{"values":[]}}'
-"""The answer in place of a server that completes nothing."""
 
 
 _NAMED_IN: Mapping[str, tuple[Callable[..., bytes], Callable[[str, str], str]]] = {
@@ -38,7 +37,7 @@ _NAMED_IN: Mapping[str, tuple[Callable[..., bytes], Callable[[str, str], str]]] 
     protocol.GET_SKILL: (with_skill, skill_uri),
     protocol.READ_DIRECTORY: (partial(with_uris, "resources"), skill_uri),
 }
-"""The functions that name the URIs in the results of a method, and the function that names one."""
+"""By method: the function that rewrites the URIs in a result, and the function that makes one URI."""
 
 OF_SKILLS = (Kind.SKILL, Kind.RESOURCE, Kind.TEMPLATE)
 """The lists that may hold the URI of a skill (SEP-2640)."""
@@ -51,7 +50,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     cuts = False
     route: Callable[[View], Action]
-    """Decides where the request goes, by the present view; raises a `CallError` if nowhere."""
+    """Decides where the request goes in the present view; raises a `CallError` if nowhere."""
     kinds: tuple[Kind, ...]
 
     @property
@@ -60,7 +59,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         return self.method
 
     def decide(self, view: View, *, patient: bool) -> Action:
-        """Decide where the request goes (`ClientCall.decide`)."""
+        """Have `route` decide where the request goes (`ClientCall.decide`)."""
         try:
             return self.route(view)
         except (UnknownPrompt, UnknownResource):
@@ -69,17 +68,17 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
             raise
 
     def described(self) -> str:
-        """The log's description of a request that reached no server."""
+        """The log's words for a request that reached no server."""
         return self.label
 
     def answered(self, result: Buffer) -> None:
-        """Answer with the server's result; a modern client's read of an older server is marked uncached."""
+        """Answer with the server's result; a modern client must not cache a read from an older server."""
         if self.method in _CACHEABLE and self.request.modern:
             result = protocol.completed(bytes(result), protocol.UNCACHED)
         super().answered(result)
 
     def refused(self, error: Buffer) -> None:
-        """Answer with the server's own error; a server without completions completes to no values."""
+        """Answer with the server's error; a server without completions answers with no values."""
         shared = not self.request.session.selection.is_single
         if shared and self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
@@ -113,9 +112,10 @@ def begin(
     kinds: tuple[Kind, ...] = (),
     make: Callable[..., ForwardedRequest] = ForwardedRequest,
 ) -> None:
-    """Send a request to the server that `route` names, now or once that server is up.
+    """Send a request to the server that `route` chooses, now or once the server is up.
 
-    `others` pass unchanged; `kinds` may list its subject. Raises MsgspecError: its `_meta` is not an object.
+    `others` are passed on unchanged; the lists of `kinds` may hold its subject. Raises MsgspecError for its
+    `_meta`.
     """
     asked = make(
         calls=connection.calls,
@@ -139,7 +139,7 @@ def begin(
 def forward_to(
     server: str, method: str, label: str, member: str, value: object, payload: Raw | None = None
 ) -> Forward:
-    """The decision to send a request with `member` replaced by `value`, the server's own name."""
+    """Make the decision to send a request in which `member` holds the server's own name, `value`."""
     head, written = b'"%b":' % member.encode(), msgspec.json.encode(value)
     if payload is not None:
         head, written = b'%b%b,"arguments":' % (head, written), bytes(payload)
@@ -147,7 +147,7 @@ def forward_to(
 
 
 def pass_on(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Send a request that mcpd does not know to the client's only server. Raises MsgspecError: bad params."""
+    """Send a request unknown to mcpd to the client's only server. Raises MsgspecError for malformed params."""
     server, members = request.session.selection.servers[0], protocol.members_of(params)
     head, last = b"", Raw(b"")
     if members:
@@ -159,7 +159,7 @@ def pass_on(method: str, connection: ClientConnection, params: Raw | None, reque
 
 
 def text_in(members: Mapping[str, Raw], key: str) -> str:
-    """The text of a required member. Raises ValidationError: missing, or no string."""
+    """The text of a required member. Raises ValidationError if it is missing or not a string."""
     if key not in members:
         raise msgspec.ValidationError(f"Object missing required field `{key}`")
     try:
@@ -169,11 +169,11 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
 
 
 TOOLS = "mcpd_tools"
-"""mcpd's own prompt, for models that take no list of tools; unlisted, for clients show lists to people."""
+"""A prompt that lists the tools, for models whose client passes no list on; unlisted, to spare users."""
 
 
 def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Forward a `prompts/get` to the prompt's server. Raises MsgspecError: the params name no prompt."""
+    """Forward a `prompts/get` to the prompt's server. Raises MsgspecError if the params name no prompt."""
     members = protocol.members_of(params)
     name = text_in(members, "name")
     session = request.session
@@ -196,7 +196,7 @@ def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) 
 
 
 def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
-    """The server of a prompt, and its own name there, also unlisted of a `single` server; raises CallError."""
+    """A prompt's server and own name; at the server `single`, unlisted prompts count, too. Raises CallError."""
     catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
     if (found := offered.get(name)) is not None:
         return found.definition.server, found.definition.name
@@ -226,11 +226,11 @@ def _route_prompt(name: str, payload: Raw | None, single: str, view: View) -> Fo
 
 
 MAX_URI = 16 * 1024
-"""Bytes of the longest URI looked up: it is compared with every template."""
+"""Bytes of the longest URI that mcpd looks up: every URI template is compared with it."""
 
 
 def ask_about_uri(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Forward a read, of a resource or of skills, to its URI's server. Raises MsgspecError: there is no URI."""
+    """Forward a request about a resource or skill to the URI's server. Raises MsgspecError without a URI."""
     members = protocol.members_of(params)
     uri = uri_in(members)
     del members["uri"]
@@ -258,7 +258,7 @@ def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> F
 
 
 def uri_in(members: dict[str, Raw]) -> str:
-    """The member `uri`. Raises ValidationError: missing, no string, or too long."""
+    """The member `uri`. Raises ValidationError if it is missing, too long or not a string."""
     uri = text_in(members, "uri")
     if len(uri) > MAX_URI:
         raise msgspec.ValidationError(f"a URI of more than {MAX_URI} characters is refused - at `$.uri`")
@@ -266,7 +266,7 @@ def uri_in(members: dict[str, Raw]) -> str:
 
 
 def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
-    """The server of a resource, and its own URI there; raises `UnknownResource`, or `ResourceDisabled`."""
+    """A resource's server and own URI there. Raises `UnknownResource` or `ResourceDisabled`."""
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:
         return found
@@ -286,14 +286,13 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
 
 
 OF_PROMPT = "ref/prompt"
-"""The type of a reference to a prompt (MCP, `PromptReference`)."""
 
 OF_RESOURCE = "ref/resource"
 """The type of a reference to a resource or template (MCP, `ResourceTemplateReference`)."""
 
 
 def complete(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Forward a `completion/complete` to its reference's server. Raises MsgspecError: it refers to nothing."""
+    """Forward a `completion/complete` to its reference's server. Raises MsgspecError without a reference."""
     members = protocol.members_of(params)
     ref = protocol.decode_members(members.pop("ref", Raw(b"{}")))
     kind = text_in(ref, "type")

@@ -1,4 +1,4 @@
-"""The handshake of both eras, `ping`, and a bridge's hello."""
+"""Answers the handshakes of both eras, `ping`, and a bridge's hello."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CHANGING = frozenset({"tools", "prompts", "resources"})
 
 
 def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
-    """The capabilities declared to a client by its profile; for a single server, that server's."""
+    """The capabilities that the client's profile allows, or those of the only server that it has chosen."""
     ours = capabilities(prompts=selection.profile.prompts, resources=selection.profile.resources)
     said = _introduction(selection, servers)
     if said is None:
@@ -69,7 +69,7 @@ def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dic
 def declared_in(
     selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
 ) -> dict[str, object]:
-    """The capabilities in the answer to a handshake; only the older era has tasks of its own."""
+    """The capabilities in the answer to a handshake; `tasks` is only in the handshake era a capability."""
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
         told = (each.said.introduction for each in view.servers.values())
@@ -89,7 +89,7 @@ def declared_in(
 
 
 def instructions_for(selection: Selection, view: View) -> str | None:
-    """The instructions for models; None for a single server without any."""
+    """The instructions for models; None if a client's only server has none."""
     if selection.servers:
         said = _introduction(selection, view.catalog.servers)
         absent = any(entry.disabled for entry in view.catalog.servers.values())
@@ -105,13 +105,13 @@ def instructions_for(selection: Selection, view: View) -> str | None:
 
 
 def info_for(selection: Selection, servers: Mapping[str, ServerEntry]) -> object:
-    """The raw `serverInfo` of a single server; None for mcpd's own."""
+    """The raw `serverInfo` of a client's only server; None for mcpd's own."""
     said = _introduction(selection, servers)
     return None if said is None or said.info is None else msgspec.Raw(legible_json(bytes(said.info)))
 
 
 def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> tuple[str, ...]:
-    """The chosen servers that were never up, as far as is known, and may be in a moment."""
+    """The chosen servers that mcpd has never seen up, but which may soon be."""
     entries = (servers[name] for name in selection.servers if name in servers)
     return tuple(
         entry.name
@@ -121,11 +121,11 @@ def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> 
 
 
 VERSION, VERSIONS = "protocolVersion", "supportedVersions"
-"""The members of results that name revisions, which tell the eras apart."""
+"""The members that name revisions: `VERSION` in results of the handshake era, `VERSIONS` in modern ones."""
 
 
 def others_of(selection: Selection, servers: Mapping[str, ServerEntry], of_era: str) -> Mapping[str, Raw]:
-    """The other members of a single server's result in the era of that member, `VERSION` or `VERSIONS`."""
+    """Unknown members of a single server's handshake result; `of_era` is `VERSION` or `VERSIONS`."""
     said = _introduction(selection, servers)
     return {} if said is None or of_era not in said.others else said.others
 
@@ -137,7 +137,7 @@ def initialize_result(
     info: object = None,
     others: Mapping[str, Raw] = NOTHING_ELSE,
 ) -> bytes:
-    """The answer to `initialize`, in the client's version or an older one of the single server's `others`."""
+    """Make the answer to `initialize`, in the client's version or an older version named in `others`."""
     newest = _decoded(others.get(VERSION))
     newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
@@ -158,7 +158,7 @@ def discover_result(
     info: object = None,
     others: Mapping[str, Raw] = NOTHING_ELSE,
 ) -> bytes:
-    """The answer to `server/discover` (see `initialize_result`)."""
+    """Make the answer to `server/discover` (see `initialize_result`)."""
     ours = (*HANDSHAKE_VERSIONS, MODERN_VERSION)
     theirs, own = _decoded(others.get(VERSIONS)), _decoded(others.get("_meta"))
     spoken = [each for each in theirs if each in ours] if isinstance(theirs, list) else ours
@@ -193,11 +193,11 @@ def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> I
 
 
 _NOBODY = msgspec.Raw(b"{}")
-"""The `clientInfo` of a request without one, where the previous request may be another client's."""
+"""Replaces a missing `clientInfo` where the connection's previous request may have been another client's."""
 
 
 def initialize(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25). Raises MsgspecError: the params are not an object."""
+    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25). Raises MsgspecError if the params are malformed."""
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
@@ -246,7 +246,7 @@ def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -
 
 
 def accept_version(connection: ClientConnection, request_id: bytes, meta: Mapping[str, Raw]) -> bool:
-    """Read a 2026-07-28 envelope; False if its version was refused. Raises MsgspecError: it is malformed."""
+    """Read a 2026-07-28 envelope; False if its version was refused. Raises MsgspecError if malformed."""
     version = msgspec.json.decode(meta[protocol.VERSION_KEY])
     if version != protocol.MODERN_VERSION:
         connection.peer.refuse(request_id, *protocol.unsupported(version))

@@ -1,4 +1,4 @@
-"""Subscriptions to resources, log levels and lists in both eras, and the cancellation of requests."""
+"""Subscriptions to resources, log levels and lists in both eras, and cancellation of requests."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ SETTLED_SECONDS = 10.0
 """Seconds for a running server to accept a subscription."""
 
 MAX_WAITING = 64
-"""Subscriptions of one client that wait for their servers at a time."""
+"""Subscriptions of one client that may wait for their servers at a time."""
 
 KINDS = (Kind.RESOURCE, Kind.TEMPLATE)
-"""The lists that may hold a followed resource."""
 
 MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen names the resources"
 
 
 def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Subscribe a client to a resource; answered once the resource's server has agreed.
+    """Subscribe a client to a resource, and answer once the resource's server has agreed.
 
-    Raises `msgspec.MsgspecError`: the params name no resource; `Overloaded`: too many subscriptions wait.
+    Raises MsgspecError if the params name no resource, and `Overloaded` if too many subscriptions wait.
     """
     if _is_of_later_revision(connection, request, "resources/subscribe"):
         return
@@ -55,7 +54,7 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Unsubscribe a client from a resource. Idempotent. Raises MsgspecError: the params name no resource."""
+    """Unsubscribe a client from a resource; idempotent. Raises MsgspecError if the params name no resource."""
     if _is_of_later_revision(connection, request, "resources/unsubscribe"):
         return
     uri = uri_in(protocol.members_of(params))
@@ -67,7 +66,7 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
 
 
 def _is_of_later_revision(connection: ClientConnection, request: Request, method: str) -> bool:
-    """Refuse a method that MCP 2026-07-28 has dropped; returns whether the client speaks that revision."""
+    """Refuse a method dropped by MCP 2026-07-28 and return True, if the client speaks that revision."""
     if request.modern:
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, MODERN_ONLY.format(method))
     return request.modern
@@ -130,7 +129,7 @@ async def _subscribe(connection: ClientConnection, request: Request, uri: str) -
 async def _follow_all(
     connection: ClientConnection, request: Request, uris: Sequence[str], honoured: dict[str, object]
 ) -> None:
-    """Follow the resources of a `subscriptions/listen` as far as their servers agree, and acknowledge it."""
+    """Subscribe to the resources of a `subscriptions/listen`, and acknowledge those that servers accept."""
     settled, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
@@ -201,7 +200,7 @@ _decode = msgspec.json.Decoder(_SetLevel).decode
 
 
 def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Set the client's level for the logs of its servers. Raises MsgspecError: the params name no level."""
+    """Set the client's log level for its servers. Raises MsgspecError if the params name no level."""
     if request.modern:
         text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
@@ -219,7 +218,7 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Acknowledge a subscription to later changes, open until cancelled. Raises MsgspecError: no object."""
+    """Open a subscription to later changes, until it is cancelled. Raises MsgspecError for malformed params."""
     opened, pending, peer = connection.lists.open, connection.listens, connection.peer
     if request.id in connection.calls.open or request.id in opened or request.id in pending:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
@@ -266,7 +265,7 @@ def _acknowledge(
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
-    """Cancel a request of any kind (MCP, cancellation). Raises MsgspecError: the params are not an object."""
+    """Cancel a request of any kind (MCP, cancellation). Raises MsgspecError for malformed params."""
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)

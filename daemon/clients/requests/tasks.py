@@ -1,4 +1,4 @@
-"""The requests about tasks of both revisions, and calls that ask for a task (MCP 2025-11-25)."""
+"""Requests about tasks of both revisions, and calls that ask for a task (MCP 2025-11-25)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
-        """Answer with the result, in which the task has mcpd's id; a modern server's tasks are polled."""
+        """Answer with a result that names the task by mcpd's id; tasks of a modern server are polled."""
         if self.upstream is not None and self.upstream.is_modern:
             super().answered(result)
         else:
             self.calls.finish(self, _adopted(self, result), "ok")
 
     def code_of(self, error: CallError) -> int | None:
-        """The code of any error: a client that expects a task cannot use a result."""
+        """Any error's code: a client that expects a task cannot use an error as a result."""
         del error
         return envelope.INTERNAL_ERROR
 
@@ -67,13 +67,13 @@ def _adopted(call: TaskCall, result: envelope.Buffer) -> envelope.Buffer:
 
 
 class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
-    """A request about a task of the extension (SEP-2663), to the server that works on it."""
+    """A request about a task of the extension (SEP-2663), sent to the task's server."""
 
     task: Task
     tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
-        """Answer with the task's state in the client's terms; `tasks/update` and `tasks/cancel` have none."""
+        """Answer with the task's state as its client knows it; other answers than to `tasks/get` pass as is."""
         if self.method != protocol.GET_TASK:
             self.task.unwanted |= self.method == protocol.CANCEL_TASK
             self.calls.finish(self, result, "ok")
@@ -90,7 +90,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
             self.calls.finish(self, _encode(state), "ok")
 
     def refused(self, error: envelope.Buffer) -> None:
-        """Answer with the server's error; a task unknown to the server is unknown to mcpd, too."""
+        """Answer with the server's error; forget a task that the server does not know."""
         if self.method == protocol.GET_TASK and envelope.read_error(error)[0] == envelope.INVALID_PARAMS:
             self.tasks.forget(self.task)
             self.calls.refuse(self, envelope.INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
@@ -99,13 +99,13 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
 
 
 class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
-    """A request about one task that its client has asked for, to the server that works on it."""
+    """A request about a task of MCP 2025-11-25, sent to the task's server."""
 
     task: RequestedTask
     tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
-        """Answer with the result, in which the task has mcpd's id."""
+        """Answer with a result that names the task by mcpd's id."""
         _ended(self)
         if self.method == TASK_RESULT:
             self.calls.finish(self, renamed_result(result, self.task), "ok")
@@ -118,7 +118,7 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
         self.calls.finish(self, _encode(ours), "ok")
 
     def withdraw(self, reason: str) -> None:
-        """Stop waiting (`ClientCall.withdraw`)."""
+        """Stop waiting for the server (`ClientCall.withdraw`)."""
         _ended(self)
         super().withdraw(reason)
 
@@ -129,7 +129,7 @@ def _ended(request: TaskRequest) -> None:
 
 
 def to_server(task: Task, method: str, _view: View) -> Forward:
-    """The decision to ask the server of a task. Raises UpstreamUnavailable: the task was lost."""
+    """Make the decision to ask a task's server. Raises UpstreamUnavailable if the task was lost."""
     if task.gone:
         text = f"the connection to server {task.server} was lost, and the task with it"
         raise UpstreamUnavailable(text, server=task.server)
@@ -144,16 +144,16 @@ def to_server(task: Task, method: str, _view: View) -> Forward:
 
 
 FRESH_SECONDS = 2.0
-"""Seconds that a list of tasks waits for their servers: clients poll it."""
+"""Seconds that a list of tasks waits for their servers: clients request it often."""
 
 UNKNOWN = "Failed to retrieve task: Task not found"
-"""MCP's wording for an id that is no task of this session: unknown, expired, or another session's."""
+"""MCP's words for an id that names no task of the session: it is unknown, expired, or another session's."""
 
 _METHODS: Mapping[type[Task], frozenset[str]] = {
     RequestedTask: frozenset({protocol.GET_TASK, TASK_RESULT, protocol.CANCEL_TASK}),
     Task: frozenset({protocol.GET_TASK, protocol.UPDATE_TASK, protocol.CANCEL_TASK}),
 }
-"""The requests about tasks of MCP 2025-11-25, and about those of the extension."""
+"""The requests that exist for tasks of MCP 2025-11-25, and for tasks of the extension."""
 
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
@@ -201,7 +201,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
 
 
 def _refuses(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> bool:
-    """Refuse what the extension does not have, and a client that has not declared the extension."""
+    """Refuse a method that the extension lacks, or a client without the extension; returns whether it did."""
     if method not in _METHODS[Task]:
         text = f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
@@ -210,7 +210,7 @@ def _refuses(method: str, connection: ClientConnection, params: Raw | None, requ
 
 
 def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> bool:
-    """Refuse a client that has not declared the tasks extension in a request (SEP-2663, error handling)."""
+    """Refuse a request that does not declare the tasks extension (SEP-2663); returns whether it did."""
     declared = declares_tasks(protocol.meta_of(params).get(protocol.CAPABILITIES_KEY))
     if not declared:
         text = "Missing required client capability"
@@ -222,7 +222,7 @@ _NEEDS_TASKS: Mapping[str, object] = {"requiredCapabilities": {"extensions": {pr
 
 
 def list_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tasks/list` with the session's tasks, refreshed from their servers."""
+    """Answer `tasks/list` with the session's tasks, after asking their servers for the present states."""
     if request.modern and _refuses("tasks/list", connection, params, request):
         return
     connection.serve_later(request.id, "tasks/list", partial(_list_fresh, connection, request))
@@ -252,7 +252,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
 async def watch_tasks(
     connection: ClientConnection, request: Request, tasks: list[Task], honoured: object, declared: Raw
 ) -> None:
-    """Notify a client of its tasks, by polling, while its `subscriptions/listen` is open (SEP-2663)."""
+    """Poll a client's tasks and notify it of changes while its `subscriptions/listen` is open (SEP-2663)."""
     async with trio.open_nursery() as nursery:
         for task in tasks:
             nursery.start_soon(_watch, connection, request.id, task, honoured, declared)
@@ -276,7 +276,7 @@ async def _watch(connection: ClientConnection, listen: bytes, task: Task, honour
 
 
 async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> dict[str, Raw] | None:
-    """A task's present state for its client; empty while the server is down, None once there is none."""
+    """A task's present state for its client; empty while the server is down, None if the task is gone."""
     context, known = connection.context, connection.context.subscribers.tasks
     upstream, state = context.upstreams.get(task.server), task.state
     try:

@@ -1,4 +1,4 @@
-"""`tools/list`, `tools/call`, and the paging of all lists."""
+"""Answers `tools/list` and `tools/call`, and pages all lists."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from daemon.surfaces.table import ClientInfo
 from daemon.wire.envelope import METHOD_NOT_FOUND, made_error
 
 NOT_FOUND = "Method not found"
-"""The error text in place of a client's only server, which has no such method, in the words of the SDKs."""
+"""The error of a client's only server, if the server lacks a method; in the SDKs' words."""
 
 CURSOR_DIGITS = 9
-"""Digits of the longest cursor, a position in a list."""
+"""Digits of the longest cursor, which is a position in a list."""
 
 
 PATIENCE = {
@@ -35,28 +35,28 @@ PATIENCE = {
     # Gives up after 5 s.
     "opencode": 4.0,
 }
-"""Seconds that impatient clients wait, by their name up to a hyphen."""
+"""Seconds that impatient clients wait, by the part of their name before a hyphen."""
 
 OTHERS = 25.0
-"""Seconds that other clients wait: Claude Code 30 s (`MCP_TIMEOUT`), SDKs 60 s by default."""
+"""Seconds that other clients may wait: Claude Code waits 30 s (`MCP_TIMEOUT`), SDKs 60 s by default."""
 
 
 def patience_of(client: ClientInfo) -> float:
-    """Seconds that one request of a client may wait for the starts of servers."""
+    """Seconds that one request of a client may wait for servers to start."""
     return PATIENCE.get(client.name.partition("-")[0], OTHERS)
 
 
 MAX_WAITING_LISTS = 16
-"""Requests for lists of one client that may wait at a time; others get what is known."""
+"""Requests for lists that one client may have waiting; more are answered with the lists known so far."""
 
 PAGE_SHARE = 2
 """A page takes at most half of a client's queue limit: 4 MiB by default, enough for 1,519 tools."""
 
 
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer a request for a list, once servers have listed and other daemons' loads are known.
+    """Answer a request for a list, once the servers have listed and the loads at other daemons are known.
 
-    Raises `msgspec.MsgspecError`: the params are not those of a list, or the cursor is unknown.
+    Raises MsgspecError if the params are malformed or the cursor is unknown.
     """
     cursor, session = protocol.decode_list(params or b"{}").cursor, request.session
     view, look = session.view(), None
@@ -88,7 +88,7 @@ def answer_after(
     known: Callable[[], Awaitable[None]],
     answer: Callable[[], None],
 ) -> None:
-    """Answer a request once `known` returns; at once if many of its client wait. `what` is for the log."""
+    """Answer a request after `known` returns, or at once if too many wait; `what` names it in the log."""
     if connection.waiting_lists >= MAX_WAITING_LISTS:
         answer()
         return
@@ -105,7 +105,7 @@ def answer_after(
 
 
 def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The items from the cursor on that fit in a page, at least one. Raises MsgspecError: never given out."""
+    """The items from the cursor on that fit in a page, at least one. Raises MsgspecError for a wrong cursor."""
     start = _position(cursor, len(items))
     end, size = start, 0
     while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
@@ -115,7 +115,7 @@ def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> ra
 
 
 def list_result(items: Sequence[bytes], page: range, *, modern: bool, member: str = "tools") -> bytes:
-    """A page of a list as a result."""
+    """Encode a page of a list as a result."""
     rest = b"" if page.stop == len(items) else b',"nextCursor":"%d"' % page.stop
     shown = b'"%b":[%b]%b' % (member.encode(), b",".join(items[page.start : page.stop]), rest)
     if not modern:
@@ -148,7 +148,7 @@ def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cur
 
 
 def _refusal(request: Request, kind: Kind) -> bytes:
-    """The server's own refusal of a list, for a client that has chosen the server alone."""
+    """The error with which a client's only server has refused a list."""
     selection = request.session.selection
     entry = request.session.view().catalog.servers.get(selection.only)
     if entry is None or entry.disabled:
@@ -158,7 +158,7 @@ def _refusal(request: Request, kind: Kind) -> bytes:
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Send a `tools/call` to its server. Raises MsgspecError: the params are not those of a call."""
+    """Send a `tools/call` to its server. Raises MsgspecError for malformed params."""
     wanted = protocol.decode_call(params or b"{}")
     others = wanted.others
     if "task" in others and not request.modern:

@@ -1,1 +1,1 @@
-"""The console's pages, a module for each subject."""
+"""The console's pages, in one module for each subject."""

@@ -1,4 +1,4 @@
-"""The pages of calls, in flight and ended, of events and of the audit; newest first."""
+"""The pages of calls in flight and ended, of events, and of the audit; the newest come first."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from daemon.operators.status_commands import audit_problem
 from daemon.safety.escape import json_line
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-"""A hash, of which a page shows the beginning: no line of a phone holds it, and `mcpd audit` has all."""
+"""Matches a hash, of which a page shows only the beginning: it would not fit on a phone."""
 
 SHOWN = 100
-"""Ended calls on a page, and most calls in flight."""
+"""Ended calls on a page, and calls in flight."""
 
 
 LAST_PAGE = -(-KEPT // SHOWN)
@@ -125,14 +125,14 @@ EVENTS_SHOWN = 100
 
 
 LOOKED_AT = 2000
-"""Events to search for failures and rows of retries: some 20 ms."""
+"""Events that are searched for failures and for rows of retries, in some 20 ms."""
 
 
 CHANGES = 10
 
 
 CHANGED_DAYS = 7
-"""Age in days of the oldest of these changes."""
+"""Days since the oldest change that is shown."""
 
 
 _KINDS: Mapping[str, frozenset[EventKind]] = {
@@ -187,7 +187,7 @@ EVENTS_PAGE = ConsolePage(
 
 
 AUDITED = 5000
-"""Records that a page is chosen from: some 40 ms in a thread."""
+"""Audit records from which a page is chosen, in some 40 ms of a thread."""
 
 
 async def _audit_shown(viewer: Viewer) -> Holders:
@@ -233,7 +233,7 @@ async def changes(context: OperatorContext) -> Fragment:
 
 
 def event_values(context: OperatorContext, event: Event) -> dict[str, object]:
-    """Values for an event's line: the event, whether its server exists, and its tools."""
+    """Values for an event's line: the event, whether its server exists, and the tools that it names."""
     entry = context.catalog.servers.get(event.server)
     tools = () if entry is None else (entry.tools or {})
     return {
@@ -252,7 +252,7 @@ def _tools_of(event: Event) -> list[str]:
 
 
 def _moment(text: str, otherwise: float) -> float:
-    """A time in a query: seconds since the epoch (links) or a local time (form fields)."""
+    """Parse a time in a query: epoch seconds from links, or a local time from form fields."""
     if not text:
         return otherwise
     try:

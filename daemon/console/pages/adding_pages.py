@@ -1,4 +1,4 @@
-"""The page that adds a server, and the first run; both run mcpd's own command line (`operators.own_lines`)."""
+"""The page that adds a server, and the first run; both use mcpd's own command line (`operators.own_lines`)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _BY_NAME = re.compile(r"(?:registry|npm|pypi):|.*\.(?:mcpb|dxt)$", re.IGNORECASE
 
 
 def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
-    """The words, the standard input and the options of `mcpd add` for a form. Raises InvalidArguments.
+    """Turn a form into the words, stdin and options of `mcpd add`. Raises InvalidArguments.
 
-    What may hold a secret, as a command and its variables do, goes by standard input.
+    A command and its variables may hold a secret, so they go by stdin.
     """
     what, name, env = (fields.get(each, "").replace("\r", "").strip() for each in ("what", "name", "env"))
     options = [f"--{key}={fields[key]}" for key in ("sandbox", "trust") if fields.get(key, "").isalpha()]
@@ -55,7 +55,7 @@ def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
 
 
 def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
-    """The faults of the server that a form describes; none for one that is looked up elsewhere. Blocks."""
+    """The faults of the server that a form describes; none if a registry or bundle describes it. Blocks."""
     try:
         words, given, _options = line_of(fields)
         server = wanted(words[1:], (), lambda: given) if words[-1] == "-" else None
@@ -66,9 +66,9 @@ def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Faul
 
 
 async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
-    """Run `mcpd add`; a registry's or a bundle's server is shown first, and added if the form comes `again`.
+    """Run `mcpd add`; a server of a registry or bundle is shown first, and added when the form is sent `again`.
 
-    `again` is the digest of what was shown: nothing else is added.
+    `again` is the digest of what was shown; nothing else is added.
     """
     servers = {*viewer.context.catalog.servers}
     words, given, options = line_of(fields)
@@ -96,11 +96,10 @@ async def _nothing(_viewer: Viewer) -> Holders:
 
 
 FOUND_MOST = 10
-"""Servers that a search shows: each may be described in some kilobytes, and what is printed is bounded."""
+"""Servers that a search shows: each may have a description of kilobytes, and the output is limited."""
 
 
 async def _search(viewer: Viewer) -> dict[str, object]:
-    """The servers of registries that a query's words find."""
     words = viewer.query.get("q", "").split()
     if not (words and viewer.may_change):
         return {"found": [], "said": "", "unread": []}
@@ -125,13 +124,13 @@ ADD_PAGE = ConsolePage(
 )
 
 FOUND_SECONDS = 60.0
-"""Seconds for which the clients' servers are not looked for again: it takes a process a second."""
+"""Seconds until clients' servers are searched again, which takes a process for a second."""
 
 _found = dict[str, tuple[float, Printed]]()
 
 
 async def first_run(viewer: Viewer) -> list[Fragment]:
-    """The part of a daemon without servers: those that `mcpd up` finds in the files of clients."""
+    """Shown while there are no servers: those that `mcpd up` finds in the files of clients."""
     at, known = _found.get(key := viewer.context.facts.config, (-FOUND_SECONDS, Printed(1, "")))
     if (may := viewer.may_change) and trio.current_time() - at >= FOUND_SECONDS:
         try:

@@ -1,4 +1,4 @@
-"""The page of what waits for approval: a line each, the difference on demand, and the buttons."""
+"""The page of definitions that wait for approval, one line each, with differences on demand and buttons."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from daemon.console.page import Fragment
 
 SHOWN = 100
-"""Definitions on a page: its buttons approve these and no others."""
+"""Definitions on a page; its buttons approve only these."""
 
 LONGEST = 100_000
 """Characters of a member in a difference: a definition may have a megabyte."""
 
 TOLD = 1000
-"""Characters of names in a notice."""
 
 BY = "the console"
-"""The author of its approvals."""
+"""Recorded as the author of approvals on this page."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -56,7 +55,7 @@ APPROVALS_PAGE = ConsolePage(
 
 
 def of_server(viewer: Viewer, name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
-    """The fragment of what waits of one server; of one definition with its difference, if that is `in_full`."""
+    """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
     rows = [(word_of(each), of_held(each.because, each.change), _forms([each])) for each in held]
     facts = {"server": held[0].definition.server, "forms": _forms(held), "may_change": viewer.may_change}
     members = members_differing(held[0]) if in_full else None
@@ -68,7 +67,7 @@ def _key(held: HeldDefinition) -> tuple[str, str]:
 
 
 def _forms(held: Iterable[HeldDefinition]) -> str:
-    """The forms that a button approves, each as server, word and schema hash."""
+    """The definitions that a button approves, each as server, word and schema hash."""
     # ASCII: a name may turn round the text next to it.
     return json.dumps([(*_key(each), each.definition.schema_hash) for each in held])
 

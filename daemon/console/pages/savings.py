@@ -1,4 +1,4 @@
-"""The page of savings: tokens that loading on demand has saved and cost, over time."""
+"""The page of savings: the tokens that loading on demand has saved and cost over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CLIENTS = 100
-"""Clients, and connections, with the largest savings."""
+"""Clients, and connections, on the page: those with the largest savings."""
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +39,15 @@ SPANS = {
     "month": Period(title="30 days", step=DAY, parts=30),
     "season": Period(title="90 days", step=DAY, parts=90),
 }
-"""Periods by their word in the address; the hour by the minute since this start, others from the store."""
+"""Periods by their word in the address. The hour is counted here by minutes, others come from the store."""
 
 USUAL = "day"
 
 Hours = Mapping[str, Sequence[tuple[int, int]]]
-"""Hourly counts, by name: begin of the hour and count."""
+"""Hourly counts by name, each with the begin of its hour."""
 
 Counts = dict[str, list[float | None]]
-"""Count in each part, by name; None: no daemon was counting."""
+"""Counts of each part of a period, by name; None if no daemon was counting."""
 
 
 Draw = Callable[[Sequence[float], Counts, Period], "Markup"]
@@ -81,7 +81,7 @@ SAVINGS_PAGE = ConsolePage(
 
 
 def _moments(span: Period, now: float) -> list[float]:
-    """Begins of a period's parts, up to the current one; days begin at local midnight."""
+    """The times at which a period's parts begin, up to the current part; days begin at local midnight."""
     offset = 0.0
     if span.step == DAY:
         shift = datetime.fromtimestamp(now).astimezone().utcoffset()
@@ -139,7 +139,7 @@ def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
 
 
 def _of_counts(name: str, title: str, shown: Mapping[str, str]) -> Draw:
-    """Bars of counts that are `shown` under these names."""
+    """Make a chart of the counts in `shown`, as bars under these names."""
 
     def draw(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
         series = [Quantity(name=each, values=counts[count]) for each, count in shown.items()]

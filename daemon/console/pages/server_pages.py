@@ -1,4 +1,4 @@
-"""The page of all servers, worst first, and the page of one: state, charts, history and actions."""
+"""The page of all servers, the worst first, and a server's page: state, charts, history and actions."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
 
 
 MINUTES = 5
-"""Minutes of recent calls, errors and latencies."""
+"""Minutes that count as recent for calls, errors and latencies."""
 
 
 MEBIBYTE = 1 << 20
-"""Resolution of memory, which changes with every call, and the page with it."""
+"""Memory is rounded to this, since each call changes it, and the page would change, too."""
 
 
 _PASSING = ("nextRetryInMs", "pings", "stderr", "rssBytes", "idleMs")
-"""Members of a server's status that differ at each look, or are shown elsewhere."""
+"""Members of a server's status that differ at each request, or are shown elsewhere."""
 
 
 def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> Any:
-    """A server's status without passing members; `memory`: resident bytes by mark."""
+    """A server's status without members that keep changing; `memory` has resident bytes by mark."""
     entry = context.catalog.servers[name]
     due = next_try(entry.status, context.upstreams.get(name))[1]
     seen = server_status(context, entry, memory)
@@ -81,7 +81,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
 
 
 async def memory_now(context: OperatorContext) -> Mapping[int, int]:
-    """Resident bytes of each child's tree, by mark; read in a thread, since it takes milliseconds."""
+    """Resident bytes of each child's process tree, by mark; read in a thread, since that takes milliseconds."""
     if not any(each.children for each in context.actors.values()):
         return {}
     return await trio.to_thread.run_sync(memory_by_mark)
@@ -92,22 +92,21 @@ def _to_mebibyte(used: int | None) -> int | None:
 
 
 MOST_CARDS = 24
-"""Servers that are shown as cards: more are a table, unless the query wishes otherwise."""
+"""Servers shown as cards; if there are more, they are a table, unless the query says otherwise."""
 
 
 HOUR = 3600
 
 
 SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24 * HOUR}
-"""Periods of charts in seconds, shortest first; minutes are kept for a day."""
+"""Periods of charts in seconds, the shortest first; values by the minute are kept for a day."""
 
 
 CHARTED_EVENTS = 500
-"""Events behind the states of a day."""
 
 
 STEP = 60
-"""Seconds of each value. Charts end with a whole minute too, or they would change every second."""
+"""Seconds of each value. Charts end with a whole minute, or they would change every second."""
 
 
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
@@ -145,7 +144,7 @@ SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html",
 
 
 def in_trouble(servers: Mapping[str, ServerEntry]) -> list[str]:
-    """The servers that are neither well nor off, worst first."""
+    """The servers that are neither well nor switched off, the worst first."""
     found = [name for name, entry in servers.items() if entry.status.state not in WELL and not entry.disabled]
     return sorted(found, key=lambda name: _RANK[servers[name].status.state])
 
@@ -180,7 +179,7 @@ _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
 
 
 async def server_charts(context: OperatorContext, name: str) -> Fragment:
-    """Charts of a server's last day, or of a shorter known time; of nothing that was never measured."""
+    """Charts of a server's last day, or of a shorter time; quantities that were never measured have none."""
     until = (int(context.wall()) // STEP + 1) * STEP
     # Regardless of age: a server that has been ready for a week said so a week ago.
     events = await recent(context, server=name, kinds=TELLING, limit=CHARTED_EVENTS)
@@ -302,23 +301,21 @@ def _news(name: str, seen: Mapping[str, Any]) -> str:
 
 
 LOG_LINES = 200
-"""Stderr lines of each instance; `mcpd logs` has all kept ones."""
+"""Stderr lines of each instance on the page; `mcpd logs` has every line that is kept."""
 
 
 EVENTS = 50
-"""Events on the page; `mcpd events` has all kept ones."""
+"""Events on the page; `mcpd events` has every event that is kept."""
 
 
 CALLS = 50
-"""Calls in flight on the page, the oldest."""
 
 
 _IDLE_SECONDS = 10
-"""Resolution of an instance's last use, which would change the page all the time."""
+"""Seconds to which an instance's last use is rounded; otherwise the page would never be at rest."""
 
 
 TABS = {"": "Overview", "tools": "Tools", "logs": "Logs", "history": "History", "settings": "Settings"}
-"""The parts of a server's page, by `tab` of its query."""
 
 
 async def _of_server(viewer: Viewer) -> Holders:
@@ -378,7 +375,7 @@ async def _settings(viewer: Viewer, name: str, _seen: Any, facts: dict[str, Any]
 
 
 async def _entry(viewer: Viewer) -> dict[str, object]:
-    """The entry as text, for those who may change it."""
+    """The entry as text, for viewers who may change it."""
     if viewer.query.get("tab") != "settings" or not viewer.may_change:
         return {"entry": None}
     text = await in_thread(entry_of, viewer.context.facts, viewer.path["server"])
@@ -399,7 +396,7 @@ SERVER = ConsolePage(
 
 
 def _login(viewer: Viewer, name: str) -> dict[str, object] | None:
-    """The open login for its user; only for viewers who may change things, since the link grants a login."""
+    """The login in progress; only for viewers who may change things, since its link is enough to log in."""
     run = viewer.context.logins.under_way(name)
     if run is None or run.shown is None or not viewer.may_change:
         return None

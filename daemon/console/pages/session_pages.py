@@ -1,4 +1,4 @@
-"""The page of all sessions, and the page of one."""
+"""The page of all sessions, and a session's page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daemon.operators.session_changes import AllowParams, MoveParams, UnloadPara
 from daemon.operators.session_commands import SessionsParams, connection_status, sessions
 
 SHOWN = 200
-"""Connections, and sessions, on the page."""
+"""Connections on the page, and sessions."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -52,7 +52,7 @@ def _steady(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _STEP = 60
-"""Resolution in seconds of the end of a permission, which would change the page all the time."""
+"""Seconds to which the end of a permission is rounded; otherwise the page would never be at rest."""
 
 
 async def _session_fragments(viewer: Viewer) -> Holders:

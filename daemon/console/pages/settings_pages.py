@@ -22,10 +22,9 @@ from daemon.operators.server_changes import ReloadParams, reload
 from daemon.surfaces.table import SURFACES
 
 MAX_NOTES = 50
-"""Faults, warnings and notes of the configuration, each: a file with more is not a configuration."""
+"""Faults, warnings and notes that are shown, of each; a file with more is probably no configuration."""
 
 MAX_WORD = 300
-"""Characters of a profile's or model's name in a form."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -131,7 +130,6 @@ async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
 
 
 def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
-    """The findings of `mcpd check` for the file as it is now. Blocks."""
     try:
         checked = load_with_notes(path, facts.environ, SURFACES)
     except ConfigError as error:

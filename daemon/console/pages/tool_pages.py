@@ -1,4 +1,4 @@
-"""The page of tools, of which there may be five thousand, and the page of one tool."""
+"""The page of tools, which may be five thousand, and a tool's page."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from daemon.safety.redact import Redactor
 from daemon.surfaces.answers import one_line
 
 PER_PAGE = 200
-"""Tools on a page: 200 KB with a line of description each."""
+"""Tools on a page: 200 KB, with a line of description each."""
 
 
 FOUND = 50
-"""Tools of a search; a model gets fewer."""
+"""Tools that a search shows; a model gets fewer."""
 
 
 WIDTH = 160
-"""Characters of a description in a list; the tool's page has all."""
+"""Characters of a description in a list; the tool's page has the whole."""
 
 
 async def _of_list(viewer: Viewer) -> Holders:
@@ -78,12 +78,12 @@ def _as_part(row: dict[str, Any]) -> Fragment:
 
 
 def tool_rows(viewer: Viewer, server: str) -> Iterator[Fragment]:
-    """The first tools of a server as rows, for its own page."""
+    """The first tools of a server as rows, for the server's page."""
     return map(_as_part, _listed(viewer, "", server, 1)[0])
 
 
 LOADED_SECONDS = 30.0
-"""Seconds until pages show tools that calls have loaded: counting takes hundreds of tools."""
+"""Seconds until pages show newly loaded tools: counting them takes long with hundreds of tools."""
 
 
 TOOLS_PAGE = ConsolePage(
@@ -105,14 +105,14 @@ SWITCH_TOOL = ConsoleAction(path="/tools/switch", act=_switch)
 
 
 def loaded_by(context: OperatorContext) -> Counter[ToolKey]:
-    """Number of sessions in use that have loaded each tool, valid or not."""
+    """The number of sessions in use that have loaded each tool, valid or not."""
     named = [record.loaded.tools for record, _users in context.clients.in_use()]
     own = [each.own.tools for each in context.clients.statistics() if each.key is None]
     return Counter(key for loaded in (*named, *own) for key in loaded)
 
 
 def why_off(catalog: Catalog, key: ToolKey) -> str:
-    """The origin of a tool's or its server's switch; empty if the tool is on."""
+    """The origin of a switch that turns off a tool or its server; empty if the tool is on."""
     entry = catalog.servers[key[0]]
     if entry.disabled:
         return f"server {key[0]} is switched off"
@@ -165,7 +165,7 @@ def _counted(catalog: Catalog, name: str, servers: list[str], keys: Sequence[Too
 def _listed(
     viewer: Viewer, name: str, server: str, page: int
 ) -> tuple[list[dict[str, Any]], list[str], str, str]:
-    """Rows of a category's or a server's tools, notes, and the addresses of the pages before and after."""
+    """Rows of a category's or server's tools, notes, and the addresses of the pages before and after."""
     context = viewer.context
     catalog = context.catalog
     if name:
@@ -238,11 +238,10 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
 
 
 MAX_JSON = 100_000
-"""Characters of a definition: a tool may have a megabyte."""
+"""Characters shown of a definition: a tool may have a megabyte."""
 
 
 MAX_ARGUMENTS = 200
-"""Listed arguments; the definition has all."""
 
 
 MAX_SESSIONS = 100
@@ -318,7 +317,6 @@ TOOL_PAGE = ConsolePage(
 
 
 MAX_RESULT = 20_000
-"""Characters of a result that are shown."""
 
 _JSON = "a text in quotes, a number, true, [...] or {...}"
 
@@ -326,7 +324,7 @@ _WRITTEN = {"string": "text", "number": "number", "integer": "number", "boolean"
 
 
 def _members(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[object]]:
-    """The properties of a tool's schema and its required names; a schema may say anything."""
+    """The properties and required names in a tool's schema; empty where the schema has other types."""
     schema = definition.get("inputSchema")
     of: dict[str, Any] = schema if isinstance(schema, dict) else {}
     properties, required = of.get("properties"), of.get("required")
@@ -339,7 +337,7 @@ def _choices(member: Mapping[str, Any]) -> list[Any]:
 
 
 def _fields(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of a tool as fields of a form: a choice, a number, a text, or JSON."""
+    """A tool's arguments as fields of a form: a choice, a number, a text, or JSON."""
     properties, required = _members(definition)
     if len(properties) > MAX_ARGUMENTS:
         return []
@@ -362,7 +360,7 @@ def _may_destroy(tool: Tool) -> bool:
 
 
 def _meant(member: object, value: str) -> object:
-    """The value that a field of a form stands for: a choice by its number, a text, JSON. Raises ValueError."""
+    """The value of a form's field: a choice by its number, a text, or JSON. Raises ValueError."""
     of: dict[str, Any] = member if isinstance(member, dict) else {}
     if choices := _choices(of):
         return choices[int(value)]
@@ -370,7 +368,7 @@ def _meant(member: object, value: str) -> object:
 
 
 async def _call(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
-    """Call a tool as `mcpd call` does: under the rules of the profile `default`."""
+    """Call a tool as `mcpd call` does, under the rules of the profile `default`."""
     server, name = viewer.path["server"], viewer.path["tool"]
     known = viewer.context.entry_of(server).all_tools.get(name)
     if known is None or known.schema_hash != fields.get("hash"):
@@ -391,7 +389,7 @@ async def _call(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
 
 
 def _shown(result: bytes, redact: Redactor) -> str:
-    """A result in words: its texts, or all of it as JSON. A result may be large: call this in a thread."""
+    """A result as text: its texts, or all of it as JSON. It may be large: call this in a thread."""
     told: Any = msgspec.json.decode(result)
     content = told.get("content")
     parts = content if isinstance(content, list) else [None]
@@ -465,11 +463,10 @@ def _holder(
 
 
 FOUND_TO_GO = 20
-"""Places that a few letters find."""
 
 
 async def _places(viewer: Viewer) -> Holders:
-    """Servers and tools whose names contain the words of a query, servers first."""
+    """The servers and tools whose names contain the words of a query, servers first."""
     words, catalog = viewer.query.get("q", "").lower().split(), viewer.context.catalog
     found = [
         {"title": name, "what": f"server, {entry.status.state}", "address": server_page(name)}

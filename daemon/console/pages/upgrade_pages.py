@@ -1,4 +1,4 @@
-"""Newer versions of servers' packages, looked for when a person asks, by mcpd's own command line."""
+"""Finds newer versions of servers' packages on request, by mcpd's own command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from daemon.operators.base import OperatorContext
 from daemon.operators.own_lines import run_line
 
 _found = dict[str, tuple[float, Mapping[str, Any]]]()
-"""The time and the outcome of the last look, by configuration."""
+"""When each configuration's packages were last looked up, and the outcome."""
 
 
 def upgrades(context: OperatorContext) -> dict[str, Any]:
-    """The upgrades of the last look by server, without those that were made since then."""
+    """The upgrades found last, by server, without those made since then."""
     servers = context.config.mcp_servers
     _at, found = _found.get(context.facts.config, (0.0, {}))
     return {name: each for name, each in found.items() if name in servers and _is_open(servers[name], each)}
@@ -28,7 +28,7 @@ def _is_open(server: Server, upgrade: Mapping[str, Any]) -> bool:
 
 
 def upgrades_part(viewer: Viewer) -> list[Fragment]:
-    """The upgrades of the last look, if there was one."""
+    """The fragment of the upgrades found last; none if nothing was looked up."""
     if (known := _found.get(viewer.context.facts.config)) is None:
         return []
     return [part("upgrades-found", at=known[0], servers=upgrades(viewer.context), may_change=viewer.may_change)]

@@ -1,4 +1,4 @@
-"""Carries the sandbox of a client's server over, in VS Code's keys, which are mcpd's as well."""
+"""Takes over the sandbox that a client gives a server, in VS Code's keys, which mcpd has, too."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KEYS = {"filesystem": keys(SandboxFilesystem), "network": keys(SandboxNetwork)}
 
 
 def asks_for_sandbox(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry asks for a sandbox itself."""
+    """Whether an entry itself asks for a sandbox."""
     return bool(entry.get("sandboxEnabled", not _is_off(entry.get("sandbox"))))
 
 
 def refused(name: str, entry: Mapping[str, Any], machine: Machine) -> str:
-    """The reason why an entry stays in its client; empty if it can be imported."""
+    """Why an entry must stay in its client; empty if it can be imported."""
     if entry.get("type") == IN_REGISTRY:
         return f"is a server of a registry: `mcpd add {quote(f'registry:{name}')}` adds it"
     if not isinstance(entry.get("command"), str) and not isinstance(entry.get("url"), str):
@@ -36,7 +36,7 @@ def refused(name: str, entry: Mapping[str, Any], machine: Machine) -> str:
 
 
 def with_common(entry: Any, common: object) -> Any:
-    """A client's entry with the rules that VS Code writes once for all sandboxes of a file."""
+    """Add the rules that VS Code writes once per file, for all its sandboxes, to a client's entry."""
     is_open = not isinstance(entry, dict) or entry.get("sandboxEnabled") is not True
     return entry if is_open or common is None else {"sandbox": common, **entry}
 
@@ -44,9 +44,9 @@ def with_common(entry: Any, common: object) -> Any:
 def with_sandbox(
     entry: Mapping[str, Any], *, by_project: bool, unsandboxed: bool
 ) -> tuple[dict[str, Any], list[Note]]:
-    """An entry, in mcpd's keys, with the sandbox that it has in mcpd, and notes on what it loses.
+    """Give an entry, in mcpd's keys, the sandbox that it gets in mcpd; returns notes on what is lost, too.
 
-    `by_project`: its author may not take it out of the sandbox; `unsandboxed`: the user does.
+    `by_project`: its author must not take the entry out of the sandbox; `unsandboxed`: the user does.
     """
     made, notes = {key: value for key, value in entry.items() if key not in _OURS}, list[Note]()
     given = {key: entry[key] for key in _OURS if entry.get(key) is not None and entry.get("command")}
@@ -64,7 +64,7 @@ def with_sandbox(
 
 
 def relative_paths(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Paths of a sandbox that begin in the directory of the server."""
+    """Paths of a sandbox that start in the server's directory."""
     rules = entry.get("sandbox")
     files = rules.get("filesystem") if isinstance(rules, dict) else None
     listed = files.values() if isinstance(files, dict) else ()
@@ -78,7 +78,7 @@ def _is_off(sandbox: object) -> bool:
 
 
 def _known(rules: Mapping[str, Any], trail: str, known: Any, notes: list[Note]) -> dict[str, Any]:
-    """The members that mcpd knows; others are noted."""
+    """The members that mcpd knows; a note is added about each other member."""
     made = dict[str, Any]()
     for key, value in rules.items():
         if key not in known:

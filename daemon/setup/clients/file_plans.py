@@ -1,4 +1,4 @@
-"""Plans and applies changes of clients' files: installation and removal of mcpd."""
+"""Plans and makes changes of clients' files: the installation and removal of mcpd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from daemon.setup.clients.installing import (
 from daemon.setup.clients.programs import OWN_NAME, ClientPlace, ClientProgram, Known, Machine
 
 ATTEMPTS = 5
-"""Retries when the client writes meanwhile: some write at every turn of a conversation."""
+"""Attempts while the client writes the file: some clients write at every turn of a conversation."""
 
 
 def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
@@ -42,9 +42,9 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
 
 
 def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
-    """Change a client's files and store what reverts that; on an error, revert.
+    """Change a client's files, and record how to undo that. After an error, undo it.
 
-    Raises DocumentError: a file cannot be read or changed; ConfigError: a file is broken.
+    Raises DocumentError if a file cannot be read or changed, and ConfigError if a file is broken.
     """
     done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:
@@ -98,19 +98,17 @@ def _write(change: FileChange) -> None:
 
 
 MOST_LINES = 20_000
-"""The comparison takes quadratic time; longer files are databases."""
+"""Lines of the longest file that is merged, in quadratic time; longer files are databases."""
 
 
 class _Hunk(NamedTuple):
-    """Lines of the common text that one side replaced."""
-
     first: int
     last: int
     lines: list[str]
 
 
 def merged_lines(common: str, one: str, other: str) -> str | None:
-    """Three-way merge by lines; None on a conflict. Adjacent changes conflict: their order is unknown."""
+    """Merge two changed texts by lines; None on a conflict. Adjacent changes conflict: they have no order."""
     lines = common.splitlines(keepends=True)
     sides = [text.splitlines(keepends=True) for text in (one, other)]
     if max(map(len, (lines, *sides))) > MOST_LINES:
@@ -136,18 +134,18 @@ def _hunks(lines: list[str], changed: list[str]) -> list[_Hunk]:
 
 
 EMPTY = frozenset({"", "{}"})
-"""The rest, without white space, of a file that mcpd alone wrote."""
+"""The rest of a file that only mcpd has written, without white space."""
 
 
 @attrs.frozen(kw_only=True)
 class TakenOut:
-    """A file without mcpd."""
+    """A file after mcpd was removed from it."""
 
     text: str | None = attrs.field(repr=False)
     exact: bool
     back: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers with a newer entry, which stays."""
+    """Servers of which a newer entry stays."""
 
 
 def take_out(record: Record, current: str) -> TakenOut:
@@ -187,7 +185,7 @@ def _names(record: Record) -> tuple[str, ...]:
 
 
 def _write_back(document: EditedText, member: NamedEntry, before: object, then: object) -> None:
-    """Restore the rewritten keys alone: others may have changed since."""
+    """Restore only the keys that mcpd has rewritten: others may have changed since."""
     place = member.place(document.value())
     assert place is not None
     assert isinstance(before, dict)
@@ -210,7 +208,7 @@ def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> N
 
 
 def _as_written(record: Record, current: str, document: EditedText) -> str:
-    """The text with the original's lines where both say the same: they hold comments and order."""
+    """The text with the original's lines where both mean the same: these have comments and order."""
     merged = merged_lines(record.installed, current, record.original or "")
     if merged is not None:
         try:
@@ -231,14 +229,14 @@ def _in_no_order(value: object, record: Record) -> object:
 
 
 CONTEXT = 2
-"""Diff lines that identify the entry without showing others."""
+"""Lines of context in a diff: they identify the entry without showing others."""
 
 _GIVEN = ("env", "environment", "envs", "headers", "http_headers")
-"""Objects of values by name in clients' entries."""
+"""Keys of clients' entries that hold values by name."""
 
 
 def difference(path: Path, before: str | None, after: str | None, form: Format) -> str:
-    """The changed lines with visible control characters and without secrets; empty without changes."""
+    """The changed lines, with control characters visible and without secrets; empty if nothing changes."""
     redact = Redactor(secret for text in (before, after) if text for secret in _secrets(_value(text, form)))
     shown = unified_diff(path, before, after, context=CONTEXT)
     return visible(redact(shown, len(shown)), lines=True)
@@ -252,7 +250,7 @@ def _value(text: str, form: Format) -> object:
 
 
 def _secrets(value: object) -> Iterator[str]:
-    """Values to hide: of servers, and of other telling names."""
+    """Values to hide: those of servers, and those whose names suggest secrets."""
     if isinstance(value, dict):
         yield from secrets_of(_as_server(value))[0]
         for name, item in value.items():
@@ -273,7 +271,7 @@ def _as_server(entry: dict[str, Any]) -> Server:
 
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
-"""Scopes by who shares the file: the user, or everybody on the project."""
+"""Scopes of clients by who shares the file: only the user, or all who work on the project."""
 
 
 @attrs.frozen(kw_only=True)
@@ -283,23 +281,22 @@ class FileChange:
     found: FoundFile
     form: Format
     after: str | None = attrs.field(repr=False)
-    """None: delete the file."""
+    """The new content; None deletes the file."""
     record: Record | None
-    """The record to store; None: delete it."""
+    """The record to store; None deletes it."""
     former: Record | None = None
     taken: tuple[str, ...] = ()
-    """Servers that the client reaches through mcpd."""
+    """Servers that the client now reaches through mcpd."""
     left: tuple[str, ...] = ()
-    """Servers that mcpd does not have."""
     back: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers not returned because the file has others of their names."""
+    """Servers that are not returned because the file has others of these names."""
     exact: bool = False
-    """Whether the file returns to its bytes before mcpd."""
+    """Whether the file gets back the bytes that it had before mcpd."""
 
     @property
     def before(self) -> str | None:
-        """The current content, or None."""
+        """The present content; None if there is no file."""
         return self.found.text()
 
     @property
@@ -310,17 +307,17 @@ class FileChange:
 
 @attrs.frozen
 class FilePlan:
-    """A change that is computed from a file's current content."""
+    """A change of a file, computed from its present content."""
 
     path: Path
     change: Callable[[FoundFile], FileChange]
-    """Raises ConfigError or DocumentError for a broken file."""
+    """Returns the change. Raises ConfigError or DocumentError for a broken file."""
 
 
 def install_plans(
     program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, records: Records
 ) -> list[FilePlan]:
-    """Plan to put mcpd into a client. Raises DocumentError: the client has no file for this scope."""
+    """Plan how to install mcpd into a client. Raises DocumentError if it has no file for this scope."""
     places = [place for place in program.places(machine) if place.scope in SCOPES[scope]]
     if not places:
         raise DocumentError(
@@ -343,7 +340,7 @@ def install_plans(
 
 
 def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) -> list[FilePlan]:
-    """Plan to take mcpd out of recorded files and all others that have it."""
+    """Plan how to remove mcpd from recorded files, and from all other files that have it."""
     places = program.places(machine)
     paths = [place.path for place in places] + [record.path for record in records.of(program.name)]
 
@@ -377,12 +374,12 @@ def _put_in(
 
 
 def without_mcpd(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
-    """A file's text without mcpd; None: no file. Raises ConfigError, DocumentError."""
+    """A file's text without mcpd; None deletes the file. Raises ConfigError, DocumentError."""
     return without_own(current, places) if record is None else take_out(record, current).text
 
 
 def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
-    """Places in other directories from which servers were taken."""
+    """Places in other directories whose servers mcpd has taken."""
     trails = dict.fromkeys(member.trail for member in record.members) if record else {}
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
 

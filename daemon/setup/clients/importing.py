@@ -1,4 +1,4 @@
-"""Finds the servers of clients and plans which to import, once each and without secrets."""
+"""Finds the servers of clients, and plans their import: each server once, and without secrets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from daemon.setup.moved_secrets import (
 )
 
 MOST_READS = 3
-"""Reads of a broken file that changes meanwhile: the client is writing it."""
+"""Reads of a broken file that changes meanwhile, because the client is writing it."""
 
 _RELATIVE = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 
@@ -52,11 +52,11 @@ class Origin:
     place: ClientPlace
     name: str
     words: tuple[str, ...] = ()
-    """For mcpd's own entry: its command line."""
+    """The command line of mcpd's own entry; else empty."""
 
     @property
     def left_out(self) -> frozenset[str]:
-        """For mcpd's own entry: servers that it hides there."""
+        """The servers that mcpd's own entry hides."""
         return frozenset(left_out({"command": [*self.words]}))
 
     @property
@@ -66,17 +66,17 @@ class Origin:
 
     @property
     def scope(self) -> str:
-        """`user`, or with a directory: `local /home/me/app`."""
+        """`user`, or a scope with its directory, as `local /home/me/app`."""
         return f"local {self.place.trail[1]}" if self.is_local else self.place.scope
 
 
 @attrs.frozen(kw_only=True)
 class FoundServer:
-    """A client's server."""
+    """A server found in a client."""
 
     origin: Origin
     entry: Mapping[str, Any] = attrs.field(repr=False)
-    """In mcpd's keys, including secrets."""
+    """The entry in mcpd's keys, with its secrets."""
     notes: tuple[Note, ...] = ()
 
 
@@ -90,35 +90,34 @@ class LeftServer:
 
 @attrs.frozen(kw_only=True)
 class UnreadFile:
-    """A client's unreadable file."""
+    """A client's file that cannot be read."""
 
     program: ClientProgram
     path: Path
     message: str
-    """Names the file, and line and column where possible."""
+    """Names the file, and if possible line and column."""
 
     @property
     def in_a_line(self) -> str:
-        """The message on one line."""
+        """The message as one line."""
         return ": ".join(line.strip() for line in self.message.splitlines())
 
 
 @attrs.frozen(kw_only=True)
 class ClientServers:
-    """All findings in clients' files."""
+    """Everything found in clients' files."""
 
     servers: tuple[FoundServer, ...]
     left: tuple[LeftServer, ...]
     unread: tuple[UnreadFile, ...]
     own: tuple[Origin, ...]
-    """Entries of mcpd itself."""
     looked: Mapping[str, tuple[Path, ...]]
     there: frozenset[Path]
-    """The existing ones of `looked`."""
+    """Those of the `looked` files that exist."""
 
 
 def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
-    """Every server of these clients, in the order of clients and files. Blocks: reads files."""
+    """All servers of these clients, in the order of clients and files. Reads files, and blocks."""
     servers: list[FoundServer] = []
     left: list[LeftServer] = []
     own: list[Origin] = []
@@ -148,7 +147,7 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
 
 
 class _Files:
-    """Reads each file once, though a client may keep several lists in it."""
+    """Reads each file once, even if a client keeps several lists in it."""
 
     def __init__(self) -> None:
         self.read: dict[Path, object] = {}
@@ -193,7 +192,7 @@ def _value(place: ClientPlace) -> object:
 
 
 def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
-    """A client's entry in mcpd's keys, or why it cannot be imported; None for mcpd's own."""
+    """Convert a client's entry to mcpd's keys, or say why it cannot be imported; None for mcpd's own entry."""
     if not isinstance(written, dict):
         return f"is not written as {origin.program.title} writes servers: it is not an object"
     shape = origin.place.shape
@@ -233,7 +232,7 @@ def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> d
 
 
 def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry for every directory, with ${workspace}; not if the server runs or reads a file there."""
+    """Replace the directory by ${workspace}, unless the server runs or reads a file there."""
     words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
     given = [word for word in (*words, *env.values()) if word == directory or word.startswith(f"{directory}/")]
@@ -253,7 +252,7 @@ def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[st
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:
-    """The directory that a project's server must start in, or None: mcpd starts it in the home directory."""
+    """The directory in which a project's server must start; None if the home directory will do."""
     cwd = str(entry.get("cwd") or "")
     if place.scope in {"user", "local"} or cwd.startswith(("/", "~", "${")):
         return None
@@ -266,20 +265,20 @@ _REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*|ke
 T = TypeVar("T")
 
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
-"""Options that answer questions, which a server without a user cannot."""
+"""Options that answer a program's questions: no user is there to answer them."""
 
 _NEWEST = "@latest"
 
 
 @attrs.frozen(kw_only=True)
 class ConfiguredServers:
-    """The servers of mcpd's configuration."""
+    """The servers in mcpd's configuration."""
 
     servers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
-        """Match a client's server, also by `records`; one that cannot run only if it is off there, too."""
+        """Make a finder of mcpd's name of a client's server; one that cannot run must be off in the client."""
         there, on = dict[tuple[object, ...], str](), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, written in self.servers.items():
@@ -307,7 +306,7 @@ class ConfiguredServers:
 
 
 def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
-    """Identities in each directory, by values of variables and by their names."""
+    """An entry's identities in each directory, by the values of variables and by their names."""
     kinds = identity(entry, None), identity(entry, variables)
     return [(where, kind) for where in entry.get("workspaces") or [None] for kind in kinds]
 
@@ -315,7 +314,7 @@ def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -
 def _same_as(
     entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
 ) -> T | None:
-    """The match for all or in its directory; by names if variables are unset."""
+    """The match in any directory or its own; variables that are not set match by name."""
     kinds = [identity(entry, variables)]
     if any(name not in variables for name in references(entry)):
         kinds.append(identity(entry, None))
@@ -326,8 +325,8 @@ def _same_as(
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
     """A value, never to be shown, that is equal for entries of the same program or address.
 
-    Versions, arguments and their order, tokens and directories differ; limits, descriptions and switches do
-    not.
+    Versions, arguments and their order, tokens and directories make a difference; limits, descriptions and
+    switches do not.
     """
     url = entry.get("url")
     if isinstance(url, str) and not entry.get("command"):
@@ -374,41 +373,39 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 _UNSET = "x"
-"""Stands for an unset variable: too short to be a secret."""
+"""Stands for a variable that is not set; too short to be a secret."""
 
 _UNNAMED = "server"
 
 
 @attrs.frozen(kw_only=True)
 class PlannedServer:
-    """A server as mcpd would have it."""
+    """A server as mcpd would add it, or has it already."""
 
     name: str
-    """For an existing one, its name in mcpd."""
+    """The name; for an existing server, its name in mcpd."""
     entry: Mapping[str, Any]
-    """With references in place of secrets; for an existing one, only whether it is enabled."""
+    """The entry, with references in place of secrets; for an existing server, only whether it is enabled."""
     origins: tuple[Origin, ...]
     secrets: tuple[str, ...] = ()
-    """Variables to store."""
     missing: tuple[str, ...] = ()
-    """Unset variables: the server waits for them."""
+    """Variables that are not set, for which the server waits."""
     notes: tuple[Note, ...] = ()
     known: tuple[Advice, ...] = ()
-    """Advice written into the entry."""
     beside: str | None = None
-    """An existing server of this name with another version or token."""
+    """An existing server of that name with another version or token."""
     is_there: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class ImportPlan:
-    """The additions to mcpd's configuration."""
+    """The servers and variables to add to mcpd's configuration."""
 
     servers: tuple[PlannedServer, ...]
-    """Each different server once, in the order found."""
+    """Each server once, in the order in which they were found."""
     left: tuple[LeftServer, ...]
     variables: Mapping[str, str] = attrs.field(repr=False)
-    """To store (`Variables.kept`)."""
+    """Variables to store (`Variables.kept`)."""
 
     @property
     def added(self) -> tuple[PlannedServer, ...]:
@@ -419,7 +416,7 @@ class ImportPlan:
 def plan(
     findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
 ) -> ImportPlan:
-    """Plan an import, with secrets in the file `env` or the keyring; raises SecretTrouble: it is unreadable."""
+    """Plan an import, with secrets in the file `env` or the keyring. Raises SecretTrouble: unreadable."""
     variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
     planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
     same: dict[tuple[object, ...], list[FoundServer]] = {}
@@ -457,7 +454,7 @@ class _Planning:
         return tuple(each for each in references(entry) if each not in self.variables.known)
 
     def take(self, servers: Sequence[FoundServer]) -> None:
-        """Add equal servers as one unless mcpd has it."""
+        """Add one server for several equal ones, unless mcpd has it."""
         known = [(_same_as(server.entry, self._there, self.variables.known), server) for server in servers]
         for there in dict.fromkeys(each for each, _ in known if each is not None):
             origins = tuple(server.origin for each, server in known if each == there)
@@ -529,12 +526,12 @@ class _Planning:
 
 
 def _says_nothing(key: str, value: object) -> bool:
-    """Whether a client writes the key for every server."""
+    """Whether a client writes this key into every entry, so that it means nothing."""
     return value in ({}, []) or [key, value] in (["type", "stdio"], ["enabled", True])
 
 
 def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
-    """Both files with the plan applied; raises like `changed`."""
+    """Apply a plan to both files in memory; raises like `changed`."""
 
     def add(document: EditedText) -> None:
         for server in plan.added:

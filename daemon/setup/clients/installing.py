@@ -1,4 +1,4 @@
-"""Puts mcpd into the text of a client's file and keeps records, with texts by hash, to undo that."""
+"""Installs mcpd into the text of a client's file, and keeps records to undo that; texts are kept by hash."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from daemon.setup.clients.programs import OWN_NAME, ClientPlace, Known
 
 
 class NoProgram(McpdError):
-    """No startable `mcpd`; the text gives the remedy."""
+    """There is no `mcpd` that can be started; the text gives the remedy."""
 
 
 def own_command(called: str) -> str:
-    """The absolute path of this `mcpd`, links unresolved, as an upgrade changes targets; raises NoProgram."""
+    """The absolute path of this `mcpd`; links stay, as an upgrade changes their targets. Raises NoProgram."""
     named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
     if named.name == OWN_NAME and named.is_file():
         return str(named.absolute())
@@ -40,13 +40,13 @@ def own_command(called: str) -> str:
 
 
 def is_own(entry: object) -> bool:
-    """Whether a client's entry runs `mcpd connect`, at any path or behind a runner (`uvx … mcpd connect`)."""
+    """Whether a client's entry runs `mcpd connect`, at any path or by a runner (`uvx … mcpd connect`)."""
     words = command_line(entry)
     return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
 
 
 def command_line(entry: object) -> list[str]:
-    """The words of an entry's command line in any client's form."""
+    """The words of an entry's command line, in any client's form."""
     if not isinstance(entry, dict):
         return []
     return [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
@@ -68,22 +68,22 @@ _NAME = "name"
 
 @attrs.frozen
 class NamedEntry:
-    """A named server of a file."""
+    """A server in a client's file, by name."""
 
     trail: tuple[str, ...]
-    """As in `ClientPlace`, like `listed`."""
+    """Leads to the servers, as in `ClientPlace`; so does `listed`."""
     name: str
     listed: bool = False
     ours: str = attrs.field(default="", eq=False)
-    """In a record: mcpd's name of the server; empty: unknown, as of mcpd 0.1.0."""
+    """In a record: mcpd's name of the server; empty if unknown, as from mcpd 0.1.0."""
 
     def entry(self, value: object) -> object:
-        """The entry in a value, or None."""
+        """The server's entry in a decoded file; None without one."""
         place = self.place(value)
         return None if place is None else value_at(value, place)
 
     def place(self, value: object) -> Trail | None:
-        """The entry's trail in a value, or None."""
+        """The trail of the server's entry in a decoded file; None without one."""
         servers = value_at(value, self.trail)
         if isinstance(servers, list):
             named = (index for index, item in enumerate(servers) if _named(item) == self.name)
@@ -92,7 +92,7 @@ class NamedEntry:
         return (*self.trail, self.name) if isinstance(servers, dict) and self.name in servers else None
 
     def put(self, document: EditedText, entry: Mapping[str, Any]) -> None:
-        """Set or replace the entry. Raises DocumentError: a parent is not an object."""
+        """Set or replace the entry. Raises DocumentError if a parent is not an object."""
         value = document.value()
         written = {_NAME: self.name, **entry} if self.listed else dict(entry)
         place = self.place(value)
@@ -106,14 +106,14 @@ class NamedEntry:
             document.put(self.trail, [written])
 
     def remove(self, document: EditedText) -> None:
-        """Remove the entry if it is there."""
+        """Remove the entry, if it exists."""
         place = self.place(document.value())
         if place is not None:
             document.remove(place)
 
 
 def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[NamedEntry]:
-    """The servers at a place of a file."""
+    """The servers at a trail in a decoded file."""
     servers = value_at(value, trail)
     names = [_named(item) for item in servers] if isinstance(servers, list) else servers
     # What is neither holds no servers, whatever it is.
@@ -127,11 +127,10 @@ def _named(item: object) -> str | None:
 
 
 WITHOUT = "--without"
-"""The option of `mcpd connect` that hides a server."""
 
 
 def left_out(entry: object) -> set[str]:
-    """Servers that an entry of mcpd hides."""
+    """The servers that an entry of mcpd hides."""
     return {name for option, name in pairwise(command_line(entry)) if option == WITHOUT}
 
 
@@ -140,51 +139,51 @@ LAUNCH = frozenset({
     "env_vars", "environment", "envs", "headers", "httpUrl", "http_headers", "requestOptions", "serverUrl",
     "transport", "type", "uri", "url",
 })  # fmt: skip
-"""Keys of all clients that define a server; others are about its treatment."""
+"""Keys of all clients that say how a server is started or reached; other keys say how it is treated."""
 
 
 def launched(entry: object) -> dict[str, Any]:
-    """The part of an entry that defines its server."""
+    """The part of an entry that says how its server is started or reached."""
     return {key: value for key, value in entry.items() if key in LAUNCH} if isinstance(entry, dict) else {}
 
 
 @attrs.frozen(kw_only=True)
 class Installation:
-    """Options of an installation."""
+    """The options of an installation."""
 
     command: str
     args: tuple[str, ...] = ("connect",)
     surface: str | None = None
-    """The shared entry's surface; None: automatic."""
+    """The surface of the shared entry; None lets mcpd choose."""
     keep: bool = False
-    """Whether servers that mcpd has stay, too."""
+    """Whether the client keeps its own entries of servers that mcpd has."""
     one_to_one: bool = False
-    """Whether each server keeps an entry that goes through mcpd."""
+    """Whether each server keeps an entry, which goes through mcpd."""
     apart: frozenset[str] = frozenset()
-    """Servers with an entry of their own besides the shared one."""
+    """Servers that get their own entry besides the shared one."""
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Arguments of the shared entry."""
+        """The arguments of the shared entry."""
         surface = ("--surface", self.surface) if self.surface else ()
         return (*self.args, *surface, *(word for name in sorted(self.apart) for word in (WITHOUT, name)))
 
 
 @attrs.frozen(kw_only=True)
 class PutIn:
-    """A file with mcpd in it."""
+    """A file after mcpd was installed into it."""
 
     text: str = attrs.field(repr=False)
     members: tuple[NamedEntry, ...]
     taken: tuple[str, ...] = ()
-    """Servers removed or rewritten because mcpd has them."""
+    """Servers whose entries were removed or rewritten, because mcpd has them."""
     left: tuple[str, ...] = ()
 
 
 def put_in(
     text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
 ) -> PutIn:
-    """The file's text with mcpd in it; `into` is the place for mcpd, or None if that is in another file.
+    """Install mcpd into a file's text at the place `into`; None if mcpd goes into another file.
 
     Raises ConfigError and DocumentError.
     """
@@ -241,44 +240,43 @@ def without_own(text: str, places: Sequence[ClientPlace]) -> str:
 
 
 VERSION = 1
-"""Of the format of `record.json`."""
 
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
 
 _DIGITS = 16
-"""Digits of a hash in a file's name: no two texts of a record collide."""
+"""Digits of the hash in a file's name, enough for the few texts of a record."""
 
 
 @attrs.frozen(kw_only=True)
 class Record:
-    """The changes of one client file."""
+    """The changes that mcpd has made in one client file."""
 
     path: Path
     form: Format
     members: tuple[NamedEntry, ...]
-    """All changed servers."""
+    """All servers whose entries were changed."""
     original: str | None = attrs.field(repr=False)
-    """The file without mcpd; None: no file."""
+    """The file's text without mcpd; None if there was no file."""
     installed: str = attrs.field(repr=False)
 
 
 class Records:
-    """The records of a state directory, created on the first write."""
+    """The records in a state directory, which the first write creates."""
 
     def __init__(self, state: Path) -> None:
         self._root = state / "clients"
 
     def of(self, client: str) -> list[Record]:
-        """A client's records by file; broken ones are lost."""
+        """A client's records, one for each file; broken ones are left out."""
         found = (self._read(directory) for directory in self._directories(client))
         return sorted((record for record in found if record is not None), key=lambda record: record.path)
 
     def find(self, client: str, path: Path) -> Record | None:
-        """A file's record; None if missing or broken."""
+        """A file's record; None if it is missing or broken."""
         return self._read(self.directory(client, path))
 
     def taken(self, client: str, path: Path) -> list[tuple[NamedEntry, object]]:
-        """The servers that were taken from a file, with their entries. Raises ConfigError."""
+        """The servers that mcpd took from a file, with their entries. Raises ConfigError."""
         record = self.find(client, path)
         if record is None or record.original is None:
             return []
@@ -286,7 +284,7 @@ class Records:
         return [(member, launch) for member in record.members if (launch := launched(member.entry(value)))]
 
     def keep(self, client: str, record: Record) -> None:
-        """Replace a file's record. Raises DocumentError."""
+        """Store a file's record in place of an earlier one. Raises DocumentError."""
         directory = self.directory(client, record.path)
         _make_private(directory)
         written = _Written(
@@ -309,7 +307,7 @@ class Records:
                 each.unlink(missing_ok=True)
 
     def restore(self, client: str, path: Path, former: Record | None) -> None:
-        """Reset to the former record, if any."""
+        """Store the former record again; without one, delete the present record."""
         if former is None:
             self.forget(client, path)
         else:
@@ -329,7 +327,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock out other commands. Raises DocumentError."""
+        """Keep other commands from changing records. Raises DocumentError."""
         _make_private(self._root)
         with ExitStack() as held:
             try:

@@ -1,4 +1,4 @@
-"""The known clients (programs.toml): their files of servers and rules, and their entries' form."""
+"""The known clients (programs.toml): their files of servers and rules, and the form of their entries."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
 
 IN_REGISTRY = "registry"
-"""The `type` of an entry whose name stands for a registry's server (Kiro)."""
+"""The `type` of an entry whose name is that of a registry's server (Kiro)."""
 
 OWN_NAME = "mcpd"
-"""mcpd's name among a client's servers."""
 
 ADMINISTRATED = Path("/etc")
-"""The administrator's settings are below."""
+"""The administrator's settings are in this directory."""
 
 MOST_FILES = 64
-"""Files of a folder with one server each: more than anyone has servers."""
+"""Files read from a folder with one server in each: more than a user has servers."""
 
 MOST_AGENTS = 1000
-"""Agents of a directory: ten times a large collection."""
+"""Agents read from a directory: ten times a large collection."""
 
 MOST_DIRECTORIES = 1000
-"""A client's latest directories: more than anyone works in."""
+"""Directories read from a client's files, the latest: more than a user works in."""
 
 _FORMS = {".toml": Format.TOML, ".yaml": Format.YAML, ".yml": Format.YAML}
 _DIRECTORIES = "{directories}"
@@ -43,21 +42,21 @@ _NAMED_DIRECTORY = re.compile(r"\{(\w+):([^}]*)\}")
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """Everything that clients' places depend on."""
+    """The facts about a machine on which the places of clients depend."""
 
     home: Path
     directory: Path
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """Includes XDG_CONFIG_HOME, CODEX_HOME and CLAUDE_CONFIG_DIR."""
+    """The environment, with XDG_CONFIG_HOME, CODEX_HOME and CLAUDE_CONFIG_DIR."""
     unsandboxed: frozenset[str] = frozenset()
-    """Servers to import without the sandbox that their client gives them."""
+    """Servers that are imported without the sandbox that their client gives them."""
     no_sandbox: Callable[[], str] = attrs.field(default=str, eq=False, repr=False)
-    """Tells why there are no sandboxes here, and what mends it; empty where they work."""
+    """Returns why there are no sandboxes here and the remedy; empty if there are."""
     registered: Callable[[str], Mapping[str, Any]] = attrs.field(default=lambda _: {}, eq=False, repr=False)
     """Looks up the entry of a registry's server; empty if there is none."""
 
     def published(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """For an entry that names a registry's server: that server, with what its user adds."""
+        """Complete an entry that only names a registry's server, with the user's variables and headers."""
         found = self.registered(name) if entry.get("type") == IN_REGISTRY else {}
         if not found:
             return entry
@@ -66,25 +65,25 @@ class Machine:
 
 
 class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
-    """A client's form of a server's entry."""
+    """The form in which a client writes a server's entry."""
 
     entry: dict[str, Any] = msgspec.field(default_factory={"command": "{command}", "args": "{args}"}.copy)
-    """One that runs a command; `{words}` is the command with its arguments."""
+    """An entry that runs a command; `{words}` stands for the command with its arguments."""
     refers: str | None = None
-    """Regex of the client's references; None: all text is literal."""
+    """Regex of the client's references; None if all text is literal."""
     names_variables: bool = False
-    """Whether the group of `refers` is a variable's name."""
+    """Whether the group in `refers` is the name of a variable."""
     milliseconds: bool | None = None
-    """Unit of `timeout`; None: unknown."""
+    """Whether `timeout` is in milliseconds; None if unknown."""
     url_alone: str = ""
-    """The type of an entry that has a `url` alone, if not the usual one."""
+    """The type of an entry that has only a `url`, if it is not the usual one."""
     needs: frozenset[str] = frozenset()
-    """Of these keys an entry needs one."""
+    """Keys of which an entry must have one."""
     types: frozenset[str] = frozenset()
     never: str = ""
-    """A key that no entry may have."""
+    """A key that an entry must not have."""
     otherwise: str = ""
-    """Says of all others, which only their client can run: `is part of Goose itself`."""
+    """Said of all other entries, which only their client can run: `is part of Goose itself`."""
 
     def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | str:
         """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it."""
@@ -108,40 +107,40 @@ class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tr
 
 @attrs.frozen(kw_only=True)
 class ClientPlace:
-    """An object of a file that holds servers."""
+    """A place in a client's file that holds servers."""
 
     path: Path
     form: Format
     trail: tuple[str, ...]
-    """Leads to the servers by name."""
+    """Leads to the object or list of servers."""
     scope: str
     shape: EntryShape
     listed: bool = False
-    """Whether servers are a list with `name` members."""
+    """Whether the servers are a list whose items have a `name`."""
 
 
 @attrs.frozen(kw_only=True)
 class RulePlace:
-    """A list of rules about tools in an existing file."""
+    """A list of rules about tools, in a file that exists."""
 
     path: Path
     form: Format
-    """For a Markdown file, the head alone is read."""
+    """The file's format; of a Markdown file only the head is read."""
     trail: tuple[str, ...]
-    """Leads to texts or an object's keys; `*` is every member."""
+    """Leads to texts, or to an object whose keys are rules; `*` stands for every member."""
     called: tuple[str, ...]
-    """Prefix of patterns with the server as `{}`: `mcp__{}__`; `{}`: patterns are servers' names."""
+    """Prefixes of rules with the server as `{}`: `mcp__{}__`; `{}` alone if rules are servers' names."""
     allows: bool = False
     own: frozenset[str] = frozenset()
-    """The client's own tools, if other bare names may mean any tool; else empty."""
+    """The client's own tools, if any other bare name may be a server's tool; else empty."""
 
 
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
-"""Maps place, name and entry of a client's server to its name in mcpd, or None."""
+"""Finds mcpd's name of a client's server, by place, name and entry; None if mcpd lacks it."""
 
 
 class PlaceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that hold servers (`ClientPlace`)."""
+    """A row about files that hold servers (`ClientPlace`)."""
 
     paths: tuple[str, ...]
     scope: str
@@ -151,21 +150,20 @@ class PlaceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that hold rules (`RulePlace`); trails are written `a/b`."""
+    """A row about files that hold rules (`RulePlace`); trails are written `a/b`."""
 
     paths: tuple[str, ...]
     called: tuple[str, ...]
     trails: tuple[str, ...] = ()
-    """Rules that forbid or make the client ask."""
+    """Rules that forbid a tool or make the client ask."""
     allowing: tuple[str, ...] = ()
     """Rules that only allow."""
     named: tuple[str, ...] = ()
-    """Lists of servers' names."""
     bare: tuple[str, ...] = ()
-    """Lists where a bare name may be any foreign tool."""
+    """Lists in which a bare name may be a tool of any server."""
 
     def places(self, path: Path, own: frozenset[str]) -> Iterator[RulePlace]:
-        """The lists of one file."""
+        """The lists of rules in one file."""
         for trail in (*self.trails, *self.allowing, *self.named, *self.bare):
             yield RulePlace(
                 path=path,
@@ -178,28 +176,27 @@ class RuleRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A client."""
+    """A client that mcpd can import from and install into."""
 
     name: str
-    """For commands: `claude-code`."""
+    """The name for commands: `claude-code`."""
     title: str
     source: str
-    """The documentation of its files."""
     kept: tuple[PlaceRow, ...] = msgspec.field(name="places")
     aliases: tuple[str, ...] = ()
     shape: str = ""
     ruled: tuple[RuleRow, ...] = msgspec.field(name="rules", default=())
     own_tools: tuple[str, ...] = ()
-    """Tools that bare rules mean."""
+    """The client's own tools, which bare names in rules may mean."""
     skills: str = ""
-    """Its directory of skills, as in `paths`; empty without one."""
+    """The directory of its skills, written as in `paths`; empty without one."""
 
     def skill(self, machine: Machine) -> Path | None:
-        """The file of mcpd's skill (https://agentskills.io); None for a client without skills."""
+        """The file for mcpd's skill (https://agentskills.io); None for a client without skills."""
         return _located(self.skills, machine)[0] / OWN_NAME / "SKILL.md" if self.skills else None
 
     def places(self, machine: Machine) -> list[ClientPlace]:
-        """All places of servers; mcpd goes into the first."""
+        """All places of servers; mcpd is installed in the first."""
         return [
             ClientPlace(
                 path=path,
@@ -215,7 +212,7 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
     def rules(self, machine: Machine) -> list[RulePlace]:
-        """Rules in existing files; entries may have some, too."""
+        """The lists of rules in files that exist; entries may have rules, too."""
         # A directory that is closed to us holds no rules for us, either.
         return [
             place
@@ -294,13 +291,12 @@ _TABLE = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), t
 SHAPES = _TABLE.shape
 
 PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE.client}
-"""All clients by name."""
 
 _NAMES = {alias: program for program in _TABLE.client for alias in (program.name, *program.aliases)}
 
 
 def named(name: str) -> ClientProgram:
-    """The client of a name or an alias. Raises LookupError: unknown; the text suggests names."""
+    """The client with a name or alias. Raises LookupError, whose text suggests names."""
     if found := _NAMES.get(name.lower().replace("_", "-").replace(" ", "-")):
         return found
     raise LookupError(f"no client is called {quoted(name)}{suggestion(name, _NAMES)}")

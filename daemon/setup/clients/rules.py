@@ -1,4 +1,4 @@
-"""Finds clients' rules on tools by name that would not apply behind mcpd's one entry (`Installation.apart`)."""
+"""Finds clients' rules about tools that one shared entry for mcpd would break (`Installation.apart`)."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from daemon.setup.clients.installing import Installation, NamedEntry, Records, m
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
 
 MOST_APART = 64
-"""As many as `mcpd connect` accepts (`MAX_CHOSEN`)."""
+"""Servers with their own entries: as many as `mcpd connect` accepts (`MAX_CHOSEN`)."""
 
 SHOWN = 3
-"""Rules named in a sentence."""
 
 _WILD = re.compile(r"[*?\[({.\\^$+]")
 _BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
 _KEY = re.compile(r"(\w+):")
 _ONLY = frozenset({"enabledtools", "includetools"})
-"""Allow-lists, where an empty list matters."""
+"""Lists of what is allowed, which mean something even when empty."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolRule:
-    """A client's rule on tools of servers."""
+    """A client's rule about tools of servers."""
 
     text: str
-    """As written, `mcp__memory__delete_entities`; for a key of an entry, its trail."""
+    """The rule as written, `mcp__memory__delete_entities`; for a key of an entry, its trail."""
     path: Path
     servers: frozenset[str]
-    """By mcpd's names."""
+    """The servers by mcpd's names."""
     allows: bool = False
-    """Whether the rule only spares a question to the user."""
+    """Whether the rule only spares the user a question."""
 
 
 def held_rules(
@@ -52,7 +51,7 @@ def held_rules(
 ) -> tuple[frozenset[str], list[ToolRule]]:
     """The client's servers that mcpd has, and the rules that one shared entry would break.
 
-    A denial of one in `ours` counts in any case. Raises ConfigError and DocumentError.
+    A rule that denies a server in `ours` always counts. Raises ConfigError and DocumentError.
     """
     found = list(_members(program, machine, records))
     theirs = dict[str, set[str]]()
@@ -88,7 +87,7 @@ def held_rules(
 def keeping(
     wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule], ours: Collection[str]
 ) -> Installation:
-    """Adapt an installation so that the client's rules keep applying. Raises DocumentError."""
+    """Change an installation so that the client's rules still apply. Raises DocumentError."""
     if not rules or wanted.one_to_one:
         return wanted
     apart = frozenset[str]().union(*(rule.servers for rule in rules))
@@ -107,7 +106,7 @@ def keeping(
 
 
 def listed(rules: Collection[ToolRule]) -> str:
-    """The rules as a part of a sentence."""
+    """Name the rules, as a part of a sentence."""
     texts = list(dict.fromkeys(f"{rule.text} in {rule.path}" for rule in rules))
     more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
     return f"{', '.join(texts[:SHOWN])}{more}"
@@ -137,7 +136,7 @@ def _said(place: RulePlace) -> object:
 
 
 def _front_matter(text: str) -> dict[str, list[str]]:
-    """The head of a Markdown file as lines by key; clients accept text there that YAML does not."""
+    """The head of a Markdown file, as lines by key; clients accept text there that is not YAML."""
     made, key = dict[str, list[str]](), ""
     head = text.partition("\n---")[0] if text.startswith("---") else ""
     for line in head.splitlines()[1:]:
@@ -167,10 +166,10 @@ def _parts(value: object) -> list[object]:
 
 
 def _is_about(text: str, server: str, called: str) -> bool:
-    """Whether a client's name, glob or regex may match a tool of a server.
+    """Whether a client's rule (a name, glob or regex) may match a tool of a server.
 
-    `called` is the prefix of its tools with the server as `{}`; a bare `{}` means that patterns are servers'
-    names.
+    `called` is the prefix of the server's tools, with the server as `{}`; a bare `{}` means that rules are
+    servers' names.
     """
     names = {server, re.sub(r"[^\w-]", "_", server, flags=re.ASCII)}
     if called == "{}":

@@ -1,4 +1,4 @@
-"""mcpd's skill for agents with a shell (https://agentskills.io): its page and its file."""
+"""Writes mcpd's skill for agents with a shell (https://agentskills.io)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.safety.escape import legible
 
 MAX_BYTES = 600 * BYTES_PER_TOKEN
-"""An agent reads a skill whole before its first use."""
+"""Bytes of the skill, which an agent reads whole before its first use."""
 
 MAX_LINE = 100
 """Characters of a server's line: a few words."""
@@ -22,7 +22,7 @@ _PAGE = Path(__file__).with_name("skill.md").read_text(encoding="utf-8")
 
 
 def page(servers: Mapping[str, str]) -> str:
-    """The skill for servers, given as names with some words; the last are left out where the page is full."""
+    """The skill's text; `servers` maps names to a few words, and the last are left out if there is no room."""
     lines, left = [_line(name, words) for name, words in servers.items()], 0
     while True:
         more = [f"- {left} more: `mcpd tools` lists them"] if left else []
@@ -34,15 +34,15 @@ def page(servers: Mapping[str, str]) -> str:
 
 
 def _line(name: str, words: str) -> str:
-    """A server's line, in which nothing is hidden and which nothing ends."""
+    """A server's line, without hidden characters or line breaks."""
     said = legible(" ".join(f"{name}: {words}".split())).replace("`", "'").rstrip(": ")
     return f"- {said if len(said) <= MAX_LINE else said[: MAX_LINE - 1] + '…'}"
 
 
 def change(path: Path, state: Path, text: str, *, dry_run: bool = False) -> bool:
-    """Write a skill, or remove it for an empty text, but for a `dry_run`; returns whether there is a change.
+    """Write a skill, or remove it if the text is empty; a `dry_run` only tells. Returns whether it differs.
 
-    Raises DocumentError: a file is there that mcpd has not written so, and stays.
+    Raises DocumentError if the file has a text that mcpd did not write; that file stays.
     """
     # The record: its text, and the one before; the directories that were made for it, the innermost first.
     record, found = state / "skills" / str(path).replace("/", "%"), files.look(path)

@@ -1,1 +1,1 @@
-"""Runs the daemon in the background: detached or by systemd."""
+"""Runs the daemon in the background: detached, or by systemd."""

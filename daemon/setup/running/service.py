@@ -34,15 +34,15 @@ from daemon.setup.running.systemctl import (
 )
 
 SHELL_SECONDS = 15.0
-"""For a login shell: nvm needs a second, a network home some; a shell that asks a question hangs."""
+"""Seconds for a login shell: nvm needs one, a network home some; a shell that asks a question hangs."""
 
 MOST_BYTES = 256 * 1024
-"""Of a shell's output, greetings included."""
+"""Bytes of a login shell's output, with its greetings."""
 
 USUAL = ("/usr/local/bin", "/usr/bin", "/bin")
 
 FLEETING = ("/tmp/", "/run/user/")  # noqa: S108
-"""Directories made for one session, such as fnm's for each shell."""
+"""Directories that exist for one session only, such as fnm's for each shell."""
 
 _MARK = "mcpd-path:"
 _COMMAND = f"printf '\\n{_MARK}%s:{_MARK}\\n' \"$PATH\""
@@ -50,7 +50,7 @@ _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"
 
 
 def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The PATH of a login shell, else of `environ`, without per-session directories, and its source."""
+    """The PATH of a login shell, or else of `environ`, without directories of one session; and its source."""
     shell = environ.get("SHELL") or _shell_of_user()
     own = _asked(shell, environ)
     source = (
@@ -115,7 +115,7 @@ def _lasting(path: str, environ: Mapping[str, str]) -> Iterator[str]:
 MARK = "# Written by `mcpd service install`; `mcpd service uninstall` removes it unless it is edited. sha256: "
 
 DROP_IN = "mcpd.service.d/mcpd.conf"
-"""Holds this machine's values: mcpd's path and the PATH."""
+"""The drop-in with this machine's values: the path of mcpd and the PATH."""
 
 
 def unit_files() -> Traversable:
@@ -130,7 +130,7 @@ def unit_directory(environ: Mapping[str, str]) -> Path:
 
 
 def wanted_files(program: str, path: str) -> dict[str, bytes]:
-    """The unit files to install, by name, for the absolute path `program`, with `path` as PATH."""
+    """The unit files to install, by name; `program` is the absolute path of mcpd, `path` the PATH."""
     shipped = {
         each.name: each.read_text(encoding="utf-8")
         for each in unit_files().joinpath("user").iterdir()
@@ -140,13 +140,13 @@ def wanted_files(program: str, path: str) -> dict[str, bytes]:
 
 
 def is_untouched(content: bytes) -> bool:
-    """Whether some version of mcpd wrote a file and nobody edited it since."""
+    """Whether any version of mcpd wrote a file, and no one has edited it since."""
     first, _, rest = content.partition(b"\n")
     return first == MARK.encode() + hashlib.sha256(rest).hexdigest().encode()
 
 
 def path_of(drop_in: bytes) -> str:
-    """The PATH in a drop-in, or ""."""
+    """The PATH in a drop-in; empty without one."""
     for line in drop_in.decode(errors="replace").splitlines():
         if line.startswith('Environment="PATH='):
             quoted = line.removeprefix('Environment="PATH=').removesuffix('"')
@@ -174,7 +174,7 @@ def _drop_in(program: str, path: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote for a unit (systemd.syntax(7)); `%` would begin a specifier."""
+    """Quote a text for a unit (systemd.syntax(7)), where `%` would begin a specifier."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
@@ -182,17 +182,17 @@ LINGER = Path("/var/lib/systemd/linger")
 """Has a file for each user whose units run without a login (loginctl(1), enable-linger)."""
 
 LOGINCTL_SECONDS = 10.0
-"""loginctl answers in milliseconds unless it asks for a password."""
+"""Seconds for loginctl, which answers in milliseconds unless it asks for a password."""
 
 STOP_SECONDS = 20.0
-"""For a daemon that makes way for the service."""
+"""Seconds for another daemon to stop before the service starts."""
 
 
 _NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
 
 
 class ServiceRefused(McpdError):
-    """The service cannot be installed or removed; the text says why and what mcpd does without it."""
+    """The service cannot be installed or removed; the text says why, and what mcpd can do without it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -205,7 +205,7 @@ class UnitPlan:
 
 
 def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
-    """Plan an installation; asks the login shell for its PATH. Raises ServiceRefused and DocumentError."""
+    """Plan an installation; this asks the login shell for its PATH. Raises ServiceRefused and DocumentError."""
     if _NOT_STARTED.search(program):
         raise ServiceRefused(
             f"systemd starts no program with quotes, backslashes or control characters in its path ({program}):"
@@ -226,14 +226,14 @@ class Installed:
     kept: tuple[Path, ...]
     ended: int | None
     linger: str
-    """Why the service ends with the last logout; empty if it does not."""
+    """Why the service ends at the last logout; empty if it does not."""
 
 
 def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:
-    """Write the units, enable them, and start them if `now`; with `linger`, without a login, too.
+    """Write the units, enable them, and start them if `now`; `linger` lets them run without a login.
 
-    Raises ServiceRefused: no service manager, or it refused; DocumentError: a file cannot be written;
-    NotStopped: another daemon does not end.
+    Raises ServiceRefused if there is no service manager or it refuses, DocumentError if a file cannot be
+    written, and NotStopped if another daemon does not end.
     """
     manager = reached(environ)
     kept = []
@@ -266,7 +266,7 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
 
 
 def reached(environ: Mapping[str, str]) -> Systemctl:
-    """The user's service manager. Raises ServiceRefused: there is none."""
+    """The user's service manager. Raises ServiceRefused if there is none."""
     manager = systemctl(environ)
     if manager is not None and manager.answers():
         return manager
@@ -302,9 +302,9 @@ class Removed:
 
 
 def uninstall(environ: Mapping[str, str]) -> Removed:
-    """Stop and disable the service, and remove the unedited files that mcpd wrote.
+    """Stop and disable the service, and remove those of mcpd's files that no one has edited.
 
-    Raises ServiceRefused: the service manager refused; DocumentError: a file cannot be read.
+    Raises ServiceRefused if the service manager refuses, and DocumentError if a file cannot be read.
     """
     folder = unit_directory(environ)
     names = wanted_files("/", "")
@@ -341,7 +341,7 @@ class ServiceState:
     installed: bool
     enabled: bool
     active: bool
-    """Whether the daemon runs, or the first client starts it."""
+    """Whether the daemon is running or starts with the first client."""
     pid: int | None
     linger: bool
     path: str
@@ -350,7 +350,7 @@ class ServiceState:
 
 
 def state(environ: Mapping[str, str], program: str) -> ServiceState:
-    """Read the service's state without changes and without the login shell. Raises DocumentError."""
+    """Read the service's state; changes nothing, and does not ask the login shell. Raises DocumentError."""
     folder = unit_directory(environ)
     drop_in = look(folder / DROP_IN).content or b""
     wanted = wanted_files(program, path_of(drop_in))
@@ -371,7 +371,7 @@ def state(environ: Mapping[str, str], program: str) -> ServiceState:
 
 
 def written_by_us(environ: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """The installed PATH and other versions' files; None without an installation. Raises DocumentError."""
+    """The installed PATH, and files of other versions; None if not installed. Raises DocumentError."""
     folder = unit_directory(environ)
     drop_in = look(folder / DROP_IN).content
     if drop_in is None:
@@ -391,7 +391,6 @@ def lingers() -> bool:
 
 
 def _enable_linger(environ: Mapping[str, str]) -> str:
-    """Enable lingering; return why that failed, or ""."""
     if lingers():
         return ""
     program = shutil.which("loginctl", path=environ.get("PATH"))

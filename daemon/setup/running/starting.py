@@ -1,6 +1,6 @@
-"""Starts the daemon in the background unless one runs, by systemd or `launch`, and stops it.
+"""Starts the daemon in the background unless one is running, by systemd or `launch`, and stops it.
 
-A window that was connected before restarts only a daemon that failed.
+A window that was connected to an earlier daemon starts one only if the earlier daemon has failed.
 """
 
 from __future__ import annotations
@@ -43,22 +43,21 @@ if TYPE_CHECKING:
 
 
 EX_FAULT, EX_CONFIG = 1, 78
-"""Exit statuses: failure, and a faulty configuration."""
 
 EX_NOT_FOR_WINDOW = 77
-"""The configuration forbids windows to start a daemon (EX_NOPERM)."""
+"""Exit status if the configuration forbids windows to start a daemon (EX_NOPERM)."""
 
 SHOW_LOG = "mcpd logs --daemon"
 
 LOOK_SECONDS = 0.05
-"""Interval of polling a lock."""
+"""Seconds between two polls of a lock."""
 
 CONNECT_SECONDS = 2.0
-"""The kernel accepts a local connection at once."""
+"""Seconds for a local connection, which the kernel accepts at once."""
 
 
 class NotStarted(McpdError):
-    """No daemon runs; the text gives the reason and the remedy, `status` is an exit status."""
+    """No daemon is running; the text gives the reason and the remedy, `status` is an exit status."""
 
     def __init__(self, text: str, status: int = EX_FAULT) -> None:
         super().__init__(text)
@@ -66,7 +65,7 @@ class NotStarted(McpdError):
 
 
 class NotForWindow(NotStarted):
-    """A window may not start a daemon; with an empty text the window has its own words."""
+    """A window may not start a daemon; if the text is empty, the window uses its own words."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,16 +73,16 @@ class RunningDaemon:
     """A running daemon."""
 
     how: str
-    """`systemd`, `detached`, or `other` for a daemon that already ran."""
+    """`systemd` or `detached` for a daemon that was started; `other` for one that was running."""
     started: bool
     pid: int | None
-    """None if it cannot be seen from here."""
+    """The daemon's pid; None if it cannot be seen from here."""
     socket: str
     log: str = SHOW_LOG
 
 
 def found(front: Path) -> RunningDaemon | None:
-    """The daemon that serves a socket, or None. Raises NotStarted."""
+    """The daemon that serves a socket; None if there is none. Raises NotStarted."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
@@ -102,12 +101,12 @@ def found(front: Path) -> RunningDaemon | None:
 
 
 def listener(path: Path) -> int | None:
-    """The trusted process that listens on a socket, or None."""
+    """The trusted process that listens on a socket; None if there is none."""
     return who_listens(path)[0]
 
 
 def who_listens(path: Path) -> tuple[int | None, str]:
-    """The trusted listener, or the reason why it is not trusted; (None, "") without a listener."""
+    """The pid of the listener on a socket, and why it is not trusted; (None, "") without a listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
@@ -122,27 +121,27 @@ def who_listens(path: Path) -> tuple[int | None, str]:
 
 
 def holder(front: Path) -> int | None:
-    """The daemon that holds a socket, even while starting or stopping."""
+    """The daemon that holds a socket's lock, even while it starts or stops."""
     return proc.lock_holder(front.with_name(front.name + ".lock"))
 
 
 def pause(deadline: float, why: str) -> None:
-    """Wait until the next poll. Raises NotStarted."""
+    """Sleep until the next poll. Raises NotStarted after the deadline."""
     if time.monotonic() >= deadline:
         raise NotStarted(why)
     time.sleep(LOOK_SECONDS)
 
 
 ACTIVE = frozenset({"active", "activating", "reloading"})
-"""States of a unit that runs or listens."""
+"""States of a unit that is running or listening."""
 
 
 class NotStopped(McpdError):
-    """A daemon still runs; the text gives the reason and the remedy."""
+    """A daemon is still running; the text gives the reason and the remedy."""
 
 
 def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | None:
-    """End the daemon and wait; returns its pid (0: systemd's daemon; None: none ran). Raises NotStopped."""
+    """End the daemon; returns its pid (0: systemd's daemon; None: none was running). Raises NotStopped."""
     pid, distrusted = who_listens(control)
     if distrusted:
         raise NotStopped(distrusted)
@@ -161,7 +160,7 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
 
 
 def _is_of(manager: Systemctl, pid: int | None) -> bool:
-    """Whether this manager runs the daemon, or its socket would start one."""
+    """Whether this service manager runs the daemon, or holds a socket that would start one."""
     if pid is None:
         # No `mcpd stop` means the system's, unless that is what runs.
         states = (manager.show(unit).get("ActiveState") for unit in (SERVICE, SOCKET))
@@ -170,7 +169,7 @@ def _is_of(manager: Systemctl, pid: int | None) -> bool:
 
 
 def end(pid: int, seconds: float) -> None:
-    """End a daemon and wait. Raises NotStopped: it still runs, or belongs to another user."""
+    """End a daemon and wait. Raises NotStopped if it still runs or belongs to another user."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -190,10 +189,10 @@ def end(pid: int, seconds: float) -> None:
 
 
 LAST_WORDS = 64 * 1024
-"""Bytes of stderr from before the log opens; a faulty configuration takes some hundred."""
+"""Bytes of stderr before the log is open; a faulty configuration takes a few hundred."""
 
 READY_BYTES = 4096
-"""The longest message to a service manager."""
+"""Bytes of the longest message to a service manager."""
 
 NOT_HANDED_ON = frozenset(
     {
@@ -203,13 +202,13 @@ NOT_HANDED_ON = frozenset(
         *("JOURNAL_STREAM", "INVOCATION_ID", "MANAGERPID", "SYSTEMD_EXEC_PID", "MAINPID"),
     }
 )
-"""Variables of a window, terminal or unit, which the daemon does not inherit."""
+"""Variables of a window, terminal or unit that the daemon must not inherit."""
 
 
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
-    """Fork the daemon and wait until it serves; returns its pid. Raises NotStarted.
+    """Fork the daemon, wait until it serves, and return its pid. Raises NotStarted.
 
-    A fork keeps the imported modules: a new interpreter takes a tenth of a second.
+    A fork keeps the imported modules; starting a new interpreter takes a tenth of a second.
     """
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()
@@ -245,13 +244,13 @@ def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) 
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a daemon started from this process."""
+    """The environment of a daemon that this process starts."""
     return {name: value for name, value in environ.items() if name not in NOT_HANDED_ON}
 
 
 @contextlib.contextmanager
 def _readiness(path: Path) -> Iterator[socket.socket]:
-    """A socket for the daemon's readiness message (sd_notify(3))."""
+    """A socket on which the daemon reports that it is ready (sd_notify(3))."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ready:
         old = os.umask(0o177)
@@ -297,12 +296,12 @@ def _ended(returned: int, said: bytes) -> NotStarted:
 
 
 RECORD_BYTES = 256 * 1024
-"""Bytes of a failure record: more than mcpd writes."""
+"""Bytes of the record of a failure: more than mcpd writes."""
 
 
 @contextlib.contextmanager
 def turn(front: Path, deadline: float, *, shared: bool) -> Iterator[Callable[[McpdError], None]]:
-    """Wait for the lock to start a daemon; yields a function that records a failure. Raises NotStarted."""
+    """Wait for the lock to start a daemon. Yields a function that records a failure. Raises NotStarted."""
     began = time.time()
     lock = own_file(front.with_name(front.name + ".start"))
     try:
@@ -332,34 +331,33 @@ def _failure_since(lock: int, began: float) -> NotStarted | None:
 
 @attrs.frozen(kw_only=True)
 class StartRequest:
-    """The daemon to start, and for whom."""
+    """A request to start a daemon, and who makes it."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     run: Callable[[list[str]], int]
-    """Runs the daemon in this process: `mcpd run` with these arguments."""
+    """Runs the daemon in this process, as `mcpd run` with these arguments."""
     read: Callable[[], Config]
-    """Reads the daemon's configuration. Raises ConfigError."""
     config: Path | None = None
     socket: Path | None = None
-    """None unless given; so is `state_dir`. Paths are absolute."""
+    """The socket and `state_dir` as absolute paths; None if the user has not named one."""
     state_dir: Path | None = None
     seconds: float = 30.0
     window: str = ""
-    """`new` or `known` (connected before) for a bridge; empty for a person."""
+    """For a bridge, `new` or `known` (it was connected before); empty for a person."""
 
     @property
     def front(self) -> Path:
-        """The clients' socket."""
+        """The socket for clients."""
         return self.socket or paths.client_socket(self.environ)
 
     def manager(self) -> Systemctl | None:
-        """The systemd that starts this daemon; None if there is none, or paths name another daemon."""
+        """The systemd that starts this daemon; None if there is none, or if paths mean another daemon."""
         named = self.config or self.socket or self.state_dir or self.environ.get("MCPD_CONFIG")
         return None if named else installed(self.environ)
 
 
 def start(request: StartRequest) -> RunningDaemon:
-    """Start a daemon unless one runs, and wait until it serves. Raises NotStarted, ConfigError and OSError."""
+    """Start a daemon unless one is running; wait until it serves. Raises NotStarted, ConfigError, OSError."""
     front = request.front
     if (running := _served(request)) is not None:
         return running
@@ -384,7 +382,7 @@ def start(request: StartRequest) -> RunningDaemon:
 
 
 def _served(request: StartRequest) -> RunningDaemon | None:
-    """The running daemon; None if systemd alone holds the socket."""
+    """The daemon that is running; None if only systemd holds the socket."""
     running = found(request.front)
     return None if running is not None and running.pid is None and request.manager() is not None else running
 
@@ -441,7 +439,7 @@ def _autostart(request: StartRequest) -> bool:
 
 
 def _by_systemd(manager: Systemctl, request: StartRequest) -> RunningDaemon:
-    """Start the units; refuses a window if the configuration does."""
+    """Start the units; refuse a window if the configuration says so."""
     if request.window and not _autostart(request):
         raise NotForWindow("")
     try:

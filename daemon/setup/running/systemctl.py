@@ -12,19 +12,17 @@ from daemon.errors import McpdError
 from daemon.host.paths import USER_RUNTIME
 
 SERVICE, SOCKET, HTTP_SOCKET = "mcpd.service", "mcpd.socket", "mcpd-http.socket"
-"""The units, as they are named for users and for the system."""
 
 SHOW_JOURNAL = f"journalctl --user -u {SERVICE} -n 20"
-"""Shows the user's service's latest log lines."""
+"""The command that shows the latest log lines of the user's service."""
 
 SCOPES = ("user", "system")
-"""`systemctl --user` and `systemctl`."""
 
 ANSWER_SECONDS = 3.0
-"""Answers take milliseconds; a hanging bus must not block mcpd."""
+"""Seconds for an answer, which takes milliseconds; a hanging bus must not block mcpd."""
 
 JOB_SECONDS = 60.0
-"""The units allow 30 s for a start and 15 s for a stop."""
+"""Seconds for a job: the units allow 30 for a start and 15 for a stop."""
 
 PROPERTIES = (
     "LoadState,ActiveState,SubState,UnitFileState,Result,ExecMainStatus,NRestarts,NeedDaemonReload,MainPID"
@@ -34,7 +32,7 @@ Unit = dict[str, str]
 
 
 class SystemdRefused(McpdError):
-    """A refusal in systemd's words."""
+    """systemd has refused; the text is systemd's."""
 
 
 class Systemctl:
@@ -48,7 +46,7 @@ class Systemctl:
         self._environ = {"XDG_RUNTIME_DIR": runtime, **environ}
 
     def show(self, unit: str) -> Unit:
-        """A unit's properties; empty if it is not installed or systemd does not answer."""
+        """A unit's properties; empty if the unit is not installed or systemd does not answer."""
         try:
             done = self._run("show", unit, f"--property={PROPERTIES}", seconds=ANSWER_SECONDS)
         except SystemdRefused:
@@ -57,7 +55,7 @@ class Systemctl:
         return {} if shown.get("LoadState", "not-found") == "not-found" else shown
 
     def pid(self) -> int | None:
-        """The service's process, or None."""
+        """The pid of the service; None if it is not running."""
         return int(self.show(SERVICE).get("MainPID") or 0) or None
 
     def answers(self) -> bool:
@@ -85,7 +83,7 @@ class Systemctl:
 
 
 def answer(command: list[str], environ: Mapping[str, str], seconds: float) -> str:
-    """The output of a systemd program. Raises SystemdRefused: it cannot run, times out or fails."""
+    """The output of a systemd program. Raises SystemdRefused if it cannot run, times out or fails."""
     called = " ".join([os.path.basename(command[0]), *command[1:]])  # noqa: PTH119 - a word, no path
     try:
         done = subprocess.run(
@@ -106,13 +104,13 @@ def answer(command: list[str], environ: Mapping[str, str], seconds: float) -> st
 
 
 def systemctl(environ: Mapping[str, str], *, scope: str = "user") -> Systemctl | None:
-    """The path of systemctl, or None."""
+    """The path of systemctl; None without it."""
     program = shutil.which("systemctl", path=environ.get("PATH"))
     return None if program is None else Systemctl(program, environ, scope=scope)
 
 
 def installed(environ: Mapping[str, str], scope: str = "user") -> Systemctl | None:
-    """The user's or the system's service manager if it has mcpd's socket unit, else None."""
+    """The user's or the system's service manager, if it has mcpd's socket unit; else None."""
     # A look at the directories of units takes microseconds, systemctl 20 ms, for which a client would wait.
     # Where a client starts the bridge without a home, only systemd knows these directories.
     if scope == "user" and environ.get("HOME", "/") != "/" and not is_installed(SOCKET, environ):

@@ -1,6 +1,6 @@
-"""Checks Host, Origin and token of an HTTP request before its body is read, and delays guessers of tokens.
+"""Checks Host, Origin and token of an HTTP request before its body is read, and slows down token guessing.
 
-The Host exposes a web page whose name resolves to this machine (DNS rebinding), the Origin any other page.
+The Host reveals a web page whose name resolves to this machine (DNS rebinding), the Origin any other page.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Delays after the second wrong token, doubled with each, and at most. The first is no attack."""
+"""Seconds by which wrong tokens are delayed, from the second on: doubled with each, up to the longest."""
 
 FORGET_SECONDS = 600.0  # seconds without a wrong token after which an address starts over
 
 SAY_SECONDS = 60.0  # seconds between two log lines about one address
 
 MAX_ADDRESSES = 4096
-"""Remembered addresses, the latest: 1 MiB. A guesser with more of them has as much to guess."""
+"""Addresses remembered, the latest: 1 MiB. Guessing from more addresses than that is no easier."""
 
 NEIGHBOURS = 64  # leading bits of an IPv6 address that count: one site has all the rest (RFC 6177)
 
 
 class Attempt(msgspec.Struct):
-    """The record of one address."""
+    """The refusals of one address."""
 
     failures: int = 0  # wrong tokens in a row
     failed_at: float = 0.0
@@ -58,7 +58,7 @@ class Attempts:
         return len(self._known)
 
     def failed(self, address: str) -> float:
-        """Record a wrong token; return the delay of its answer in seconds."""
+        """Record a wrong token, and return the seconds by which to delay the answer."""
         attempt, now = self._of(address), self._clock()
         if now - attempt.failed_at > FORGET_SECONDS:
             attempt.failures = 0
@@ -88,7 +88,7 @@ class Attempts:
 
 
 def neighbourhood(address: str) -> str:
-    """The part of an address that counts: all of an IPv4 address, the first half of an IPv6 one."""
+    """The part of an address that is counted: all of an IPv4 address, the first half of an IPv6 address."""
     number = numeric(address.partition("%")[0])
     if isinstance(number, IPv6Address):
         return str(ip_network((int(number), NEIGHBOURS), strict=False))
@@ -101,10 +101,10 @@ SENT = frozenset({
     "accept", "authorization", "content-type", "last-event-id", "mcp-method", "mcp-name",
     "mcp-protocol-version", "mcp-session-id", "mcpd-session", "mcpd-workspace",
 })  # fmt: skip
-"""request headers of a page, besides `Mcp-Param-…`"""
+"""Request headers that a page may send, besides `Mcp-Param-…`."""
 
 READ = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
-"""response headers for a page, besides the safelisted ones"""
+"""Response headers that a page may read, besides the safelisted ones."""
 
 MAX_AGE = 600  # seconds for which a browser may cache a preflight
 
@@ -113,14 +113,14 @@ _SENT_WITH_A_CALL = re.compile(r"mcp-param-[a-z0-9_.-]+", re.ASCII)
 
 
 def origin_of(text: str) -> str:
-    """An Origin for comparison: in lower case, without the scheme's default port."""
+    """Normalise an Origin for comparison: in lower case, without the scheme's default port."""
     lower = text.lower()
     scheme, _, rest = lower.partition("://")
     return lower.removesuffix(f":{PORTS[scheme]}") if scheme in PORTS and rest else lower
 
 
 def allowances(head: Head, origin: str) -> Mapping[str, str]:
-    """The CORS headers for an allowed Origin, with those of a preflight if this is one."""
+    """The CORS headers that answer an allowed Origin, including those of a preflight."""
     headers = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": READ, "Vary": "Origin"}
     if not is_preflight(head):
         return headers
@@ -141,7 +141,7 @@ def is_preflight(head: Head) -> bool:
 
 
 WANTED = "show a bearer token, in `Authorization`: on the daemon's machine {}\n"
-"""The same for a missing and a wrong token, so that a guesser learns nothing."""
+"""Answers a missing and a wrong token alike, so that a guesser learns nothing."""
 
 
 DOUBTED = (
@@ -162,7 +162,7 @@ class HttpAdmission:
         loopback: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without records; `count` counts a refusal by its reason (`counting.tally.HTTP_REFUSALS`)."""
+        """`count` counts a refusal by its reason (`counting.tally.HTTP_REFUSALS`)."""
         host, _ = split_authority(listen.address)
         self._loopback = bool(host) and is_loopback(str(host)) if loopback is None else loopback
         self._hosts = frozenset(each.lower().removesuffix(".") for each in listen.hosts)
@@ -187,7 +187,7 @@ class HttpAdmission:
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
     def visitor(self, head: Head) -> Principal:
-        """Identify a client by the token in `Authorization` alone; raises Refusal (401) without a valid one."""
+        """Identify a client by the token in `Authorization`; raises Refusal (401) without a valid token."""
         authorization = head.headers.get("authorization")
         if authorization is None:
             self._refused(head, "token_missing", "a request without a token")
@@ -203,7 +203,7 @@ class HttpAdmission:
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
-        """The profile of a request; raises Refusal (403) if the token excludes it, whether it exists or not."""
+        """The profile of a request. A token for other profiles raises Refusal (403), even for unknown ones."""
         if visitor.profiles is None:
             return DEFAULT_PROFILE if wanted is None else wanted
         found = next((each for each in visitor.profiles if wanted in {None, each}), None)
@@ -214,18 +214,18 @@ class HttpAdmission:
         return found
 
     def crowded(self, head: Head, text: str) -> Refusal:
-        """Report a full server to operators, and return the refusal."""
+        """Report to operators that all places are taken, and return the refusal."""
         self._refused(head, "places", text)
         headers = {"retry-after": "10"}
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again later\n", headers=headers)
 
     def cors(self, head: Head) -> Mapping[str, str]:
-        """The headers that let a page read the response to an admitted request."""
+        """The headers that let an allowed page read the response."""
         origin = head.headers.get("origin")
         return {} if origin is None or not self._may_use(origin) else allowances(head, origin)
 
     def address(self, head: Head) -> str:
-        """The client's address: behind trusted proxies, the last one that they have not added."""
+        """The client's address: behind trusted proxies, the last forwarded address that is not a proxy's."""
         found = head.peer
         if not self._proxies or not self._is_proxy(found):
             return found
@@ -239,12 +239,12 @@ class HttpAdmission:
         return found
 
     def is_private(self, head: Head) -> bool:
-        """Whether a trusted proxy says in `X-Forwarded-Proto` that the request came by TLS."""
+        """Whether a trusted proxy says in `X-Forwarded-Proto` that the client used TLS."""
         told = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # the nearest proxy's word
         return self._is_proxy(head.peer) and told.strip().lower() == "https"
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a Host is a known name, or an address, which no attacker can make resolve to this machine."""
+        """Whether a Host is a configured name, or an address, which DNS rebinding cannot use."""
         name, _ = split_authority(host)
         if name is None or "," in name:
             return False

@@ -1,7 +1,7 @@
 """Runs ASGI applications over exchanges: one request each, its body read whole, its response with backpressure.
 
-HTTP connection scope 2.4, except that `path` stays encoded, because a decoded `%2F` would look like a
-separator, and a departing client cancels its task: `http.disconnect` never comes.
+HTTP connection scope 2.4, with two differences: `path` stays encoded, because a decoded `%2F` would look like a
+separator; and a leaving client cancels the request's task, so `http.disconnect` never comes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PATH = "/ui"  # root of the pages for people
 
 
 def is_console(head: Head) -> bool:
-    """Whether a request is for a page for people."""
+    """Whether a request asks for a page of the console."""
     return head.path == PATH or head.path.startswith(f"{PATH}/")
 
 
 def is_own_page(head: Head, origin: str) -> bool:
-    """Whether a console page makes this request: same host, same port."""
+    """Whether a request comes from a console page, with the same host and port."""
     authority = origin.partition("://")[2].lower()
     return is_console(head) and bool(authority) and authority == head.headers.get("host", "").lower()
 
@@ -58,7 +58,7 @@ class WebApplication(Protocol):
 
 @attrs.frozen
 class AsgiRequest:
-    """One request, on its way to an application and back."""
+    """One request that an application answers."""
 
     exchange: HttpExchange
     application: WebApplication
@@ -67,7 +67,7 @@ class AsgiRequest:
     scheme: str = attrs.field(default="http", kw_only=True)  # `https` if the whole way is encrypted
 
     def start(self, spawn: Callable[..., None]) -> None:
-        """Serve the request in a task once its body is there. Raises `Refusal` for its length (411, 413)."""
+        """Serve the request in a task once its body has arrived. Raises `Refusal` for its length (411, 413)."""
         exchange = self.exchange
         if exchange.length is None:
             raise Refusal(HTTPStatus.LENGTH_REQUIRED, "say how long the body is: Content-Length\n")
@@ -80,7 +80,7 @@ class AsgiRequest:
             spawn(self.serve, b"")
 
     async def serve(self, body: bytes) -> None:
-        """Have the application answer; an internal error in mcpd costs only this response."""
+        """Have the application answer; an internal error of mcpd ends only this response."""
         response = _Response(self.exchange, self.outbox)
         with trio.CancelScope() as scope:
             self.exchange.on_gone = scope.cancel
@@ -115,7 +115,7 @@ class AsgiRequest:
 
 
 class ClientStuck(OSError):
-    """A client that takes nothing of its response."""
+    """A client does not read its response."""
 
 
 class _Response:
@@ -126,7 +126,7 @@ class _Response:
         self._streams = False
 
     async def send(self, message: Message) -> None:
-        """Take a message of ASGI; raises ClientStuck after `STUCK_SECONDS` without progress."""
+        """Take an ASGI message; raises ClientStuck after `STUCK_SECONDS` without progress."""
         if message["type"] == "http.response.start":
             names = ((name.decode("ascii"), value.decode("latin-1")) for name, value in message["headers"])
             self._begun = HTTPStatus(message["status"]), dict(names)
@@ -157,7 +157,7 @@ class _Response:
         raise ClientStuck
 
     def end(self) -> None:
-        """End an incomplete response: with an error if nothing was sent yet, else with the connection."""
+        """End an incomplete response: with an error if nothing was sent yet, else by closing the connection."""
         exchange = self._exchange
         exchange.on_written = None
         if exchange.is_open and not self._streams:

@@ -1,4 +1,4 @@
-"""Binds the HTTP address, or adopts the service manager's socket; connections inherit TCP_NODELAY (tcp(7))."""
+"""Binds the HTTP address, or takes the service manager's socket; connections inherit TCP_NODELAY (tcp(7))."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from daemon.kit.wording import quoted
 from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
-"""Bytes per connection that the kernel takes; its megabytes would make slow peers look stuck (`wire.link`)."""
+"""Bytes that the kernel may buffer per connection; by default it buffers megabytes, and hides slow peers."""
 
 BACKLOG = 4096
-"""Connections that the kernel queues, its own limit since Linux 5.4: all agents may reconnect at once."""
+"""Connections that wait in the kernel, its own limit since Linux 5.4: all agents may reconnect at once."""
 
 UNIT = "mcpd-http.socket"  # the systemd unit that hands the socket over
 
@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"  # meaning of `localhost`, whatever a resolver says
 
 
 def bind_http(address: str) -> socket.socket:
-    """Listen as `listen_at`. Blocks: an `OSError` names the port's holder, searched in /proc, and a remedy."""
+    """Listen as `listen_at` does. Blocks: an `OSError` names the process, found in /proc, that has the port."""
     try:
         return listen_at(address)
     except OSError as error:
@@ -34,7 +34,7 @@ def bind_http(address: str) -> socket.socket:
 
 
 def listen_at(address: str) -> socket.socket:
-    """Listen on HOST:PORT, IPv6 in brackets, despite TIME_WAIT. Raises `OSError`; `ValueError`: malformed."""
+    """Listen on HOST:PORT (IPv6 in brackets) despite TIME_WAIT. Raises `OSError`, `ValueError` if malformed."""
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -50,7 +50,7 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare the manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`: not TCP."""
+    """Prepare the service manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`."""
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         message = "the socket named http is not a listening TCP socket: write ListenStream="
@@ -67,7 +67,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def peer_of(connection: socket.socket) -> str | None:
-    """Prepare a connection, and return its peer's address; None if the peer has reset it."""
+    """Prepare a connection and return its peer's address; None if the peer has reset the connection."""
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

@@ -77,7 +77,7 @@ class HttpDoor:
     _readiness: Callable[[], Readiness]
     _count: Callable[[str], None]  # counts a refused request, by its reason
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = None
-    """vets the process at the other end; None: any may come in"""
+    """Vets the process at the other end; None admits any."""
     _serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
     _outbox: Outbox
     _console: Callable[[], WebApplication | None]  # makes the console on demand, if there is one
@@ -130,7 +130,7 @@ class HttpDoor:
 
     @property
     def address(self) -> str:
-        """The url for a browser on this machine, as in `http://127.0.0.1:7337`."""
+        """The URL for a browser on this machine, as in `http://127.0.0.1:7337`."""
         http = self._catalog.value.config.listen.http or HttpListen()
         host, port = self._listener.getsockname()[:2]
         if not is_loopback(host) and http.hosts:
@@ -145,12 +145,12 @@ class HttpDoor:
 
     @property
     def drain_seconds(self) -> float:
-        """Seconds of full service before a stop, in which balancers notice it."""
+        """Seconds of full service before a stop, during which load balancers notice the stop."""
         http = self._catalog.value.config.listen.http
         return 0 if http is None else http.drain
 
     async def drain(self) -> None:
-        """Serve on for `drain_seconds`, then accept nobody, and close connections after their requests."""
+        """Serve for `drain_seconds`, then accept no connections and close each after its current request."""
         with self._patience:
             await trio.sleep(self.drain_seconds)
         self._accepting.drain()
@@ -158,11 +158,11 @@ class HttpDoor:
         self._outbox.flush()
 
     def hurry(self) -> None:
-        """End the wait for balancers."""
+        """End the wait for load balancers."""
         self._patience.cancel()
 
     async def renew(self) -> None:
-        """Read the certificate again; a faulty one is logged, and the old one stays."""
+        """Read the certificate again; the old one stays if the new one is faulty."""
         if self._tls is not None and self._http.tls is not None:
             try:
                 await trio.to_thread.run_sync(renew, self._tls, self._http.tls)
@@ -170,7 +170,7 @@ class HttpDoor:
                 logger.warning("cannot renew the certificate, the old one stays: {}", error.strerror or error)
 
     def expel(self, visitor: Principal) -> None:
-        """End everything that the owner of a revoked token has open."""
+        """End all sessions and connections of a revoked token."""
         if visitor.token and (console := self._pages()) is not None:
             console.revoked(visitor.token)
         self._mcp.sessions.end_all(lambda each: each == visitor)
@@ -294,7 +294,7 @@ class HttpDoor:
 
 
 def key_of_opening(head: Head) -> str:
-    """The key in the opening handshake of a WebSocket (RFC 6455, 4.2.1), or Refusal."""
+    """The key in a WebSocket's opening handshake (RFC 6455, 4.2.1). Raises Refusal."""
     headers = head.headers
     if head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
         text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
@@ -315,7 +315,7 @@ def key_of_opening(head: Head) -> str:
 
 
 def _chosen(rest: list[str]) -> tuple[str, ...]:
-    """The servers that the end of a path names, to be seen as themselves."""
+    """The servers at the end of a path, which the client wants to see as themselves."""
     servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
     if not servers:
         raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")

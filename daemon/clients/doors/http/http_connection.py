@@ -1,14 +1,14 @@
 """An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses (RFC 9112).
 
 The poll of all links reads and writes, so neither connections nor requests have tasks. The application sees a
-request before its body is read. As a guest of the poll (`wire.outbox`), a connection ends its turn with a
-request, after `EVENTS_PER_TURN` or `GUESTS_SECONDS`. With work left it waits to be writable, so that a client
-that does not read its answers gets no turns.
+request before its body is read. In the poll (`wire.outbox`), a connection ends its turn after a request, after
+`EVENTS_PER_TURN` events or after `GUESTS_SECONDS`. If work is left, the connection waits until it is writable,
+so a client that does not read its answers gets no turns.
 
 - The next request is parsed only after the current response; a few bytes of it may wait.
 - The descriptor is watched during a response, so that a leaving client is noticed at once.
-- A body that nobody takes waits unread for a delayed response, is then dropped unparsed, and ends the
-  connection.
+- A body that the application does not take waits unread for a delayed response. It is then dropped unparsed,
+  and the connection ends.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT, Outbox
 
 
 class Refusal(Exception):
-    """A request is not served; carries the response."""
+    """Raised instead of serving a request; carries the response."""
 
     def __init__(
         self, status: HTTPStatus, text: str, *, headers: Mapping[str, str] | None = None, delay: float = 0.0
     ) -> None:
-        """Refuse with a text, which never repeats a secret, after `delay` seconds."""
+        """`text` must not repeat a secret; the response is sent after `delay` seconds."""
         super().__init__(text)
         self.status = status
         self.text = text
@@ -50,7 +50,7 @@ class Refusal(Exception):
 
 
 def require_loopback(head: Head) -> None:
-    """Check that a request names this machine, not a web page's host; raises `Refusal`."""
+    """Raise `Refusal` unless the request's Host is this machine: a web page's requests name another host."""
     host, _port = split_authority(head.headers.get("host", ""))
     if host is None or not is_loopback(host):
         text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
@@ -75,23 +75,23 @@ class HttpExchange(msgspec.Struct, eq=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is there and the response incomplete."""
+        """Whether the client is still connected and the response incomplete."""
         return self.responses.exchange is self
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the client on its connection."""
+        """Bytes queued for the client on this connection."""
         return self.responses.writer.queued
 
     def respond(
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a whole response, unless there is one already or the client has left."""
+        """Send a whole response, unless one was sent already or the client has left."""
         if self.is_open:
             self.responses.respond(status, {**self.headers, **(headers or {})}, parts)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Send the response of a refusal, after its delay."""
+        """Send a refusal's response after its delay."""
         headers = {**PLAIN, **refusal.headers}
         respond = partial(self.respond, refusal.status, (refusal.text.encode(),), headers)
         if refusal.delay:
@@ -115,14 +115,14 @@ class HttpExchange(msgspec.Struct, eq=False):
             self.responses.finish()
 
     def wait_until(self, due: float, on_due: Callable[[], None]) -> None:
-        """Have `on_due` called at a time, in place of an earlier wish."""
+        """Call `on_due` at a time; replaces an earlier call that is not due yet."""
         self.due, self.on_due = due, on_due
 
 
 KNOWN_HEADS = 256  # cached heads of responses: most answers share a few lengths
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Makes a client send the body that it holds back (RFC 9110, 10.1.1)."""
+"""Tells a client to send the body that it holds back (RFC 9110, 10.1.1)."""
 
 _UNSAFE = re.compile(r"[\r\n\0]")  # characters that would end a header, and let its value be another one
 
@@ -164,7 +164,7 @@ class ResponseWriter:
         self.writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self._is_chunked else parts)
 
     def finish(self) -> None:
-        """End the response, and go on to the next request, or close."""
+        """End the response, then serve the next request or close the connection."""
         if self._is_chunked and not self._reader.is_head:
             self.writer.queue((b"0\r\n\r\n",))
         if (done := self.exchange) is not None:
@@ -176,7 +176,7 @@ class ResponseWriter:
         self._on_done()
 
     def upgrade(self) -> None:
-        """Release the socket for another protocol; raises Refusal if more than the request has come."""
+        """Release the socket for another protocol; raises Refusal if bytes follow the request."""
         if self._reader.held or not self._reader.is_complete:
             # The bytes that have come are no request.
             self.is_last = True
@@ -210,7 +210,7 @@ def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> bytes
 PIPELINED_BYTES = HEAD_BYTES  # bytes of later requests read during a response; MCP clients send none
 
 READ_BYTES = 64 * 1024
-"""Bytes of one read of a body; otherwise `HEAD_BYTES`, so that later requests do not pile up."""
+"""Bytes of one read of a body. Other reads take `HEAD_BYTES`, so that later requests do not pile up."""
 
 READS_PER_TURN = 16  # a megabyte before other links get a turn
 
@@ -221,11 +221,11 @@ HEAD_SECONDS = 10.0  # from the first byte of a head, or from the connection, to
 BODY_SECONDS = 60.0  # from the head to the end of the body: 4 MiB at 70 KB/s
 
 IDLE_SECONDS = 75.0
-"""A kept connection's time without a request: longer than balancers', so that they close first."""
+"""Seconds that a connection may be idle: longer than load balancers allow, so that they close first."""
 
 LINGER_SECONDS = 2.0
-"""A client's time to close after the last response: its unread bytes would reset the connection and could lose
-the response (RFC 9112, 9.6)."""
+"""Seconds for a client to close after the last response. Closing first could reset the connection because of
+unread bytes, and lose the response (RFC 9112, 9.6)."""
 
 V = TypeVar("V")
 
@@ -244,7 +244,7 @@ class HttpConnection:
         max_queue: int,
         pause_at: int,
     ) -> None:
-        """Take over a connected, non-blocking socket; `serve` sees a request's head. Bounds are bytes."""
+        """Take over a connected, non-blocking socket; `serve` gets each request's head. Bounds are in bytes."""
         self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
         self._reader = RequestReader()
@@ -265,11 +265,11 @@ class HttpConnection:
 
     @property
     def exchange(self) -> HttpExchange | None:
-        """The request whose response is incomplete."""
+        """The request whose response is still incomplete."""
         return self.responses.exchange
 
     async def run(self) -> None:
-        """Serve until the client leaves, breaks a rule, or upgrades."""
+        """Serve until the client leaves, breaks the protocol, or upgrades."""
         try:
             self.rewatch()
             await self.writer.until_ended()
@@ -280,7 +280,7 @@ class HttpConnection:
             self._outbox.flush()
 
     def tick(self, now: float) -> None:
-        """Give up on a slow client, and call what is due."""
+        """Disconnect a client that is too slow, and make the calls that are due."""
         exchange = self.exchange
         if exchange is None and self.writer.queued and self.writer.taken != self._seen:
             # It still takes a response, whose beginning would be worthless.
@@ -301,7 +301,7 @@ class HttpConnection:
             self._give_up(error)
 
     def close_when_done(self) -> None:
-        """Make the current request, if any, the last one: the daemon is stopping."""
+        """Close after the current request, or now without one: the daemon is stopping."""
         self.responses.is_last = True
         if self.exchange is None and not self.writer.queued:
             self.writer.end(ConnectionLost("mcpd is stopping"))
@@ -312,7 +312,7 @@ class HttpConnection:
         return self._socket
 
     def close(self) -> None:
-        """Close the socket, unless it was handed over. Idempotent."""
+        """Close the socket, unless it was released. Idempotent."""
         if not self._is_released:
             self._is_released = True
             self.writer.fail("the connection was closed here")
@@ -460,7 +460,7 @@ class HttpConnection:
             _refusable(exchange, exchange.on_body, body)
 
     def _give_up(self, error: Exception) -> None:
-        """End the connection; answer a malformed request, and our own fault, if possible."""
+        """End the connection; first answer a malformed request, or an internal error, if possible."""
         if isinstance(error, RunError):
             self.writer.end(error)
             return
@@ -478,7 +478,7 @@ class HttpConnection:
 
 
 def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:
-    """Have the application act on a request; its refusal becomes the response."""
+    """Let the application handle a request, and respond with the Refusal that it raises."""
     try:
         act(given)
     except Refusal as refusal:

@@ -1,6 +1,6 @@
-"""Serves HTTP connections on one listening socket: places, deadlines, TLS, and the boundary of each connection.
+"""Serves HTTP connections on one listening socket: it limits and times them, and contains the faults of each.
 
-Unauthenticated connections are few and make room for new ones, so that ten thousand of them keep nobody out.
+A new unauthenticated connection takes the place of an old one, so that ten thousand of them keep no client out.
 """
 
 from __future__ import annotations
@@ -51,34 +51,33 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 @attrs.define(eq=False, repr=False)
 class Visit:
-    """One connection, and those whom its requests come from."""
+    """One connection, and the principals that its requests come from."""
 
     connection: HttpConnection
     scope: trio.CancelScope
     tasks: trio.Nursery
-    """For answers that are made in tasks: a client that does not wait for them still holds a place."""
+    """Runs the tasks that answer requests; while one runs, the connection keeps its place."""
     owner: str | None = None
-    """The first owner, whom its place is charged to; None while it is unauthenticated."""
+    """The first principal's owner, whose place the connection takes; None while unauthenticated."""
     visitors: set[Principal] = attrs.field(factory=set)
     upgrade: Callable[[socket.socket], Awaitable[None]] | None = None
-    """Serves the connection in another protocol, and closes it."""
+    """Serves the connection in another protocol and closes it."""
 
 
 @attrs.define(eq=False, repr=False)
 class HttpListener:
-    """Accepts connections, and has their requests judged."""
+    """Accepts connections, and passes each request to the door."""
 
     _bounds: Bounds
     _socket: socket.socket  # bound, listening and non-blocking
     _judge: Callable[[HttpExchange, Visit], None]
-    """Answers a request when its head is there, or raises `Refusal`."""
+    """Answers a request by its head, or raises `Refusal`."""
     _outbox: Outbox = attrs.field(kw_only=True)
     _tls: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
-    """The certificate; None: without TLS."""
+    """The certificate; None serves without TLS."""
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = attrs.field(default=None, kw_only=True)
-    """Vets the process at the other end; None: any may come in."""
+    """Vets the process at the other end; None admits any."""
     _on_tick: Callable[[float], None] = attrs.field(default=lambda _now: None, kw_only=True)
-    """Called every `TICK_SECONDS`."""
     _on_ended: Callable[[ResponseWriter], None] = attrs.field(default=lambda _responses: None, kw_only=True)
     """Called when a connection has no further requests."""
     visits: dict[ResponseWriter, Visit] = attrs.field(factory=dict, init=False)
@@ -103,7 +102,7 @@ class HttpListener:
             await self._listener.run()
 
     def drain(self) -> None:
-        """Accept nobody, and close each connection after its current request."""
+        """Accept no more connections, and close each open one after its current request."""
         self._listener.stop_accepting()
         for visit in list(self.visits.values()):
             visit.connection.close_when_done()
@@ -113,7 +112,7 @@ class HttpListener:
         return [each.owner for each in self.visits.values() if each.owner is not None]
 
     def settle(self, visit: Visit, owner: str) -> None:
-        """Give an authenticated connection a place of its own."""
+        """Move an authenticated connection out of the places for unauthenticated ones."""
         visit.owner = owner if visit.owner is None else visit.owner
         self._strangers.leave(visit.scope)
 

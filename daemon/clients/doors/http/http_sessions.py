@@ -1,7 +1,7 @@
-"""Answers to POSTs, and sessions over HTTP: begun by `initialize`, named by `Mcp-Session-Id`.
+"""Sessions over HTTP, begun by `initialize` and named by `Mcp-Session-Id`, and the answers to their POSTs.
 
-An answer is JSON, or a stream of events once a message precedes the result; events are kept for a client that
-comes back (MCP 2025-11-25, "Resumability and Redelivery"). A session exists only for its principal and path. It
+An answer is JSON, or a stream of events if a message precedes the result; events are kept so that a client can
+resume (MCP 2025-11-25, "Resumability and Redelivery"). A session works only for its own principal and path. It
 ends by DELETE, after half an hour without use, and with the daemon; tools loaded under a key outlive it.
 """
 
@@ -47,13 +47,13 @@ LISTENING = 0  # the stream that belongs to no request
 
 
 def event(frame: Sequence[Buffer], event_id: bytes = b"") -> list[Buffer]:
-    """Format a message as an event, in parts; line ends become spaces."""
+    """Format a message as the parts of an event; line ends become spaces."""
     head = b"id: %b\ndata: " % event_id if event_id else b"data: "
     return [head, *(part if _is_plain(part) else as_line(bytes(part)) for part in frame), b"\n\n"]
 
 
 def priming(event_id: bytes) -> bytes:
-    """An event without data, which gives a client the id to come back with (MCP 2025-11-25)."""
+    """An event without data, whose id lets a client resume the stream (MCP 2025-11-25)."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (event_id, RETRY_MS)
 
 
@@ -72,12 +72,12 @@ class EventLog:
         self._streams = LISTENING
 
     def open_stream(self) -> int:
-        """Number a new stream for a request."""
+        """Begin a stream for a request, and return its number."""
         self._streams += 1
         return self._streams
 
     def add(self, stream: int, frame: Sequence[Buffer] = ()) -> bytes:
-        """Keep an event unless it is too long; return its id. An empty frame only takes an id."""
+        """Keep an event unless it is too long, and return its id. An empty frame only takes an id."""
         self._last += 1
         message = b"".join(map(bytes, frame))
         if message and len(message) <= MAX_KEPT_BYTES:
@@ -88,7 +88,7 @@ class EventLog:
         return b"%d-%d" % (stream, self._last)
 
     def after(self, event_id: str) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The stream of an event, and its later kept events as ids and messages; raises Refusal: unknown."""
+        """An event's stream and the later kept events, as ids and messages. Raises Refusal: id unknown."""
         stream_text, _, last_text = event_id.partition("-")
         stream, last = _number(stream_text), _number(last_text)
         if not (0 <= stream <= self._streams and 0 < last <= self._last):
@@ -116,17 +116,17 @@ STATUSES: Mapping[int, HTTPStatus] = {
 
 
 class PostReply:
-    """The answer to one request of a client of MCP 2026-07-28."""
+    """The HTTP response to one request of a client of MCP 2026-07-28."""
 
     def __init__(self, exchange: HttpExchange) -> None:
-        """Begin without an answer; a stream opens after `COMMENT_SECONDS` without one."""
+        """Wait for the answer; after `COMMENT_SECONDS` without one, the response becomes a stream."""
         self._exchange = exchange
         self._streams = False
         self._wait()
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the client on its connection."""
+        """Bytes queued for the client on the request's connection."""
         return self._exchange.waiting
 
     def notify(self, frame: Sequence[Buffer]) -> None:
@@ -135,7 +135,7 @@ class PostReply:
         self._send(frame)
 
     def answer(self, frame: Sequence[Buffer]) -> None:
-        """Send the result, or the error, and end the response."""
+        """Send the result or the error, and end the response."""
         if self._streams:
             self._send(frame)
             self._exchange.finish()
@@ -143,7 +143,7 @@ class PostReply:
             self._exchange.respond(self._status(frame), frame, JSON)
 
     def give_up(self) -> None:
-        """End the response without an answer: the session has ended."""
+        """End the response without an answer, because the session has ended."""
         if self._streams:
             self._exchange.finish()
         else:
@@ -167,17 +167,17 @@ class PostReply:
 
 
 class ResumableReply(PostReply):
-    """The answer to one request of a session, resumable over another connection."""
+    """The response to one request of a session; a client can resume it over another connection."""
 
     def __init__(self, exchange: HttpExchange, log: EventLog, *, primes: bool) -> None:
-        """Begin without an answer; `primes`: the client understands an event without data (MCP 2025-11-25)."""
+        """`primes` says that the client understands an event without data (MCP 2025-11-25)."""
         super().__init__(exchange)
         self.stream: int | None = None  # none before its first event
         self._log = log
         self._primes = primes
 
     def resume(self, exchange: HttpExchange) -> None:
-        """Go on over another connection, whose stream is open; the old response ends."""
+        """Continue on another connection, whose stream is open; the old response ends."""
         self._exchange.finish()
         self._exchange = exchange
         self._wait()
@@ -202,7 +202,7 @@ R = TypeVar("R", bound=PostReply)
 
 
 class ExchangeLink(Generic[R]):
-    """A `wire.outbox.Link` whose peer's requests are exchanges."""
+    """A `wire.outbox.Link` whose client sends each request as an HTTP exchange."""
 
     def __init__(self, outbox: Outbox, hello: Mapping[str, object]) -> None:
         self.queued = 0
@@ -222,7 +222,7 @@ class ExchangeLink(Generic[R]):
         return self._ended.is_set()
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Hand a frame to its request; drop one of an ended request."""
+        """Send a frame as a part of its request's response; a frame of an ended request is dropped."""
         if request_id is None:
             self.say(frame)
         elif (reply := self.replies.get(request_id)) is None:
@@ -234,15 +234,15 @@ class ExchangeLink(Generic[R]):
             reply.notify(frame)
 
     def waiting(self, request_id: bytes | None = None) -> float:
-        """Bytes that wait on the connection of a request (`wire.outbox.Link.waiting`)."""
+        """Bytes queued on the connection of a request (`wire.outbox.Link.waiting`)."""
         reply = None if request_id is None else self.replies.get(request_id)
         return math.inf if reply is None else reply.waiting
 
     def say(self, frame: Sequence[Buffer]) -> None:
-        """Drop a message of no request, which MCP 2026-07-28 cannot carry."""
+        """Drop a message that belongs to no request: MCP 2026-07-28 cannot carry it."""
 
     async def run(self, receiver: Receiver) -> None:
-        """Hand over posted messages until the link is ended."""
+        """Pass posted messages to the receiver until the link ends."""
         receiver.on_lines([self._hello])
         self._receiver = receiver
         early, self._early = self._early, []
@@ -257,7 +257,7 @@ class ExchangeLink(Generic[R]):
         raise self._fault or ConnectionLost("its session has ended")
 
     def post(self, message: Envelope, line: Line) -> None:
-        """Take a message; a request has its entry in `replies` by now."""
+        """Take a posted message; the caller has put the reply of a request into `replies`."""
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
@@ -269,7 +269,7 @@ class ExchangeLink(Generic[R]):
             self.end()
 
     def end(self) -> None:
-        """End the session; requests without an answer get none. Idempotent."""
+        """End the session without answering open requests. Idempotent."""
         self._ended.set()
         replies, self.replies = self.replies, {}
         for reply in replies.values():
@@ -277,7 +277,7 @@ class ExchangeLink(Generic[R]):
 
 
 IDLE_SECONDS = 1800.0
-"""Seconds without a request or stream that end a session: Claude Code and the Inspector just leave."""
+"""Seconds without request or stream that end a session: Claude Code and the Inspector leave without DELETE."""
 
 MAX_STREAMS = 4  # open GET streams of a session, of which SDKs open one; a further one ends the oldest
 
@@ -285,7 +285,7 @@ MAX_UNSENT = 16  # messages that wait for a stream: a changed list is announced 
 
 
 class RequestNames(msgspec.Struct, frozen=True):
-    """A request's session key and workspace, if named."""
+    """The session key and workspace that a request names."""
 
     key: str | None = None
     workspace: str | None = None  # the client's directory
@@ -293,7 +293,7 @@ class RequestNames(msgspec.Struct, frozen=True):
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """The destination of a path, and its principal."""
+    """The profile, surface and servers that a path names, with the principal of the request."""
 
     visitor: Principal
     profile: str
@@ -301,7 +301,7 @@ class Place:
     servers: tuple[str, ...] = ()  # servers to see as themselves
 
     def hello(self, named: RequestNames) -> Mapping[str, object]:
-        """The hello of a session here (`clients.requests.initialize.hello`)."""
+        """The hello of a session at this path (`clients.requests.initialize.hello`)."""
         told = {
             "profile": self.profile,
             "surface": self.surface,
@@ -313,7 +313,7 @@ class Place:
 
 
 class HttpSession(ExchangeLink[ResumableReply]):
-    """A session, as the link of its messages."""
+    """A session over HTTP, as the link that carries its messages."""
 
     def __init__(self, place: Place, outbox: Outbox, named: RequestNames) -> None:
         super().__init__(outbox, place.hello(named))
@@ -331,13 +331,13 @@ class HttpSession(ExchangeLink[ResumableReply]):
         return bool(self.replies or self._listening)
 
     def waiting(self, request_id: bytes | None = None) -> float:
-        """As of any link; messages of no request wait on the newest stream."""
+        """Bytes queued for a request; without a request, those queued on the newest stream."""
         if request_id is None and self.is_busy and self._listening:
             return self._listening[-1].waiting
         return super().waiting(request_id)
 
     def say(self, frame: Sequence[Buffer]) -> None:
-        """Send a message of no request over the newest stream, now or once there is one."""
+        """Send a message that belongs to no request over the newest stream, now or once one opens."""
         if self.is_busy and self._listening:
             self._listening[-1].send(event(frame, self.log.add(LISTENING, frame)))
             return
@@ -346,7 +346,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
             self._unsent = [*self._unsent, message][-MAX_UNSENT:]
 
     def listen(self, exchange: HttpExchange, last_event: str | None) -> None:
-        """Open a stream, or resume the one of an event; raises Refusal for an unknown id."""
+        """Open a stream, or resume the stream of an event; raises Refusal for an unknown id."""
         stream, missed = (LISTENING, []) if last_event is None else self.log.after(last_event)
         exchange.open_stream(HEADERS)
         for event_id, message in missed:
@@ -406,7 +406,7 @@ class HttpSessions:
         return session
 
     def find(self, session_id: str, place: Place) -> HttpSession:
-        """The session with this id; raises Refusal if this place has none."""
+        """The session with this id at a place; raises Refusal if there is none."""
         session = self._known.get(session_id)
         if session is None or session.place != place:
             text = "there is no such session (it has ended, or mcpd was restarted): send initialize again\n"
@@ -420,12 +420,12 @@ class HttpSessions:
             session.end()
 
     def end_all(self, unwanted: Callable[[Principal], bool] = lambda _visitor: True) -> None:
-        """End all sessions of some principals."""
+        """End the sessions of all unwanted principals."""
         for session in [each for each in self._known.values() if unwanted(each.place.visitor)]:
             self.end(session)
 
     def end_streams(self) -> None:
-        """End all streams that belong to no request: the daemon is stopping."""
+        """End all streams that belong to no request, because the daemon is stopping."""
         for session in self._known.values():
             session.end_streams()
 
@@ -439,7 +439,7 @@ class HttpSessions:
                 self.end(session)
 
     def _make_room(self) -> None:
-        """End the idlest session of the principal with most: thousands of sessions end nobody else's."""
+        """End the longest unused session of the principal with the most: no other principal loses one."""
         idle = [each for each in self._known.values() if not each.is_busy]
         if not idle:
             text = f"{len(self._known)} sessions are in use (limits.connections); try again later\n"
@@ -449,7 +449,7 @@ class HttpSessions:
 
 
 def _keep_alive(exchange: HttpExchange, open_stream: Callable[[], None]) -> None:
-    """Send a comment after each `COMMENT_SECONDS` without another call."""
+    """Send a comment each `COMMENT_SECONDS` until the exchange gets another due call."""
 
     def comment() -> None:
         open_stream()

@@ -1,6 +1,6 @@
-"""HTTP for this machine alone: metrics and health without a token, and the console without an HTTP listener.
+"""HTTP for this machine alone: metrics and health without a token, and the console without the HTTP door.
 
-Clients are untrusted: connections and time are bounded, and the Host exposes DNS rebinding.
+Clients are untrusted: their number and time are bounded, and the Host header reveals DNS rebinding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEXTS = {
 
 
 def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
-    """The answer to a request for health; None for any other request, Refusal for one that does not read."""
+    """The answer to a health check; None for any other request. Raises Refusal for methods that do not read."""
     if head.path not in PATHS:
         return None
     if head.method not in METHODS:
@@ -48,7 +48,7 @@ def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
 
 
 def is_probe(head: Head) -> bool:
-    """Whether a request is for health and names no host, or an address, which no web page can send."""
+    """Whether a request is a health check without a Host or with an address, which no web page can send."""
     if head.path not in PATHS:
         return False
     sent = head.headers.get("host", "")
@@ -59,7 +59,7 @@ def is_probe(head: Head) -> bool:
 PATH = "/metrics"
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-"""Content type of Prometheus' text format, and good for a one-line refusal."""
+"""Content type of Prometheus' text format; one-line refusals use it, too."""
 
 REQUEST_SECONDS = 5.0  # for a whole connection: a scrape takes milliseconds, and Prometheus gives up after 10 s
 
@@ -71,21 +71,21 @@ MAX_STRANGERS = 128  # unauthenticated connections to the console
 
 
 def require_get(head: Head) -> None:
-    """Raise Refusal unless a request for metrics only reads."""
+    """Raise Refusal unless a request for metrics is a GET."""
     if head.method != "GET":
         text = f"metrics can only be read: GET {PATH}\n"
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": "GET"})
 
 
 def require_all_profiles(visitor: Principal) -> None:
-    """Raise Refusal for a token bound to profiles: metrics name every server."""
+    """Raise Refusal for a token bound to profiles, because metrics name every server."""
     if visitor.profiles is not None:
         text = "metrics name every server: a token that is bound to profiles does not read them\n"
         raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 
 async def answer(exchange: HttpExchange, export: Callable[[], Awaitable[str]], outbox: Outbox) -> None:
-    """Answer a request for metrics; an internal error in mcpd costs only this answer."""
+    """Answer a request for metrics; an internal error of mcpd ends only this answer."""
     status = HTTPStatus.OK
     try:
         text = await export()
@@ -106,7 +106,7 @@ def answers(
     outbox: Outbox,
     admit: Callable[[], object] = lambda: None,
 ) -> bool:
-    """Answer a request for health, or for metrics unless `admit` raises Refusal; False for other requests."""
+    """Answer a request for health or metrics, and return False for others. `admit` may refuse metrics."""
     found = health(exchange.head, readiness)
     if found is not None:
         status, text = found

@@ -1,7 +1,7 @@
 """MCP over HTTP, in both eras: POST, GET and DELETE under `/mcp`.
 
-"Streamable HTTP" of MCP 2025-11-25 and 2026-07-28. `MCP-Protocol-Version` selects one; before 2025-06-18
-clients sent none. Modern headers repeat the body: balancers route by headers, servers act by the body.
+`MCP-Protocol-Version` selects the Streamable HTTP of 2025-11-25 or 2026-07-28; old clients send none. Modern
+headers repeat the body: load balancers route by the headers, servers act by the body.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NAME_HEADER = "mcp-name"
 HEADER_MISMATCH = -32020  # JSON-RPC code for headers that contradict the body
 
 GONE = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""Methods that this revision has dropped."""
+"""Methods that MCP 2026-07-28 has dropped."""
 
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
 
 def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tuple[int, str] | None:
-    """The fault of a request as a JSON-RPC error, or None; the session checks the version."""
+    """The fault of a request's headers as a JSON-RPC error, or None. The session checks the version."""
     try:
         meta = protocol.meta_of(params)
         missing = [key for key in (protocol.VERSION_KEY, protocol.CAPABILITIES_KEY) if key not in meta]
@@ -65,7 +65,7 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
 def marked_fault_of(
     headers: Mapping[str, str], definition: Callable[[str], bytes], params: Raw
 ) -> tuple[int, str] | None:
-    """The fault of headers that repeat arguments of a call, or None; decoded only for a marked schema."""
+    """The fault of headers that repeat arguments, or None; most schemas mark none, so nothing is decoded."""
     called = protocol.decode_named(params)
     tool = definition(called.name) if called.name else b""
     if MARK.encode() not in tool:
@@ -110,7 +110,7 @@ POSTING = ("application/json", "text/event-stream")
 
 @attrs.frozen
 class _Posted:
-    """A message of a client, and where it has come in."""
+    """A client's message, and the exchange and place that it came by."""
 
     exchange: HttpExchange
     place: http_sessions.Place
@@ -124,12 +124,12 @@ class McpEndpoint:
     """Answers the requests under `/mcp`."""
 
     _start: Callable[[Link, Principal, Callable[[], None]], None]
-    """Serves a link in a task, and calls its third argument at the end."""
+    """Serves a link in a task, and calls the third argument at the end."""
     _outbox: Outbox = attrs.field(kw_only=True)
     _places: int = attrs.field(kw_only=True)
-    """Sessions at a time."""
+    """The most sessions that may be open."""
     _definition: Callable[[http_sessions.Place, str], bytes] = attrs.field(kw_only=True)
-    """Returns a place's tool by name, raw; empty if missing."""
+    """Returns the raw definition of a place's tool by name; empty if there is none."""
     sessions: http_sessions.HttpSessions = attrs.field(init=False)
     _links: dict[
         ResponseWriter,
@@ -143,7 +143,7 @@ class McpEndpoint:
         self.sessions = http_sessions.HttpSessions(self._start, self._outbox, self._places)
 
     def serve(self, exchange: HttpExchange, place: http_sessions.Place) -> None:
-        """Answer an admitted request, now or with its body, or raise Refusal."""
+        """Answer an admitted request, now or after its body, or raise Refusal."""
         method, headers = exchange.head.method, exchange.head.headers
         named = named_in(headers)
         if method == "POST":
@@ -199,7 +199,7 @@ class McpEndpoint:
         link.post(message, posted.line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
-        """Acknowledge a notification, which this revision's servers ignore; refuse an answer."""
+        """Acknowledge a notification, which MCP 2026-07-28 ignores; refuse an answer."""
         version = exchange.head.headers.get(VERSION_HEADER)
         if message.method is UNSET:
             text = "Invalid Request: a server of this revision asks nothing, so there is nothing to answer"
@@ -284,7 +284,7 @@ def path_in(header: str) -> str:
 
 
 def _expect(session: http_sessions.HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:
-    """Await the session's answer to a request; False if its id is in use."""
+    """Await the session's answer to a request. Returns False if the request's id is in use."""
     if request_id in session.replies:
         _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
         return False
@@ -335,7 +335,7 @@ def _require_post(exchange: HttpExchange) -> None:
 
 @lru_cache(maxsize=MAX_ACCEPTS)
 def _accepts(header: str | None, kind: str) -> bool:
-    """Whether an `Accept` header allows a media type (RFC 9110, 12.5.1); without one anything goes."""
+    """Whether an `Accept` header allows a media type (RFC 9110, 12.5.1); without the header all are allowed."""
     if header is None:
         return True
     named = {each.partition(";")[0].strip().lower() for each in header.split(",")}

@@ -1,8 +1,8 @@
 """Parses HTTP/1.1 requests from a byte stream, without a socket, a task or a clock (RFC 9112).
 
-llhttp (`httptools`) parses its whole input, so it gets one head at a time, and a body only up to a line end.
-Any request that a proxy could read differently is refused: both would disagree where the next begins
-(smuggling).
+llhttp (`httptools`) parses all of its input, so it gets one head at a time, and bodies only up to a line end. A
+request that a proxy could read differently is refused: proxy and mcpd would disagree where the next request
+begins (request smuggling).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Head:
 
     method: str  # as sent: `GET`, `POST`
     path: str
-    """The target without the query, percent-decoded except the first part, by which proxies decide."""
+    """The target without the query, percent-decoded except for the first part, which proxies route by."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """By lower-case name; repeated headers are joined by a comma."""
+    """Headers by lower-case name; the values of repeated headers are joined by a comma."""
     target: str = attrs.field(default="", repr=False)
-    """The target as sent, without the host: the encoded path and the query."""
+    """The target as sent, without the host: the encoded path and query."""
     peer: str  # the peer's address, without a port
 
 
@@ -39,16 +39,16 @@ LINES_AT_ONCE = 16  # lines of a chunked body given to llhttp at once: 20 us
 LENGTH_DIGITS = 18  # digits of a length that is a number at all; its limit is checked elsewhere
 
 _CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-"""Makes a parser expect chunks, whatever the real head says."""
+"""A head that makes llhttp expect chunks."""
 
 _NO_METHOD = frozenset(bytes((each,)) for each in range(ord("!")))
-"""Beginnings of no request: TLS, and an empty line."""
+"""First bytes that begin no request: those of TLS, and of an empty line."""
 
 _LINE = re.compile(rb"([^ ]+) ([^ ]+) HTTP/(\d\.\d)")  # A request line, whose characters llhttp checks
 
 
 class BadRequest(Exception):
-    """No request of HTTP/1.1; carries the response, which repeats nothing of it."""
+    """The bytes are no HTTP/1.1 request; carries the response, which repeats none of them."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
@@ -89,7 +89,7 @@ class _Chunks:
 
 
 class RequestReader:
-    """Cuts a stream into heads and bodies: `head` first, then `body` until `is_complete`, then `head`."""
+    """Cuts a stream into requests: call `head`, then `body` until `is_complete`, then `head` again."""
 
     def __init__(self) -> None:
         self.is_complete = True  # whether the whole request was taken, or none begun
@@ -109,7 +109,7 @@ class RequestReader:
         self.held = self.held + data if self.held else data
 
     def head(self, peer: str) -> Head | None:
-        """The next head; None if incomplete, BadRequest if malformed."""
+        """The next head; None if incomplete. Raises BadRequest if malformed."""
         data = self.held
         self.is_head = data.startswith(b"HEAD ")
         end = data.find(b"\r\n\r\n", max(0, self._looked - 3), HEAD_BYTES)
@@ -125,7 +125,7 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """The next part of the body, maybe empty at its end; None if none is there, BadRequest if misframed."""
+        """The next part of the body, perhaps empty at its end; None without new bytes. Raises BadRequest."""
         if not self.held:
             return None
         if self._chunks is not None:
@@ -136,7 +136,6 @@ class RequestReader:
         return part
 
     def _check_beginning(self) -> None:
-        """Refuse early what can never become a head."""
         if len(self.held) >= HEAD_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise BadRequest(f"its head is longer than {HEAD_BYTES} bytes", status)
@@ -162,7 +161,7 @@ class RequestReader:
             self.is_complete = not self._missing
 
     def _part_of_chunks(self, chunks: _Chunks) -> bytes | None:
-        """Give llhttp a few lines: a body ends with a line, and the next request follows."""
+        """Parse a few lines of a chunked body; no more, because the next request follows the body."""
         data, at = self.held, 0
         try:
             for _ in range(LINES_AT_ONCE):

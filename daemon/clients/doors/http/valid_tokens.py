@@ -1,8 +1,8 @@
-"""The valid access tokens: those of the configuration, and those that operators had mcpd make.
+"""The valid access tokens: those in the configuration, and those that operators had mcpd make.
 
-A token is valid once the control socket brings it. Over a restart the service manager vouches for its digest,
-in sealed memory (`host.notify`). A token only in the file, which servers can write, is *doubted* until an
-operator confirms it. A shown value is compared with all digests in constant time, against timing attacks.
+A token made over the control socket is valid. Across restarts the service manager keeps its digest in sealed
+memory (`host.notify`). A token that is only in the file, which servers could edit, is *doubted* until an
+operator confirms it. Tokens are compared with all digests in constant time, against timing attacks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from daemon.kit.wording import quoted, suggestion
 
 @attrs.frozen
 class KnownToken:
-    """A token that admits its principal."""
+    """A valid token and its principal."""
 
     digest: bytes = attrs.field(repr=False)
     visitor: Principal
@@ -42,15 +42,14 @@ class Tokens:
     _redact: Redactors = attrs.field(kw_only=True)
     _handed_over: bytes = attrs.field(default=b"", kw_only=True)  # the previous daemon's tokens, or empty
     _hand_over: Callable[[bytes], None] = attrs.field(default=lambda _content: None, kw_only=True)
-    """Hands the valid tokens to the next daemon, out of the servers' reach."""
+    """Hands the valid tokens to the next daemon, where servers cannot reach them."""
     _wall: Callable[[], float] = attrs.field(default=time.time, kw_only=True)
     _same: Callable[[bytes, bytes], bool] = attrs.field(default=hmac.compare_digest, kw_only=True)
-    """Compares two digests in constant time."""
     used: dict[str, float] = attrs.field(factory=dict, init=False)
-    """Last use of each token by name, in seconds since the epoch, since the daemon's start."""
+    """When each named token was last used, in seconds since the epoch; empty at the daemon's start."""
     problem: str = attrs.field(default="", init=False)  # the reason why the file is unusable, or empty
     on_revoked: Callable[[Principal], None] = attrs.field(default=lambda _visitor: None, init=False)
-    """Closes the streams and sockets of a revoked token's owner."""
+    """Closes the sessions and connections of a revoked token."""
     kept: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # mcpd's own, valid tokens
     doubted: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # tokens vouched for by the file alone
     _keeps_default: bool = attrs.field(init=False)
@@ -64,7 +63,7 @@ class Tokens:
         self._known = self._configured = tuple(_configured(self._listen))
 
     def match(self, value: str) -> Principal | None:
-        """The principal of a token; None if it is invalid."""
+        """The principal of a client's token; None if the token is invalid."""
         shown = tokens.digest(value)
         found = None
         for token in self._known:
@@ -83,7 +82,7 @@ class Tokens:
         )
 
     async def learn(self) -> None:
-        """Read the file, once; make a default token on loopback without any token."""
+        """Read the token file once. Without any token, make a default token if the door listens on loopback."""
         try:
             found = await trio.to_thread.run_sync(self._file.read)
         except tokens.TokenTrouble as error:
@@ -110,7 +109,7 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The nameless token's value, made if missing; raises `TokenTrouble`: an older daemon's, or failed."""
+        """The default token's value, made if missing. Raises `TokenTrouble` if only its digest is known."""
         if not self._default:
             if self.kept.default is not None:
                 raise tokens.TokenTrouble(
@@ -122,7 +121,7 @@ class Tokens:
         return self._default
 
     async def renew_default(self) -> None:
-        """Replace the token without a name; raises TokenTrouble if the file cannot be written."""
+        """Replace the default token; raises TokenTrouble if the file cannot be written."""
         value = self._new_value()
         made = tokens.KeptToken(sha256=tokens.digest(value).hex(), since=self._wall())
         await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
@@ -135,7 +134,7 @@ class Tokens:
         console: ConsoleRole | None = None,
         workspaces: tuple[str, ...] = (),
     ) -> str:
-        """Make a token, stored as a digest. Raises `TokenTrouble`: name taken, too many, cannot be written."""
+        """Make a token and store its digest. Raises `TokenTrouble`: name taken, too many, file not writable."""
         value = self._new_value()
         made = tokens.KeptToken(
             sha256=tokens.digest(value).hex(),
@@ -160,12 +159,12 @@ class Tokens:
         return value
 
     async def revoke(self, name: str) -> None:
-        """Forget a named token, confirmed or not; raises TokenTrouble if there is none or the write fails."""
+        """Remove a named token, valid or doubted. Raises TokenTrouble if it is unknown or the write fails."""
         self._require(name, self.kept.tokens | self.doubted.tokens)
         await self._change(lambda kept, doubted: (_without(kept, name), _without(doubted, name)))
 
     async def confirm(self, name: str | None) -> None:
-        """Make a doubted token valid. Raises `TokenTrouble`: none waits, or the file cannot be written."""
+        """Make a doubted token valid. Raises `TokenTrouble`: not doubted, or the file is not writable."""
         default = self.doubted.default
         if name is None:
             if default is None:
@@ -237,7 +236,7 @@ def _without(kept: tokens.Kept, name: str) -> tokens.Kept:
 
 
 def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
-    """The principal of a named token, with sessions apart from those of the daemon's user."""
+    """The principal of a named token; its sessions are apart from those of the daemon's user."""
     return Principal(
         owner=f"{TOKENS}{name}: ",
         token=name,
