@@ -234,7 +234,7 @@ def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/calls", "No call waits for an answer."),
+        ("/calls", "No calls yet"),
         ("/sessions", "No client is connected."),
         ("/savings", "No list of tools was sent yet."),
         ("/servers?q=nonesuch", "No server fits this filter."),

@@ -26,6 +26,9 @@ SHOWN = 100
 LONGEST = 100_000
 """Characters of a member in a difference: a definition may have a megabyte."""
 
+BRIEF = 300
+"""Characters of a changed member that the list itself shows, before and now; a longer one is a click away."""
+
 TOLD = 1000
 
 BY = "the console"
@@ -56,10 +59,20 @@ APPROVALS_PAGE = ConsolePage(
 
 def of_server(viewer: Viewer, name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
     """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
-    rows = [(word_of(each), of_held(each.because, each.change), _forms([each])) for each in held]
+    rows = [
+        (word_of(each), of_held(each.because, each.change), _forms([each]), [] if in_full else _brief(each))
+        for each in held
+    ]
     facts = {"server": held[0].definition.server, "forms": _forms(held), "may_change": viewer.may_change}
     members = members_differing(held[0]) if in_full else None
     return part(name, "approvals_server", rows=rows, held=held[0], members=members, longest=LONGEST, **facts)
+
+
+def _brief(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
+    """The members that differ from the approved form, if all are short enough to be read in a list."""
+    members = members_differing(held) if held.before else []
+    texts = [text for _, *both in members for text in both if text]
+    return members if all(len(text) <= BRIEF for text in texts) else []
 
 
 def _key(held: HeldDefinition) -> tuple[str, str]:
