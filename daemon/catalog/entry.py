@@ -83,6 +83,7 @@ class KnownList:
 
 
 UNKNOWN_LIST = KnownList(listed=False)
+"""Before the first list."""
 
 
 def after_listing(

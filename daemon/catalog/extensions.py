@@ -81,6 +81,7 @@ MAX_CACHED = 4 * MAX_BYTES
 """Bytes of the longest declaration whose filtered form is cached."""
 
 SHOWN = 100
+"""Characters of a dropped extension's name in the log."""
 
 _encode = msgspec.json.encode
 

@@ -42,6 +42,7 @@ MOST_MORE = 4
 """Optional inputs that mcpd asks for: some servers have dozens."""
 
 MOST_TEXT = 300
+"""Characters of a description."""
 
 _HOME = ": the server reads your files but no secrets, writes only its own, and reaches public hosts"
 

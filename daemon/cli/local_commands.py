@@ -21,6 +21,7 @@ from daemon.cli.options import STOP_SECONDS
 from daemon.kit.later import later
 
 RELOAD_SECONDS = 60.0
+"""Seconds for the daemon to reload (as `mcpd reload`)."""
 
 LOGIN_SECONDS = 600.0
 """Seconds for the user to log in: the pages of authorization servers expire sooner."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SESSION = argument("session", metavar="SESSION")
 
 EX_INCOMPLETE = 1
+"""Some sessions could not be shown."""
 
 # --- sessions ---------------------------------------------------------------------------------------------
 

@@ -238,6 +238,7 @@ def _shared_lines(group: list[tuple[str, ServerReport]]) -> Iterator[tuple[str, 
 
 
 NAMED = 10
+"""Servers named in a sentence about several."""
 
 
 def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:

@@ -89,6 +89,7 @@ def _refused(connections: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NAMED = 10
+"""Sessions named in front of their common surface."""
 
 
 def _repairs(repairs: Mapping[str, Mapping[str, int]]) -> Iterator[RenderableType]:

@@ -41,6 +41,7 @@ FIRST_LOOKS = 4
 
 WIDTH = 110
 TOOL_LINES = 2
+"""Lines for names of tools."""
 
 
 class Effect(NamedTuple):

@@ -252,6 +252,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 CALLERS_FROM = 60
+"""Columns of a screen from which callers are shown."""
 
 
 def render_calls(answer: reports.CallsReport, *, errors_only: bool, screen: Screen) -> str:

@@ -227,6 +227,7 @@ LOW = 12
 """Lines of a screen below which a problem is shown in one line; otherwise in up to `MAX_PROBLEM`."""
 
 MAX_PROBLEM = 4
+"""Lines for the reason why the daemon does not answer."""
 
 _GUTTER = 2
 """Columns for the mark of the selected server; colour would not be enough."""

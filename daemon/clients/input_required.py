@@ -149,6 +149,7 @@ def _digest(state: str) -> bytes:
 
 
 ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods that may be answered with a request for input."""
 
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 

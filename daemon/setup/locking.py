@@ -25,6 +25,7 @@ INLINE = 4
 """Levels of nesting from which a value is on one line, such as a definition."""
 
 SAYS = 80
+"""Most characters of a description in a line."""
 
 _STEADY = re.compile(r"[^\d,;:|\[\](){}<>\n]*")
 """Matches the part of a text before a number or list, which may vary."""

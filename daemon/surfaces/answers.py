@@ -40,6 +40,7 @@ MAX_REASON = 1000
 """Characters of the reason why a server is down, which has room for the last lines of its stderr."""
 
 MAX_LINES = 60
+"""Most entries of an initial list."""
 
 MAX_LINE = 160
 """Characters of the longest line about one entry."""
@@ -223,6 +224,7 @@ SHARE = 4
 """Other kinds of information than tools each get at most a quarter of an answer."""
 
 MEMBER_BYTES = 2
+"""Bytes of the colon and the comma of a member."""
 
 
 def room_of(view: View) -> int:

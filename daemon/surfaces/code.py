@@ -238,6 +238,7 @@ def _run(view: View, arguments: bytes, *, patient: bool) -> RunScript:  # noqa: 
 
 
 SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
+"""The form of a script's calls in error texts."""
 
 
 def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:
@@ -250,6 +251,7 @@ def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only:
 
 
 NOTE_BYTES = 400
+"""Bytes about a value that is too large."""
 
 
 def script_answer(value: object, printed: str, calls: int, room: int) -> bytes:

@@ -29,8 +29,10 @@ MAX_VALUES = 200
 """Values in an example: on each level, a schema may require itself many times."""
 
 MAX_ITEMS = 3
+"""Elements of an array in an example."""
 
 MAX_TEXT = 64
+"""Characters of a string in an example."""
 
 LARGE = 2**53 - 1
 """A larger bound only means "any integer", and is no good example."""
@@ -168,6 +170,7 @@ MAX_FAULTS = 5
 """Faults in one error; once they are corrected, the model is shown the others."""
 
 MAX_MESSAGE = 200
+"""Characters about one fault."""
 
 MAX_SCHEMA = 4096
 """Bytes of the part of a schema that is quoted; a model can request the whole."""

@@ -25,6 +25,7 @@ DEFAULT_RESULTS = 20
 """Tools found by default, as in Serena; each has a line."""
 
 MAX_RESULTS = 100
+"""Tools in one answer."""
 
 MAX_POSITION = 10**6
 """The largest cursor: no catalog has so many tools."""

@@ -80,6 +80,7 @@ MAX_CHECKED = 256 * 1024
 """Bytes of arguments that are validated; longer ones would hold the event loop for milliseconds."""
 
 MAX_LAYERS = 3
+"""Wrappers and strings unpacked at most."""
 
 _NULL = Raw(b"null")
 

@@ -22,6 +22,7 @@ MAX_CHOICES = 1000
 """Values of the longest choice, which are all listed: a list of countries has 250."""
 
 MAX_NAMED = 60
+"""Characters of a name in a refusal."""
 
 _PLAIN = frozenset({"string", "number", "integer", "boolean"})
 

@@ -30,6 +30,7 @@ BRIEF = 300
 """Characters of a changed member that the list itself shows, before and now; a longer one is a click away."""
 
 TOLD = 1000
+"""Characters of names in a notice."""
 
 BY = "the console"
 """Recorded as the author of approvals on this page."""

@@ -103,6 +103,7 @@ SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24
 
 
 CHARTED_EVENTS = 500
+"""Events behind the states of a day."""
 
 
 STEP = 60
@@ -309,6 +310,7 @@ EVENTS = 50
 
 
 CALLS = 50
+"""Calls in flight on the page, the oldest."""
 
 
 _IDLE_SECONDS = 10

@@ -25,6 +25,7 @@ MAX_NOTES = 50
 """Faults, warnings and notes that are shown, of each; a file with more is probably no configuration."""
 
 MAX_WORD = 300
+"""Characters of a profile's or model's name in a form."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:

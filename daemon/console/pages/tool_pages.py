@@ -242,6 +242,7 @@ MAX_JSON = 100_000
 
 
 MAX_ARGUMENTS = 200
+"""Listed arguments; the definition has all."""
 
 
 MAX_SESSIONS = 100
@@ -317,6 +318,7 @@ TOOL_PAGE = ConsolePage(
 
 
 MAX_RESULT = 20_000
+"""Characters of a result that are shown."""
 
 _JSON = "a text in quotes, a number, true, [...] or {...}"
 
@@ -463,6 +465,7 @@ def _holder(
 
 
 FOUND_TO_GO = 20
+"""Places that a few letters find."""
 
 
 async def _places(viewer: Viewer) -> Holders:

@@ -240,6 +240,7 @@ def without_own(text: str, places: Sequence[ClientPlace]) -> str:
 
 
 VERSION = 1
+"""Of the format of `record.json`."""
 
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
 

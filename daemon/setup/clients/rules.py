@@ -20,6 +20,7 @@ MOST_APART = 64
 """Servers with their own entries: as many as `mcpd connect` accepts (`MAX_CHOSEN`)."""
 
 SHOWN = 3
+"""Rules named in a sentence."""
 
 _WILD = re.compile(r"[*?\[({.\\^$+]")
 _BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
