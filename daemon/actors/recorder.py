@@ -50,10 +50,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The recorder's time limits and clocks."""
 
     session_idle: float
+    """Seconds after which an unused session is deleted."""
     patience: float = OPERATION_SECONDS
     """Seconds that a caller waits for one operation."""
     wall: Callable[[], float] = time.time
+    """Returns seconds since the epoch."""
     rng: Callable[[], float] = random.random
+    """Returns a random number in [0, 1)."""
 
 
 class Recorder:

@@ -107,6 +107,7 @@ class LoadedTool:
     schema_hash: str
     """The hash of the definition that the client was shown."""
     epoch: int
+    """The server's epoch at that time."""
     source: Source
     at: float
     verdict: Verdict = VALID

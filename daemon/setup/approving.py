@@ -45,6 +45,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Returns once every fact so far is in the catalog."""
     note: Callable[[Event], None]
     wall: Callable[[], float]
+    """Seconds since the epoch."""
     directory: Path
     shown: dict[tuple[object, ...], str] = msgspec.field(default_factory=dict)
     """Forms that operators have seen and not approved yet, by user, server and word (`switch_of`)."""

@@ -78,6 +78,7 @@ class HttpListener:
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = attrs.field(default=None, kw_only=True)
     """Vets the process at the other end; None admits any."""
     _on_tick: Callable[[float], None] = attrs.field(default=lambda _now: None, kw_only=True)
+    """Called every `TICK_SECONDS`."""
     _on_ended: Callable[[ResponseWriter], None] = attrs.field(default=lambda _responses: None, kw_only=True)
     """Called when a connection has no further requests."""
     visits: dict[ResponseWriter, Visit] = attrs.field(factory=dict, init=False)
