@@ -26,7 +26,7 @@ from daemon.config.config_model import Server
 from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
 from daemon.processes import proc
 from daemon.processes.children import ChildProcess, Children
-from daemon.sandbox.launch import prepared
+from daemon.sandbox.launch import Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 
 BARS = {SandboxMode.STRICT: 10.0, SandboxMode.HOME: 30.0}
@@ -58,7 +58,9 @@ def furnished(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": os.environ["PATH"]}
 
 
-async def start(mode: SandboxMode, home: Path, environ: dict[str, str], children: Children) -> float:
+async def start(
+    mode: SandboxMode, home: Path, environ: dict[str, str], children: Children, sandboxes: Sandboxes
+) -> float:
     """Milliseconds of one start."""
     server = Server(name="s", command="echo", args=("up",), confined=sandbox_in_force(mode))
     await trio.sleep(PAUSE)
@@ -67,7 +69,7 @@ async def start(mode: SandboxMode, home: Path, environ: dict[str, str], children
         child = await children.start("/bin/echo", ["up"], environ, str(home))
         await _first(child)
     else:
-        async with prepared(server, environ, DaemonPlaces(environ=environ)) as ready:
+        async with sandboxes.prepared(server, environ) as ready:
             with ready.given:
                 words = ready.words
                 child = await children.start(words[0], words[1:], ready.env, str(home), passed=ready.passed)
@@ -90,9 +92,10 @@ async def starts(home: Path, rounds: int) -> dict[SandboxMode, float]:
     """Median milliseconds of a start by mode, in turns."""
     times: dict[SandboxMode, list[float]] = {mode: [] for mode in (SandboxMode.OFF, *BARS)}
     environ, children = furnished(home), Children()
-    for _ in range(UNCOUNTED + rounds):
-        for mode, taken in times.items():
-            taken.append(await start(mode, home, environ, children))
+    async with Sandboxes(children, DaemonPlaces(environ=environ)).serving() as sandboxes:
+        for _ in range(UNCOUNTED + rounds):
+            for mode, taken in times.items():
+                taken.append(await start(mode, home, environ, children, sandboxes))
     return {mode: statistics.median(taken[UNCOUNTED:]) for mode, taken in times.items()}
 
 

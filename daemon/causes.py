@@ -144,6 +144,10 @@ class Cause(StrEnum):
     """WebSocket close code 1008. `place`."""
 
 
+PASSING = ("ended", "silent")
+"""Problems of a sandbox that soon pass: its stub was killed, perhaps with the process that forks stubs, or says
+nothing: that process may hang."""
+
 CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
 """Removed by `mcpd login`."""
 

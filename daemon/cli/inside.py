@@ -14,7 +14,7 @@ from daemon.errors import leaf
 from daemon.host import paths
 from daemon.processes.children import ChildExit, Children
 from daemon.sandbox.egress import Egress
-from daemon.sandbox.launch import prepared
+from daemon.sandbox.launch import Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.secrets.commands import RunSecrets
 from daemon.upstreams.transports.stdio import child_environment
@@ -31,9 +31,9 @@ def run(server: Server, config: Path, words: Sequence[str]) -> int:
 
 
 async def _run(server: Server, around: DaemonPlaces, words: list[str]) -> int:
-    server = await RunSecrets(Children()).filled(server)
-    env = child_environment(os.environ, server.env)
-    async with prepared(server, env, around) as start, trio.open_nursery() as nursery:
+    server = await RunSecrets(children := Children()).filled(server)
+    env, sandboxes = child_environment(os.environ, server.env), Sandboxes(children, around)
+    async with sandboxes.serving(), sandboxes.prepared(server, env) as start, trio.open_nursery() as nursery:
         with start.given:
             before = start.words[: len(start.words) - len(server.args) - 1]
             # Forked by the main thread: the sandbox ends with the thread that forked it.

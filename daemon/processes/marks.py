@@ -36,9 +36,6 @@ ELSEWHERE = -1
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
 
-helpers: set[int] = set()
-"""The pids of children that serve the daemon itself: neither they nor their descendants are strays."""
-
 _unmarked: set[int] = set()
 """Marks that could not be set: orphans of these servers cannot be told from strays."""
 
@@ -98,8 +95,8 @@ def forget(mark: int) -> None:
 
 
 def children() -> frozenset[int]:
-    """The pids of the living servers' children, and of helpers."""
-    return frozenset(_children.values()) | helpers
+    """The pids of the living servers' children."""
+    return frozenset(_children.values())
 
 
 def sweep_strays(*, others: bool) -> None:
@@ -118,8 +115,6 @@ def find() -> Found:
     found = Found({}, [])
     for pid, process in alive.items():
         top, ours = _top(process, alive)
-        if top in helpers:
-            continue  # perhaps with the mark of a server that was being started at the same time
         mark = servers.get(top) if ours else None
         if mark is None:
             mark = _mark(limits[top if ours else pid])

@@ -27,6 +27,8 @@ from daemon.config.sandbox_keys import SandboxMode
 from daemon.sandbox import stub
 from daemon.sandbox.policy import Access, Policy, above, is_within, table
 
+# ruff: noqa: PTH112 - pathlib takes 7 ms
+
 _CLONE3, _NEWEST = 435, 469
 """clone3, with flags in memory where no filter sees them, and the newest call of Linux 6.18; alike on both."""
 
@@ -68,10 +70,10 @@ def filter_for(machine: str) -> bytes | None:
     return b"".join(
         (
             # Another architecture has other numbers. Its program could not even exit if all calls were refused.
-            _load(_ARCHITECTURE),
+            _instruction(_LOAD, _ARCHITECTURE),
             _instruction(_EQUAL, ARCHITECTURES[machine], skip_if_true=1),
             _answer(_KILL),
-            _load(_NUMBER),
+            _instruction(_LOAD, _NUMBER),
             # x32 numbers are above this as well. Callers fall back as on an older kernel.
             _refusal(_AT_LEAST, _NEWEST + 1, errno.ENOSYS),
             _refusal(_EQUAL, _CLONE3, errno.ENOSYS),
@@ -93,16 +95,12 @@ def _only(number: int, allowed: Sequence[int], refusal: int) -> bytes:
 
 def _block(number: int, argument: int, *tests: bytes) -> bytes:
     """Judge a call by an argument; one that no test answers is allowed."""
-    judgement = b"".join((_load(_ARGUMENTS + 8 * argument), *tests, _answer(_ALLOW)))
+    judgement = b"".join((_instruction(_LOAD, _ARGUMENTS + 8 * argument), *tests, _answer(_ALLOW)))
     return _instruction(_EQUAL, number, skip_if_false=len(judgement) // 8) + judgement
 
 
 def _refusal(comparison: int, value: int, refusal: int) -> bytes:
     return _instruction(comparison, value, skip_if_false=1) + _answer(_ERRNO | refusal)
-
-
-def _load(offset: int) -> bytes:
-    return _instruction(_LOAD, offset)
 
 
 def _answer(action: int) -> bytes:
@@ -167,7 +165,7 @@ def mounts(policy: Policy) -> list[Mount]:
     """The steps that make the file system of the server out of one with everything, to read."""
     home, is_view = policy.home, policy.mode is SandboxMode.HOME
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != home]
-    emptied = [each for each in emptied if _is_directory(each)]
+    emptied = [each for each in emptied if os.path.isdir(each)]
     covers = {**dict.fromkeys((*emptied, home), True), **dict.fromkeys(policy.own, True)}
     known = {path: access for path, access in policy.places.items() if access or path in policy.present}
     covers |= {path: access is Access.HIDDEN for path, access in known.items()}
@@ -177,7 +175,7 @@ def mounts(policy: Policy) -> list[Mount]:
     around = {each for each in above(home) if is_view or not places.get(each)}
     steps: list[Mount] = [("own" if each in table()["temporary"] else "empty", "", each) for each in emptied]
     steps.append(("own", "", "/dev/shm"))  # noqa: S108 - a directory of the server's own
-    steps += [("read", each, each) for each in table()["kept"] if _is_directory(each)]
+    steps += [("read", each, each) for each in table()["kept"] if os.path.isdir(each)]
     steps += [_step(policy, path) for path in in_order if path in around]
     steps.append(("own", "", home))
     if is_view and home not in policy.places:
@@ -196,7 +194,7 @@ def _step(policy: Policy, path: str) -> Mount:
         return "write", policy.own[path], path
     access = policy.places[path]
     if access is Access.HIDDEN:
-        return ("empty", "", path) if _is_directory(path) else ("read", "/dev/null", path)
+        return ("empty", "", path) if os.path.isdir(path) else ("read", "/dev/null", path)
     # A link among the user's tools is shown as the directory that it leads to.
     return "write" if access is Access.WRITE else "read", os.path.realpath(path), path
 
@@ -230,7 +228,3 @@ def _shown(directory: str, special: set[str], opened: set[str]) -> Iterator[Moun
         elif each.is_dir() or each.is_file():
             names.append(each.name)
     yield "show", "/".join(names), directory
-
-
-def _is_directory(path: str) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - pathlib takes 7 ms

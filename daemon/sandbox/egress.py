@@ -22,7 +22,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.causes import Cause
+from daemon.causes import PASSING, Cause
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import ConnectionLost, leaf
 from daemon.kit.later import later
@@ -73,9 +73,7 @@ NAME_CHARACTERS = 253
 STUB_SECONDS = 10.0
 """From the start of the stub to its socket: it takes milliseconds, on a swapping machine seconds."""
 
-SILENT = "silent"
-"""The problem of a stub that says nothing: the process that forks it may hang."""
-
+ENDED, SILENT = PASSING
 _ERROR_BYTES = 4096
 _HTTP = 80
 _HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"upgrade", b"http2-settings", b"host"}
@@ -269,7 +267,8 @@ class Egress:
 def received(channel: socket.socket) -> tuple[int, list[int]]:
     """Let a stub begin whose file is complete; its pid and descriptors. Blocks for `STUB_SECONDS` at most.
 
-    Raises CannotStart: the stub failed, ended, or took longer (`SILENT`); and OSError: no process for it.
+    Raises CannotStart: the stub failed, was killed (`ENDED`), or took longer (`SILENT`); and OSError: the
+    system has no process for it.
     """
     passed = array("i")
     channel.settimeout(STUB_SECONDS)
@@ -279,6 +278,8 @@ def received(channel: socket.socket) -> tuple[int, list[int]]:
         said, held, *_ = channel.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
         raise unavailable(f"it was not ready in {STUB_SECONDS:.0f} s", problem=SILENT) from None
+    except ConnectionResetError:  # killed before it has read what it was sent
+        said, held = b"", []
     passed.frombytes(b"".join(each[2] for each in held))
     channel.settimeout(None)
     if passed:
@@ -287,7 +288,7 @@ def received(channel: socket.socket) -> tuple[int, list[int]]:
         raise OSError(number := int(said[2:]), os.strerror(number))
     if said.startswith(b"\0"):
         raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
-    raise unmade(said.decode(errors="replace") or "it ended without a word")
+    raise unmade(said.decode(errors="replace")) if said else unavailable("its maker ended early", problem=ENDED)
 
 
 def stub_command(channel: int, file: int, *become: str) -> list[str]:

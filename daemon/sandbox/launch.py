@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
 import platform
 import shutil
+import signal
 import socket
-import subprocess
 import termios
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import attrs
 import msgspec
@@ -24,8 +23,7 @@ from daemon.config.hosts import ANY, HostRules
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
-from daemon.processes import marks
-from daemon.processes.children import SHORTAGES, not_found
+from daemon.processes.children import SHORTAGES, ChildProcess, Children, not_found
 from daemon.sandbox import bubblewrap, egress, policy
 from daemon.sandbox.policy import DaemonPlaces
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from daemon.sandbox import learning, watching
 else:  # Most daemons never watch a server.
     learning, watching = later("daemon.sandbox.learning"), later("daemon.sandbox.watching")
-
-T = TypeVar("T")
 
 PROGRAMS = {"bwrap": "bubblewrap (bwrap)", "nsenter": "nsenter (of util-linux)"}
 """The program that makes sandboxes, and the one that enters what the stub has made."""
@@ -48,6 +44,9 @@ _FAILED = 1
 STATUS_BYTES = 4096
 """Bytes of bubblewrap's reports: two lines of JSON."""
 
+END_SECONDS = 0.5
+"""Seconds for the process that forks stubs to end by itself, which takes milliseconds."""
+
 
 class Lesson:
     """A server that runs without its sandbox, but watched; `rules` are those that it learns for."""
@@ -57,11 +56,7 @@ class Lesson:
         self.enough = trio.Event()
         self.policies: list[policy.Policy] = []
         self.egress = egress.Egress(server.name, HostRules(allowed=(ANY,)), lambda *_refused: None)
-        self._watching = watching.FileWatch(platform.machine())
-
-    def begin(self, listener: int) -> None:
-        """Watch a tree of processes until it has ended."""
-        Thread(target=self._watching.watch, args=(listener,), name="watching", daemon=True).start()
+        self.watching = watching.FileWatch(platform.machine())
 
     def prepare(
         self, server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
@@ -86,7 +81,7 @@ class Lesson:
             return None
         hosts = {host: each.count for host, each in self.egress.allowed.hosts.items()}
         refused = {host: str(each.reason) for host, each in self.egress.refused.hosts.items()}
-        seen = attrs.evolve(self._watching.seen(), hosts=hosts, refused=refused)
+        seen = attrs.evolve(self.watching.seen(), hosts=hosts, refused=refused)
         # Instances differ in their workspaces and data.
         places = {path: access for each in self.policies for path, access in each.places.items()}
         own = {inside: outside for each in self.policies for inside, outside in each.own.items()}
@@ -108,6 +103,8 @@ class SandboxedStart:
     """The socket on which programs reach the proxy; None without a network, and for a lesson."""
     status: int | None = None
     """Bubblewrap reports here that the program runs, and its exit."""
+    stub: Stub | None = None
+    """The maker of its network; None without one, and for a lesson."""
     lesson: Lesson | None = None
     channel: socket.socket | None = None
     """The stub of a lesson sends its sockets here, before it becomes the program."""
@@ -120,7 +117,7 @@ class SandboxedStart:
         listening = self.listening
         if self.lesson is not None and self.channel is not None:
             _, (made, watched) = await trio.to_thread.run_sync(egress.received, self.channel)
-            self.lesson.begin(watched)
+            Thread(target=self.lesson.watching.watch, args=(watched,), name="watching", daemon=True).start()
             listening = socket.socket(fileno=made)
         return None if listening is None else trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
@@ -132,149 +129,150 @@ class SandboxedStart:
             reported = os.read(self.status, STATUS_BYTES)
             if b'"exit-code"' in reported or (reported and status != _FAILED):
                 return None
+        if self.stub and self.stub.forker.process.returncode is not None:
+            return policy.unavailable("its maker ended early", problem=egress.ENDED)
         return policy.unmade(said.removeprefix("bwrap: ") or "bubblewrap has ended")
 
 
-@asynccontextmanager
-async def prepared(
-    server: Server, env: Mapping[str, str], around: DaemonPlaces, lesson: Lesson | None = None
-) -> AsyncIterator[SandboxedStart]:
-    """Prepare the start of a confined server, or of one that is learned; on exit, close what belonged to it.
+class Sandboxes:
+    """Prepares starts in sandboxes; one process, from the first start on, forks the stubs of them all."""
 
-    Raises CannotStart: no such command, or no sandbox (`sandbox-unavailable`); ConnectionLost: short of a
-    resource.
-    """
-    with ExitStack() as held, ExitStack() as given:
-        prepare = lesson.prepare if lesson else _prepare
-        yield await _in_thread(server, prepare, server, env, around, held, given)
+    def __init__(self, children: Children, around: DaemonPlaces) -> None:
+        self._children, self._around, self._turn = children, around, trio.Lock()
+        self._nursery: trio.Nursery
+        self._forker: tuple[ChildProcess, socket.socket] | None = None
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Self]:
+        """Have the process start when it is needed; on exit, end it."""
+        async with trio.open_nursery() as self._nursery:
+            yield self
+            self._nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def prepared(
+        self, server: Server, env: Mapping[str, str], lesson: Lesson | None = None
+    ) -> AsyncIterator[SandboxedStart]:
+        """Prepare the start of a server that is confined or learned; on exit, close what belonged to it.
+
+        Raises CannotStart: no such command, or no sandbox (`sandbox-unavailable`); ConnectionLost: short of a
+        resource.
+        """
+        prepare = lesson.prepare if lesson else self._prepare
+        with ExitStack() as held, ExitStack() as given:
+            try:
+                start = await trio.to_thread.run_sync(prepare, server, env, self._around, held, given)
+            except OSError as error:
+                if error.errno is None:
+                    raise not_found(server.command or "", server.cwd) from None
+                if error.errno in SHORTAGES:
+                    raise ConnectionLost(f"no sandbox can be made: {error}", SHORTAGES[error.errno]) from None
+                raise policy.unmade(str(error)) from None
+            yield start
+
+    async def fork(self, held: ExitStack) -> Stub:
+        """Fork a stub, which ends with `held` at the latest; raises `OSError`, and as `Children.start`."""
+        channel, theirs = socket.socketpair()
+        held.enter_context(channel)
+        with theirs:
+            file = in_memory("steps", b"", held)
+            async with self._turn:
+                forker = self._forker or await self._nursery.start(self._run_forker)
+            with suppress(OSError):  # of a killed forker the stub counts as one that has ended
+                socket.send_fds(forker[1], [b"\0"], [file, theirs.fileno()])
+        return Stub(channel, file, *forker)
+
+    async def _run_forker(self, task_status: trio.TaskStatus[tuple[ChildProcess, socket.socket]]) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, ExitStack() as held:
+                code = await trio.to_thread.run_sync(bubblewrap.compiled_stub)
+                passed = theirs.fileno(), in_memory("stub", code, held)
+                program, *words = egress.stub_command(*passed)
+                child = await self._children.start(program, words, {}, "/", passed=passed)
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                os.close(pipe)
+            ours.settimeout(0.0)  # one that hangs must not hold up the loop
+            self._forker = child, ours
+            task_status.started(self._forker)
+            try:
+                await child.process.wait()
+            finally:
+                self._forker = None
+                ours.close()
+                await self._children.stop(child, eof=END_SECONDS, term=0.0)
+
+    def _prepare(
+        self, server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
+    ) -> SandboxedStart:
+        rules, path = server.confined, env.get("PATH", os.defpath)
+        assert rules is not None
+        (bwrap, nsenter), code = requirements()
+        command = policy.command_of(server, around, path)
+        has_network = rules.mode is SandboxMode.HOME or bool(rules.host_rules.allowed)
+        # The stub leaves for its namespaces meanwhile.
+        stub = trio.from_thread.run(self.fork, given) if has_network else None
+        made = policy.resolve(server, rules, around, path)
+        for directory in made.own.values():
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+        # The stub and bubblewrap are no part of the sandbox: they must load no library of the server's.
+        loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
+        inside = {name: value for name, value in env.items() if name not in loading} | {DATA: made.data}
+        status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        held.callback(os.close, status)
+        given.callback(os.close, reports)
+        filtering = in_memory("filter", code, given)
+        passed, enter, listening, steps = [filtering, reports], list[str](), None, bubblewrap.mounts(made)
+        options = bubblewrap.arguments(steps if stub is None else None)
+        if stub is not None:
+            entering, listening = stub.namespaces(steps)
+            enter = [nsenter, *entering]
+            held.enter_context(listening)
+            passed.append(stub.channel.fileno())
+            options += ["--block-fd", str(stub.channel.fileno())]
+            inside |= egress.proxy_environment(rules.host_rules)
+        options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
+        options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
+        passed.append(listed := in_memory("arguments", ended(options), given))
+        words = [*enter, bwrap, "--args", str(listed), "--", command, *server.args]
+        return SandboxedStart(
+            words=words, env=inside, passed=passed, given=given, listening=listening, status=status, stub=stub
+        )
 
 
-async def _in_thread(server: Server, function: Callable[..., T], *arguments: object) -> T:
-    """Call a function in a thread, and raise the errors of a start for those of the system."""
-    try:
-        return await trio.to_thread.run_sync(function, *arguments)
-    except OSError as error:
-        if error.errno is None:
-            raise not_found(server.command or "", server.cwd) from None
-        if error.errno in SHORTAGES:
-            raise ConnectionLost(f"no sandbox can be made: {error}", SHORTAGES[error.errno]) from None
-        raise policy.unmade(str(error)) from None
+class Stub(NamedTuple):
+    """A forked stub, which makes the namespaces of one start."""
 
-
-def _prepare(
-    server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
-) -> SandboxedStart:
-    rules, path = server.confined, env.get("PATH", os.defpath)
-    assert rules is not None
-    (bwrap, nsenter), code = requirements()
-    command = policy.command_of(server, around, path)
-    has_network = rules.mode is SandboxMode.HOME or bool(rules.host_rules.allowed)
-    stub = Stub(given) if has_network else None  # which leaves for its namespaces meanwhile
-    made = policy.resolve(server, rules, around, path)
-    for directory in made.own.values():
-        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
-    # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
-    loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
-    inside = {name: value for name, value in env.items() if name not in loading} | {DATA: made.data}
-    status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    held.callback(os.close, status)
-    given.callback(os.close, reports)
-    filtering = in_memory("filter", code, given)
-    passed, enter, listening, steps = [filtering, reports], list[str](), None, bubblewrap.mounts(made)
-    options = bubblewrap.arguments(steps if stub is None else None)
-    if stub is not None:
-        entering, listening = stub.namespaces(steps)
-        enter = [nsenter, *entering]
-        held.enter_context(listening)
-        passed.append(stub.channel.fileno())
-        options += ["--block-fd", str(stub.channel.fileno())]
-        inside |= egress.proxy_environment(rules.host_rules)
-    options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
-    options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
-    passed.append(listed := in_memory("arguments", ended(options), given))
-    words = [*enter, bwrap, "--args", str(listed), "--", command, *server.args]
-    return SandboxedStart(
-        words=words, env=inside, passed=passed, given=given, listening=listening, status=status
-    )
-
-
-_turn = Lock()
-_forker: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
-"""The process that forks this daemon's stubs, with its channel; it ends with the channel."""
-
-
-class Stub:
-    """A forked stub, which makes the namespaces of one start; blocks."""
-
-    def __init__(self, held: ExitStack) -> None:
-        """Fork it; raises `OSError`. It ends at the latest when `held` is closed."""
-        self.channel, theirs = socket.socketpair()
-        held.enter_context(self.channel)
-        self._file = in_memory("steps", b"", held)
-        with theirs, _turn:
-            if not _forker or _forker[0][0].poll() is not None:
-                _end_forker()
-                _forker.append(_begun())
-            self._by = _forker[0]
-            socket.send_fds(self._by[1], [b"\0"], [self._file, theirs.fileno()])
+    channel: socket.socket
+    file: int
+    forker: ChildProcess
+    asked: socket.socket
 
     def namespaces(self, steps: Sequence[bubblewrap.Mount]) -> tuple[list[str], socket.socket]:
         """The words behind `nsenter` that enter the namespaces, and the proxy's socket; raises as `received`.
 
-        The stub ends once the channel is closed, by bubblewrap (`--block-fd`) and by the daemon.
+        The stub ends once the channel is closed, by bubblewrap (`--block-fd`) and by the daemon. Blocks.
         """
-        os.pwrite(self._file, bubblewrap.stub_steps(steps), 0)
+        os.pwrite(self.file, bubblewrap.stub_steps(steps), 0)
         try:
             pid, (listening,) = egress.received(self.channel)
         except CannotStart as error:
-            with _turn:
-                if error.reason.data["problem"] == egress.SILENT and self._by in _forker and _hangs():
-                    _end_forker()  # the next start has another one
+            is_silent = error.reason.data["problem"] == egress.SILENT and self.asked.fileno() >= 0
+            if is_silent and any(fcntl.ioctl(self.asked, termios.TIOCOUTQ, bytes(4))):
+                self.forker.signal_group(signal.SIGKILL)  # it hangs: other starts need one that is only slow
             raise
         words = ["--target", str(pid), "--user", "--mount", "--net", "--preserve-credentials"]
         return words, socket.socket(fileno=listening)
 
 
-def _hangs() -> bool:
-    """Whether the forker has not taken what was sent; other starts need one that is only slow."""
-    return any(any(fcntl.ioctl(channel, termios.TIOCOUTQ, bytes(4))) for _, channel in _forker)
-
-
-def _begun() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    marks.started(mark := marks.new(), marks.ELSEWHERE)
-    try:
-        with theirs, ExitStack() as held:
-            passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), held)
-            words, silent = egress.stub_command(*passed), subprocess.DEVNULL
-            options: Any = {"stdin": silent, "stdout": silent, "stderr": silent, "start_new_session": True}
-            process = subprocess.Popen(words, pass_fds=passed, env={}, cwd="/", **options)
-        marks.helpers.add(process.pid)
-    finally:
-        marks.forget(mark)
-    return process, ours
-
-
-@atexit.register
-def _end_forker() -> None:
-    while _forker:
-        process, channel = _forker.pop()
-        channel.close()
-        process.kill()
-        process.wait()
-        marks.helpers.discard(process.pid)
-
-
 def requirements(path: str | None = None) -> tuple[list[str], bytes]:
     """The programs of sandboxes, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
-    programs = [shutil.which(each, path=path) for each in PROGRAMS]
-    for name, program in zip(PROGRAMS, programs, strict=True):
-        if program is None:
-            raise policy.unavailable(f"{PROGRAMS[name]} is not installed", problem=name)
-    code = bubblewrap.filter_for(platform.machine())
-    if code is None:
+    programs = {name: shutil.which(name, path=path) for name in PROGRAMS}
+    if missing := [name for name, program in programs.items() if program is None]:
+        raise policy.unavailable(f"{PROGRAMS[missing[0]]} is not installed", problem=missing[0])
+    if (code := bubblewrap.filter_for(platform.machine())) is None:
         raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
-    return [*filter(None, programs)], code
+    return [*filter(None, programs.values())], code
 
 
 def ended(texts: Iterable[str]) -> bytes:
@@ -284,8 +282,6 @@ def ended(texts: Iterable[str]) -> bytes:
 
 def in_memory(name: str, content: bytes, held: ExitStack) -> int:
     """A file in memory with a content, read from its beginning."""
-    descriptor = os.memfd_create(name)
-    held.callback(os.close, descriptor)
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    held.callback(os.close, descriptor := os.memfd_create(name))
+    os.pwrite(descriptor, content, 0)
     return descriptor

@@ -6,7 +6,10 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from daemon.errors import CannotStart
+import trio
+
+from daemon.errors import CannotStart, ConnectionLost
+from daemon.processes.children import Children
 from daemon.sandbox import bubblewrap, launch, policy
 
 PROBE_SECONDS = 5.0
@@ -15,18 +18,23 @@ PROBE_SECONDS = 5.0
 
 def problem(environ: Mapping[str, str]) -> CannotStart | None:
     """The error of a server's sandbox on this machine, by a trial; None where sandboxes work. Blocks."""
-    try:
-        (bwrap, nsenter), code = launch.requirements(environ.get("PATH"))
-    except CannotStart as error:
-        return error
+    return trio.run(_problem, environ)
+
+
+async def _problem(environ: Mapping[str, str]) -> CannotStart | None:
+    async with launch.Sandboxes(Children(), policy.DaemonPlaces()).serving() as sandboxes:
+        return await trio.to_thread.run_sync(_tried, environ, sandboxes)
+
+
+def _tried(environ: Mapping[str, str], sandboxes: launch.Sandboxes) -> CannotStart | None:
     with ExitStack() as held:
         try:
-            stub = launch.Stub(held)
-            enter, listening = stub.namespaces(())
-        except OSError as error:
-            return policy.unmade(str(error))
+            (bwrap, nsenter), code = launch.requirements(environ.get("PATH"))
+            enter, listening = trio.from_thread.run(sandboxes.fork, held).namespaces(())
         except CannotStart as error:
             return error
+        except (OSError, ConnectionLost) as error:
+            return policy.unmade(str(error))
         held.enter_context(listening)
         filtering = launch.in_memory("filter", code, held)
         options = [*bubblewrap.arguments(), "--seccomp", str(filtering)]

@@ -134,7 +134,8 @@ class FileWatch:
         if look.use == "openat2":
             given = int.from_bytes(_memory(pid, given, 8), sys.byteorder)
         holder = _HERE if look.directory < 0 else arguments[look.directory] & _INT
-        base = b"/" if path.startswith(b"/") else os.readlink(_holder(pid, holder))
+        holding = b"cwd" if holder == _HERE else b"fd/%d" % holder
+        base = b"/" if path.startswith(b"/") else os.readlink(b"/proc/%d/%b" % (pid, holding))
         self._used(os.fsdecode(os.path.join(base, path)), _use(look.use, given))
 
     def _used(self, path: str, use: Use) -> None:
@@ -178,10 +179,6 @@ def _memory(pid: int, place: int, size: int) -> bytes:
     """Bytes of a process's memory: fewer, where its last page ends before."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:  # noqa: PTH123
         return os.pread(file.fileno(), size, place)
-
-
-def _holder(pid: int, descriptor: int) -> bytes:
-    return b"/proc/%d/cwd" % pid if descriptor == _HERE else b"/proc/%d/fd/%d" % (pid, descriptor)
 
 
 def _use(word: str, flags: int) -> Use:

@@ -18,7 +18,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.causes import CURED_BY_LOGIN, HEALTHY, Cause, Reason, Remedy
+from daemon.causes import CURED_BY_LOGIN, HEALTHY, PASSING, Cause, Reason, Remedy
 from daemon.config.labels import server_of
 from daemon.errors import RunError, leaf
 from daemon.facts import ServerStatus
@@ -391,13 +391,13 @@ _CANNOT_START = frozenset(
         *(Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME),
     }
 )
-"""Causes that a retry soon does not cure; all but these, a login's and `ENDED` are crashes."""
+"""Causes that a retry soon cures only if `PASSING`; all but these, a login's and `ENDED` are crashes."""
 
 
 def ending_of(reason: Reason) -> Ending:
     """The kind of end of a reason, for the restart policy."""
     is_parked = reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES
-    if is_parked or reason.cause in _CANNOT_START:
+    if is_parked or (reason.cause in _CANNOT_START and reason.data.get("problem") not in PASSING):
         return Ending.CANNOT_START
     if reason.cause in _NEEDS_AUTH:
         return Ending.NEEDS_AUTH

@@ -37,7 +37,7 @@ from daemon.host.logs import anchor
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
 from daemon.processes.children import Children
-from daemon.sandbox.launch import Lesson
+from daemon.sandbox.launch import Lesson, Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.secrets.commands import RunSecrets
 from daemon.state.store_access import TrustedSwitches, opener_of
@@ -95,27 +95,12 @@ class Surroundings:
     lessons: dict[str, Lesson] = attrs.field(factory=dict)
     """See `OpenContext.lessons`."""
 
-    def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
-        """Makes the context of a connection from its `server` and `events`."""
-        facts = self.facts
-        own = (facts.state, facts.socket, facts.control_socket)
-        places = DaemonPlaces.of(facts.environ, Path(facts.config), *own)
-        return partial(
-            OpenContext,
-            outbox=outbox,
-            children=self.children,
-            places=places,
-            logins=self.logins.logins,
-            lessons=self.lessons,
-            secrets=RunSecrets(self.children, self.redact.hide_run),
-        )
-
 
 class Core:
     """The actors that serve clients, and their shared parts; nothing is started."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        self.around, self.outbox = around, Outbox()
+        self.around, self.outbox, self.sandboxes = around, Outbox(), _sandboxes(around)
         self.serving = trio.Event()
         self.history = _history(around)
         self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
@@ -175,8 +160,23 @@ def _gather(core: Core, event: Event) -> None:
     core.gathering.add(event)
 
 
+def _sandboxes(around: Surroundings) -> Sandboxes:
+    facts = around.facts
+    own = (facts.state, facts.socket, facts.control_socket)
+    return Sandboxes(around.children, DaemonPlaces.of(facts.environ, Path(facts.config), *own))
+
+
 def _servers(core: Core, config: Config) -> Servers:
-    opening = partial(core.around.opening(core.outbox), introduced=core.registry.introduced)
+    opening = partial(
+        OpenContext,
+        outbox=core.outbox,
+        children=core.around.children,
+        logins=core.around.logins.logins,
+        introduced=core.registry.introduced,
+        sandboxes=core.sandboxes,
+        lessons=core.around.lessons,
+        secrets=RunSecrets(core.around.children, core.around.redact.hide_run),
+    )
     around = ActorContext(
         make=lambda server, tell, redact: (
             UpstreamActor(

@@ -331,7 +331,7 @@ class Tree(Wiring):
             core.start_soon(self._record)
             for run in self._watches():
                 core.start_soon(run)
-            async with trio.open_nursery() as upstreams:
+            async with self.sandboxes.serving(), trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 upstreams.start_soon(around.logins.run, self.servers.restart, self.history.note)
                 async with trio.open_nursery() as doors:

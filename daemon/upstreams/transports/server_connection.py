@@ -26,7 +26,7 @@ from daemon.model import Era
 from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
 from daemon.processes.children import Children
 from daemon.sandbox.egress import Egress
-from daemon.sandbox.launch import Lesson
+from daemon.sandbox.launch import Lesson, Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.secrets.commands import RunSecrets
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
@@ -48,7 +48,7 @@ class OpenContext:
     logins: ServerLogins | None = None
     introduced: Callable[[str], bytes] = lambda _server: b""
     """Returns a server's earlier introduction (`catalog.extensions`), perhaps of an earlier daemon."""
-    places: DaemonPlaces = attrs.field(factory=DaemonPlaces)
+    sandboxes: Sandboxes = attrs.Factory(lambda self: Sandboxes(self.children, DaemonPlaces()), takes_self=True)
     egress: Egress | None = None
     """The proxy of a sandboxed server, with what was refused over all its runs."""
     lessons: Mapping[str, Lesson] = attrs.field(factory=dict)

@@ -19,7 +19,7 @@ from daemon.errors import ConnectionLost, RunError, leaf
 from daemon.host import paths
 from daemon.kit.wording import bytes_in_words
 from daemon.processes.children import ChildProcess
-from daemon.sandbox.launch import SandboxedStart, prepared
+from daemon.sandbox.launch import SandboxedStart
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
 
@@ -65,7 +65,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
         start, env = None, child_environment(os.environ, server.env)
         lesson = context.lessons.get(server.name)
         if server.confined is not None or lesson is not None:
-            start = await held.enter_async_context(prepared(server, env, context.places, lesson))
+            start = await held.enter_async_context(context.sandboxes.prepared(server, env, lesson))
         yield await held.enter_async_context(_opened(context, env, start))
 
 

@@ -588,7 +588,7 @@ def test_the_listener_comes_out_of_the_pair() -> None:
         assert daemons.getblocking()
 
 
-@pytest.mark.parametrize(("told", "error"), [(b"unshare: no", "unshare: no"), (b"", "it ended without a word")])
+@pytest.mark.parametrize(("told", "error"), [(b"unshare: no", "unshare: no"), (b"", "its maker ended early")])
 def test_a_stub_that_fails_prevents_the_start(told: bytes, error: str) -> None:
     daemons, stubs = socket.socketpair()
     stubs.send(told)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
 import sys
 import tempfile
-from contextlib import AbstractAsyncContextManager, ExitStack
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,17 @@ import trio.lowlevel
 from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
 from daemon.errors import CannotStart
-from daemon.processes import marks, proc
 from daemon.processes.children import ChildProcess, Children
 from daemon.sandbox import bubblewrap, egress, launch
-from daemon.sandbox.launch import SandboxedStart, prepared
+from daemon.sandbox.launch import SandboxedStart, Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
+from daemon.supervision.backoff import Ending
+from daemon.supervision.lifecycle import ending_of
 
 PATIENCE = 30.0
+
+SANDBOXES: dict[Path, Sandboxes] = {}
+"""Those of a daemon, by its home directory."""
 
 LOOK = """
 import json, os, socket, sys
@@ -58,12 +62,13 @@ print(json.dumps({
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    made = tmp_path.resolve() / "home"
+async def home(tmp_path: Path) -> AsyncIterator[Path]:
+    made = tmp_path.resolve() / "home"  # noqa: ASYNC240 - a test may wait
     (made / ".ssh").mkdir(parents=True)
     (made / ".ssh" / "id").write_text("secret")
     (made / "notes").mkdir()
-    return made
+    async with Sandboxes(Children(), DaemonPlaces(environ=environment(made))).serving() as SANDBOXES[made]:
+        yield made
 
 
 def server_of(*words: str, wish: SandboxWish) -> Server:
@@ -99,7 +104,7 @@ async def forked(home: Path, start: SandboxedStart, children: Children) -> Run:
     return Run(children, start, child)
 
 
-async def begun(server: Server, home: Path, start: SandboxedStart, children: Children) -> Run:
+async def begun(home: Path, start: SandboxedStart, children: Children) -> Run:
     run = await forked(home, start, children)
     if (listener := await start.listener()) is not None:
         await listener.aclose()
@@ -110,19 +115,24 @@ def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": os.environ["PATH"]}
 
 
-def sandboxed(server: Server, home: Path) -> AbstractAsyncContextManager[SandboxedStart]:
-    return prepared(server, environment(home), DaemonPlaces(environ=environment(home)))
+def sandboxed(server: Server, home: Path, **env: str) -> AbstractAsyncContextManager[SandboxedStart]:
+    return SANDBOXES[home].prepared(server, environment(home) | env)
+
+
+@asynccontextmanager
+async def running(home: Path, *words: str, wish: SandboxWish, **env: str) -> AsyncIterator[Run]:
+    server = server_of(*words, wish=wish)
+    with trio.fail_after(PATIENCE):
+        async with sandboxed(server, home, **env) as start:
+            yield await begun(home, start, Children())
 
 
 async def look(home: Path, wish: SandboxWish) -> dict[str, Any]:
-    server, children = server_of(sys.executable, "-c", LOOK, wish=wish), Children()
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            found: dict[str, Any] = json.loads(await run.output())
-            assert await run.child.process.wait() == 0
-            assert start.failure(0, "") is None
-            return found
+    async with running(home, sys.executable, "-c", LOOK, wish=wish) as run:
+        found: dict[str, Any] = json.loads(await run.output())
+        assert await run.child.process.wait() == 0
+        assert run.start.failure(0, "") is None
+        return found
 
 
 async def test_a_program_at_home_finds_no_secret_no_capability_and_no_descriptor(home: Path) -> None:
@@ -159,7 +169,7 @@ async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: 
         server = attrs.evolve(plain, instance=Instance(label=label, workspace=workspace))
         with trio.fail_after(PATIENCE):
             async with sandboxed(server, home) as start:
-                run = await begun(server, home, start, children)
+                run = await begun(home, start, children)
                 found.append((await run.output()).decode().split("\n")[:2])
                 await run.child.process.wait()
     assert found == [["False", "False"]] * 3 + [["False", "True"]]
@@ -188,14 +198,10 @@ async def test_a_directory_of_tools_takes_a_lock_and_a_new_tool_next_to_the_user
     tool.chmod(0o755)
     words = f"cd {tools} && ls -d 3.* && touch .lock && mkdir -p new && ./tool/run"
     words = f"{words}; touch tool/x || ls {home}/.cache/a"
-    server, children = server_of("sh", "-c", f"touch {home}/.cache/a; {words}", wish=mode), Children()
-    with trio.fail_after(PATIENCE):
-        for _ in range(2):
-            async with sandboxed(server, home) as start:
-                run = await begun(server, home, start, children)
-                shown = f"3.12\n3.12.1\nrun\n{home}/.cache/a\n"
-                assert (await run.output()).decode() == shown
-                assert await run.child.process.wait() == 0
+    for _ in range(2):
+        async with running(home, "sh", "-c", f"touch {home}/.cache/a; {words}", wish=mode) as run:
+            assert (await run.output()).decode() == f"3.12\n3.12.1\nrun\n{home}/.cache/a\n"
+            assert await run.child.process.wait() == 0
     assert sorted(each.name for each in tools.iterdir()) == ["3.12", "3.12.1", "tool"]
 
 
@@ -220,96 +226,116 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
 @pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
 async def test_a_program_finds_the_same_devices_and_may_open_terminals(home: Path, mode: SandboxMode) -> None:
     program = "import os; print(os.ttyname(os.openpty()[1]), *sorted(os.listdir('/dev')))"
-    server, children = server_of(sys.executable, "-c", program, wish=mode), Children()
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            links = ["core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout"]
-            assert (await run.output()).decode().split() == ["/dev/pts/0", *links, "tty", "urandom", "zero"]
-            assert await run.child.process.wait() == 0
+    async with running(home, sys.executable, "-c", program, wish=mode) as run:
+        links = ["core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout"]
+        assert (await run.output()).decode().split() == ["/dev/pts/0", *links, "tty", "urandom", "zero"]
+        assert await run.child.process.wait() == 0
 
 
-def words(path: str) -> list[str]:
-    return Path(path).read_text().split()
+def stubs_of(process: ChildProcess) -> list[str]:
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
 
 
 async def test_a_start_that_is_given_up_leaves_no_stub(home: Path) -> None:
-    await look(home, SandboxMode.HOME)
-    (process, _), *_ = launch._forker
-    below = f"/proc/{process.pid}/task/{process.pid}/children"
     with trio.fail_after(PATIENCE):
         async with sandboxed(server_of("true", wish=SandboxMode.HOME), home) as start:
-            assert words(below) == [start.words[2]]
+            assert start.stub
+            assert stubs_of(start.stub.forker) == [start.words[2]]
             start.given.close()
-            while words(below):
+            while stubs_of(start.stub.forker):
                 await trio.lowlevel.checkpoint()
 
 
-async def test_a_forker_is_no_stray_and_of_no_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await look(home, SandboxMode.HOME)
-    pid = launch._forker[0][0].pid
-    resource.prlimit(pid, proc.RLIMIT_LOCKS, (mark := marks.new(), resource.RLIM_INFINITY))
-    monkeypatch.setattr(marks, "_sweeping", [False])
-    try:
-        assert pid not in marks.strays()
-        trees, strays = marks.find()
-        assert pid not in {*strays, *trees.get(mark, ())}
-    finally:
-        marks.forget(mark)
+async def forker_of(sandboxes: Sandboxes) -> ChildProcess:
+    with ExitStack() as held:
+        return (await sandboxes.fork(held)).forker
 
 
-async def test_a_forker_that_was_killed_is_replaced(home: Path) -> None:
-    await look(home, SandboxMode.HOME)
-    (process, _), *_ = launch._forker
-    process.kill()
-    process.wait()
-    assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
-    assert launch._forker[0][0] is not process
+async def gone(process: ChildProcess) -> None:
+    while os.path.exists(f"/proc/{process.pid}"):  # noqa: ASYNC240, PTH110 - a zombie is there, too
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_forker_starts_with_the_first_stub_and_ends_with_its_daemon(home: Path) -> None:
+    await look(home, SandboxMode.STRICT)
+    assert SANDBOXES[home]._forker is None
+    with trio.fail_after(PATIENCE):
+        async with Sandboxes(Children(), DaemonPlaces()).serving() as sandboxes:
+            forker = await forker_of(sandboxes)
+        await gone(forker)
+
+
+async def test_a_forker_that_was_killed_leaves_no_zombie_and_is_replaced(home: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        forker = await forker_of(SANDBOXES[home])
+        forker.signal_group(signal.SIGKILL)
+        await gone(forker)
+        assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
+
+
+async def test_a_forker_that_is_killed_with_a_stub_to_fork_prevents_one_start(home: Path) -> None:
+    with trio.fail_after(PATIENCE), ExitStack() as held:
+        forker = await forker_of(SANDBOXES[home])
+        forker.signal_group(signal.SIGSTOP)
+        stub = await SANDBOXES[home].fork(held)
+        forker.signal_group(signal.SIGKILL)
+        with pytest.raises(CannotStart) as raised:
+            await trio.to_thread.run_sync(stub.namespaces, ())
+        assert ending_of(raised.value.reason) is Ending.CRASHED
+        assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
+
+
+async def test_a_stub_that_is_killed_before_its_namespaces_are_entered_prevents_one_start(home: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        async with sandboxed(server_of("true", wish=SandboxMode.HOME), home) as start:
+            assert start.stub
+            start.stub.forker.signal_group(signal.SIGKILL)
+            await gone(start.stub.forker)
+            run = await forked(home, start, Children())
+            error = start.failure(await run.child.process.wait(), "nsenter: cannot open /proc/1/ns/user")
+            assert error is not None
+            assert ending_of(error.reason) is Ending.CRASHED
 
 
 async def test_a_forker_that_hangs_prevents_one_start_and_is_replaced(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await look(home, SandboxMode.HOME)
-    (process, _), *_ = launch._forker
-    process.send_signal(signal.SIGSTOP)
-    with monkeypatch.context() as patch:
-        patch.setattr(egress, "STUB_SECONDS", 0.1)
-        assert "not ready" in str(await failure(server_of("true", wish=SandboxMode.HOME), home))
-    assert process.poll() == -signal.SIGKILL
-    assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
+    with trio.fail_after(PATIENCE):
+        forker = await forker_of(SANDBOXES[home])
+        forker.signal_group(signal.SIGSTOP)
+        with monkeypatch.context() as patch:
+            patch.setattr(egress, "STUB_SECONDS", 0.1)
+            error = await failure(server_of("true", wish=SandboxMode.HOME), home)
+        assert "not ready" in str(error)
+        assert ending_of(error.reason) is Ending.CRASHED
+        assert await forker.process.wait() == -signal.SIGKILL
+        assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
 
 
 async def test_a_forker_stays_where_only_a_stub_says_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await look(home, SandboxMode.HOME)
-    (process, _), *_ = launch._forker
-    silent, _theirs = socket.socketpair()
     monkeypatch.setattr(egress, "STUB_SECONDS", 0.1)
-    with silent, _theirs, ExitStack() as held:
-        stub = launch.Stub(held)
-        while launch._hangs():
+    silent, theirs = socket.socketpair()
+    with trio.fail_after(PATIENCE), silent, theirs, ExitStack() as held:
+        stub = await SANDBOXES[home].fork(held)
+        while not stubs_of(stub.forker):
             await trio.lowlevel.checkpoint()
-        stub.channel = silent
         with pytest.raises(CannotStart, match="not ready"):
-            stub.namespaces(())
-    assert launch._forker[0][0] is process
+            await trio.to_thread.run_sync(stub._replace(channel=silent).namespaces, ())
+        assert await forker_of(SANDBOXES[home]) is stub.forker
 
 
 async def test_a_mask_that_cannot_be_made_prevents_the_start_and_an_entry_that_is_gone_does_not(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, children = server_of("echo", "ran", wish=SandboxMode.HOME), Children()
     mounts = bubblewrap.mounts
     step = ("show", "gone", str(home))
     monkeypatch.setattr(bubblewrap, "mounts", lambda made: [*mounts(made)[:-1], step])
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            assert (await run.output(), await run.child.process.wait()) == (b"ran\n", 0)
+    async with running(home, "echo", "ran", wish=SandboxMode.HOME) as run:
+        assert (await run.output(), await run.child.process.wait()) == (b"ran\n", 0)
     step = ("read", "/dev/null", "/usr/gone")
-    assert "system: '/usr/gone'" in str(await failure(server, home))
+    assert "system: '/usr/gone'" in str(await failure(server_of("true", wish=SandboxMode.HOME), home))
 
 
 async def test_sigterm_reaches_the_program_inside(home: Path) -> None:
@@ -321,27 +347,20 @@ os.write(1, b"up\\n")
 while True:
     signal.pause()
 """
-    server = server_of(sys.executable, "-c", program, wish=SandboxMode.STRICT)
-    children = Children()
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            assert await run.line() == b"up\n"
-            os.close(run.child.stdin)
-            await children.stop(run.child, eof=0.0, term=20.0)
-            assert await run.output() == b"bye\n"
+    async with running(home, sys.executable, "-c", program, wish=SandboxMode.STRICT) as run:
+        assert await run.line() == b"up\n"
+        os.close(run.child.stdin)
+        await run.children.stop(run.child, eof=0.0, term=20.0)
+        assert await run.output() == b"bye\n"
 
 
 async def test_variables_of_the_loader_count_inside_alone(home: Path) -> None:
     """The stub and bubblewrap are not confined: they must load no library that the server has made."""
-    server, children = server_of("sh", "-c", "echo $LD_LIBRARY_PATH", wish=SandboxMode.HOME), Children()
-    env = environment(home) | {"LD_LIBRARY_PATH": "/made/by/the/server"}
-    with trio.fail_after(PATIENCE):
-        async with prepared(server, env, DaemonPlaces(environ=env)) as start:
-            assert "LD_LIBRARY_PATH" not in start.env
-            run = await begun(server, home, start, children)
-            assert await run.output() == b"/made/by/the/server\n"
-            await run.child.process.wait()
+    words, env = ("sh", "-c", "echo $LD_LIBRARY_PATH"), {"LD_LIBRARY_PATH": "/made/by/the/server"}
+    async with running(home, *words, wish=SandboxMode.HOME, **env) as run:
+        assert "LD_LIBRARY_PATH" not in run.start.env
+        assert await run.output() == b"/made/by/the/server\n"
+        await run.child.process.wait()
 
 
 async def failure(server: Server, home: Path) -> CannotStart:
@@ -364,12 +383,9 @@ async def test_a_program_behind_links_starts_where_the_mode_hides_them(home: Pat
     with tempfile.TemporaryDirectory(dir="/var/tmp") as shells:
         (Path(shells) / "1").symlink_to(tool)
         for command in (shims / "run", Path(shells) / "1/bin/run", Path(shells) / "1/bin/also"):
-            server, children = server_of(str(command), wish=mode), Children()
-            with trio.fail_after(PATIENCE):
-                async with sandboxed(server, home) as start:
-                    run = await begun(server, home, start, children)
-                    assert await run.output() == b"run\n"
-                    assert await run.child.process.wait() == 0
+            async with running(home, str(command), wish=mode) as run:
+                assert await run.output() == b"run\n"
+                assert await run.child.process.wait() == 0
 
 
 async def test_a_missing_command_is_named_as_without_a_sandbox(home: Path) -> None:
@@ -384,16 +400,14 @@ async def test_without_bubblewrap_nothing_starts(home: Path, monkeypatch: pytest
 
 
 async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that_fails(home: Path) -> None:
-    server, children = server_of("false", wish=SandboxMode.STRICT), Children()
+    async with running(home, "false", wish=SandboxMode.STRICT) as run:
+        assert await run.child.process.wait() == 1
+        assert run.start.failure(1, "bwrap: x") is None
+        assert run.start.failure(-9, "") is None
     with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            assert await run.child.process.wait() == 1
-            assert start.failure(1, "bwrap: x") is None
-            assert start.failure(-9, "") is None
-        async with sandboxed(server, home) as start:
+        async with sandboxed(server_of("false", wish=SandboxMode.STRICT), home) as start:
             start.words[start.words.index("--") : start.words.index("--")] = ["--bind", "/no/such", "/tmp/x"]
-            run = await begun(server, home, start, children)
+            run = await forked(home, start, Children())
             assert await run.child.process.wait() == 1
             error = start.failure(1, "bwrap: Can't find source path /no/such: No such file or directory")
             assert error is not None
@@ -407,10 +421,7 @@ async def test_a_bubblewrap_that_the_sandbox_hides_makes_none(
     assert bwrap
     (home.parent / "bwrap").symlink_to(bwrap)
     monkeypatch.setenv("PATH", f"{home.parent}:{os.environ['PATH']}")
-    server, children = server_of("true", wish=SandboxMode.HOME), Children()
-    with trio.fail_after(PATIENCE):
-        async with sandboxed(server, home) as start:
-            run = await begun(server, home, start, children)
-            error = start.failure(await run.child.process.wait(), "nsenter: failed to execute bwrap")
-            assert error is not None
-            assert error.reason.data["error"] == "nsenter: failed to execute bwrap"
+    async with running(home, "true", wish=SandboxMode.HOME) as run:
+        error = run.start.failure(await run.child.process.wait(), "nsenter: failed to execute bwrap")
+        assert error is not None
+        assert error.reason.data["error"] == "nsenter: failed to execute bwrap"

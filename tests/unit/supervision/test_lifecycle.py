@@ -22,6 +22,7 @@ KINDS: list[tuple[BaseException | None, Ending]] = [
     (StartTimeout("no answer"), Ending.CRASHED),
     (KeyError("bug"), Ending.CRASHED),
     (CannotStart("no such command"), Ending.CANNOT_START),
+    (CannotStart("no sandbox", Cause.SANDBOX_UNAVAILABLE, problem="ended"), Ending.CRASHED),
     (NeedsAuth("401"), Ending.NEEDS_AUTH),
 ]
 
