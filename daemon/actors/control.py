@@ -14,7 +14,7 @@ from msgspec import Raw
 from daemon.audit.event_records import note_command
 from daemon.errors import CallError, ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import Command, OperatorContext, OperatorPeer
-from daemon.operators.command_table import COMMANDS, READING
+from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage
 from daemon.wire.outbox import Link
@@ -109,6 +109,6 @@ class Control:
         finally:
             self._running -= 1
             # One that is cut off midway may have done its work.
-            if command.name not in READING and asked is not None:
+            if not command.reads and asked is not None:
                 note_command(context.audit, context.principal, command.name, asked, outcome)
         self._context.outbox.flush()

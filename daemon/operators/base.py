@@ -79,6 +79,8 @@ class Command(Generic[P]):
     params: type[P]
     run: Callable[[OperatorContext, P], Awaitable[object]]
     """Returns the answer, which msgspec encodes as a JSON object; raises an `McpdError` to refuse."""
+    reads: bool = False
+    """Whether it changes nothing. The audit has no record of it; of a request to a server it has one."""
 
 
 class NoParams(msgspec.Struct):

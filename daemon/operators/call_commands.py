@@ -92,7 +92,7 @@ async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
     }
 
 
-CALLS = Command("calls", CallsParams, calls)
+CALLS = Command("calls", CallsParams, calls, reads=True)
 
 
 def in_flight(context: OperatorContext, server: str | None = None) -> list[CallInFlight]:

@@ -92,7 +92,7 @@ async def prompts(context: OperatorContext, params: ServerOrAll) -> PromptsRepor
     }
 
 
-PROMPTS = Command("prompts", ServerOrAll, prompts)
+PROMPTS = Command("prompts", ServerOrAll, prompts, reads=True)
 
 
 async def resources(context: OperatorContext, params: ServerOrAll) -> ResourcesReport:
@@ -105,7 +105,7 @@ async def resources(context: OperatorContext, params: ServerOrAll) -> ResourcesR
     }
 
 
-RESOURCES = Command("resources", ServerOrAll, resources)
+RESOURCES = Command("resources", ServerOrAll, resources, reads=True)
 
 
 class PromptParams(Forwarding, kw_only=False):
@@ -128,7 +128,7 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     return await serve(context, params, Kind.PROMPT, (params.server, name), members, check)
 
 
-PROMPT = Command("prompt", PromptParams, prompt)
+PROMPT = Command("prompt", PromptParams, prompt, reads=True)
 
 
 def _check(definition: Definition, given: dict[str, str]) -> None:
@@ -157,7 +157,7 @@ async def read(context: OperatorContext, params: ReadParams) -> Raw:
     return await serve(context, params, Kind.RESOURCE, (params.server, params.uri), members)
 
 
-READ = Command("read", ReadParams, read)
+READ = Command("read", ReadParams, read, reads=True)
 
 
 class LocateParams(msgspec.Struct):
@@ -180,4 +180,4 @@ async def locate(context: OperatorContext, params: LocateParams) -> dict[str, ob
     return {"server": server, "uri": own}
 
 
-LOCATE = Command("locate", LocateParams, locate)
+LOCATE = Command("locate", LocateParams, locate, reads=True)

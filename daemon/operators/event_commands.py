@@ -102,7 +102,7 @@ async def events(context: OperatorContext, params: EventsParams) -> EventsReport
     }
 
 
-EVENTS = Command("events", EventsParams, events)
+EVENTS = Command("events", EventsParams, events, reads=True)
 
 
 async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> None:

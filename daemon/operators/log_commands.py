@@ -49,7 +49,7 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
     return told
 
 
-LOGS = Command("logs", LogsParams, logs)
+LOGS = Command("logs", LogsParams, logs, reads=True)
 
 
 async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict[str, object]:

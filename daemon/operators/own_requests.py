@@ -369,7 +369,7 @@ async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
         return Raw(error_result(error))
 
 
-CALL = Command("call", OperatorCallParams, call)
+CALL = Command("call", OperatorCallParams, call, reads=True)
 
 
 def _check(params: OperatorCallParams, entry: ServerEntry) -> None:

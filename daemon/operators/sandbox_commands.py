@@ -50,7 +50,7 @@ async def sandbox(context: OperatorContext, params: OneServer) -> dict[str, obje
     }
 
 
-SANDBOX = Command("sandbox", OneServer, sandbox)
+SANDBOX = Command("sandbox", OneServer, sandbox, reads=True)
 
 
 def sandbox_report(

@@ -67,7 +67,7 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> Sessions
     return report
 
 
-SESSIONS = Command("sessions", SessionsParams, sessions)
+SESSIONS = Command("sessions", SessionsParams, sessions, reads=True)
 
 
 def numbered(context: OperatorContext, session: str) -> str:

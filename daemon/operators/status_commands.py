@@ -382,7 +382,7 @@ async def status(
     return {**told, "lately": await lately(context)}
 
 
-STATUS = Command("status", StatusParams, status)
+STATUS = Command("status", StatusParams, status, reads=True)
 
 
 def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.StatusReport:
@@ -469,7 +469,7 @@ async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]
     return {"text": await context.counters.export()}
 
 
-METRICS = Command("metrics", NoParams, metrics)
+METRICS = Command("metrics", NoParams, metrics, reads=True)
 
 
 def audit_problem(context: OperatorContext) -> str:
@@ -489,4 +489,4 @@ async def audit_heads(context: OperatorContext, _params: NoParams) -> dict[str, 
     return {"directory": str(context.audit.root), "heads": [msgspec.to_builtins(each) for each in heads]}
 
 
-AUDIT_HEADS = Command("audit-heads", NoParams, audit_heads)
+AUDIT_HEADS = Command("audit-heads", NoParams, audit_heads, reads=True)

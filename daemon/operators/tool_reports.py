@@ -75,7 +75,7 @@ async def tools(
     }
 
 
-TOOLS = Command("tools", ToolsParams, tools)
+TOOLS = Command("tools", ToolsParams, tools, reads=True)
 
 
 def _shows(view: View, key: ToolKey) -> bool:
@@ -178,7 +178,7 @@ async def search(context: OperatorContext, params: SearchParams) -> dict[str, ob
     return scored(view, params.queries, params.category, max(1, min(params.limit, MAX_FOUND)))
 
 
-SEARCH = Command("search", SearchParams, search)
+SEARCH = Command("search", SearchParams, search, reads=True)
 
 
 class ToolParams(msgspec.Struct):
@@ -225,7 +225,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolRepo
     }
 
 
-TOOL = Command("tool", ToolParams, tool)
+TOOL = Command("tool", ToolParams, tool, reads=True)
 
 
 def _refuse_unseen(context: OperatorContext, view: View, key: ToolKey) -> None:

@@ -73,9 +73,8 @@ def add_command(package: Path) -> None:
     (command, cli), (line, cli_module, words) = page("operators.md")
     table = package / "operators" / "command_table.py"
     (package / "operators" / "epochs.py").write_text(command)
-    insert(table, "        LOGS,\n", line)
-    imports = "from daemon.operators.own_requests import CALL\n"
-    insert(table, imports, "from daemon.operators.epochs import EPOCHS\n")
+    insert(table, "    *(event_commands, ", line)
+    insert(table, "    event_commands,\n", "    epochs,\n")
     (package / "cli" / "epochs.py").write_text(cli)
     insert(package / "cli" / "table.py", '    "daemon.cli.use": ', cli_module)
     help_texts = package / "cli" / "help.toml"
