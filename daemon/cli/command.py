@@ -19,6 +19,9 @@ from daemon.safety.escape import document, json_line, visible
 
 AddArgument = Callable[[Any], object]
 
+Words = Callable[[Any], str | Iterable[str]]
+"""Renders an answer for people: a drawn text, or lines that are still to be escaped."""
+
 _YES = frozenset({"y", "yes"})
 
 
@@ -147,14 +150,14 @@ def ask_each(
     names: Sequence[str],
     method: str,
     params: Callable[[str], Message],
-    words: Callable[[Any], str],
+    words: Words,
 ) -> int:
     """Ask the daemon once for each name and print the answers, one per line for programs."""
     told = document if len(names) == 1 else json_line
 
     def one(name: str) -> int:
         answer = ask_with(options, method, params(name))
-        print(told(answer) if options.json else words(answer), flush=True)
+        print(told(answer) if options.json else _printed(words(answer)), flush=True)
         return 0
 
     return for_each(options, names, one)
@@ -163,17 +166,14 @@ def ask_each(
 def asking(
     method: str,
     params: Callable[[argparse.Namespace], Message],
-    words: Callable[[Any], str],
+    words: Words,
     failed: Callable[[Any], object] = lambda _answer: False,
 ) -> Callable[[argparse.Namespace], int]:
-    """Make the `run` of a command that asks the daemon once and prints the answer.
-
-    `words` renders the answer for people. The exit status is 1 if `failed` is true of the answer.
-    """
+    """Make the `run` of a command that asks the daemon once; `failed` of its answer makes the status 1."""
 
     def run(options: argparse.Namespace) -> int:
         answer = ask_with(options, method, params(options))
-        print(document(answer) if options.json else words(answer))
+        print(document(answer) if options.json else _printed(words(answer)))
         return EX_FAULT if failed(answer) else 0
 
     return run
@@ -190,6 +190,10 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
         return render(*answer, screen=Screen.of(sys.stdout, os.environ), **more)
 
     return draw
+
+
+def _printed(said: str | Iterable[str]) -> str:
+    return said if isinstance(said, str) else lines(*said)
 
 
 def lines(*said: str) -> str:

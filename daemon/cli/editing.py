@@ -23,10 +23,9 @@ from msgspec import UNSET
 
 from daemon.cli import adding_offers
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError, agreed, for_each, has_terminal
+from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
-from daemon.cli.servers import reloaded as in_words
 from daemon.cli.servers import switch
 from daemon.cli.taking_effect import BACK, edited_file, finish, reloaded, tools_of, typed_as
 from daemon.cli.terminal import typed
@@ -43,6 +42,7 @@ from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import camel, quoted, suggestion
+from daemon.operators.change_reports import reloaded as in_words
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
 from daemon.setup.adding import WantedServer, changes, named, with_versions
@@ -338,7 +338,7 @@ def tell_reload(options: argparse.Namespace, path: Path, name: str = "") -> int:
     if effect.problem:
         note(effect.problem, lines=True)
     else:
-        print(document(effect.answer) if options.json else in_words(effect.answer))
+        print(document(effect.answer) if options.json else lines(*in_words(effect.answer)))
     return EX_FAULT if effect.asked and effect.problem else 0
 
 

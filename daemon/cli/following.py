@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ from daemon.cli.command import SERVER_IF_ANY, CommandLine, UsageError, argument,
 from daemon.cli.control import DaemonHungUp, DaemonUnreachable, Message, ask_with, note
 from daemon.cli.options import count, is_coloured, length_in
 from daemon.host.paths import control_socket
-from daemon.kit.wording import called, span
+from daemon.kit.wording import called
+from daemon.operators.change_reports import cancelled
 from daemon.operators.report_words import local_time, outcome_of, session_name
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall, EventReport
+    from daemon.operators.reports import CallsReport, EndedCall, EventReport
 
 
 WAIT_SECONDS = 20.0
@@ -451,14 +452,6 @@ def call_line(call: EndedCall) -> str:
 
 
 CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), OF_SESSION, LAST), run=_calls)
-
-
-def cancelled(answer: Mapping[str, CallInFlight]) -> str:
-    """The outcome of a cancellation, in one line."""
-    call = answer["call"]
-    what = f"{called(call)} of {call['client'] or 'a client without a name'}"
-    sent = "it was sent, and may have run" if call["sent"] else "it was not sent"
-    return visible(f"cancelled after {span(call['ageSeconds'])}: {what}; {sent}")
 
 
 CANCEL = CommandLine(

@@ -21,7 +21,6 @@ from daemon.cli.command import (
     either,
     flag,
     has_terminal,
-    lines,
 )
 from daemon.cli.control import CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
 from daemon.cli.local_commands import CONFIG
@@ -47,7 +46,7 @@ LESSON_SECONDS = 600.0
 # --- show -------------------------------------------------------------------------------------------------
 
 
-def shown(answer: Message) -> str:
+def shown(answer: Message) -> list[str]:
     """The sandbox's rules, and the hosts that the server reached or was refused."""
     server, rules = answer["server"], answer["rules"]
     said = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
@@ -59,7 +58,7 @@ def shown(answer: Message) -> str:
     for each in answer["refused"]:
         helps = f"mcpd allow-host {server} {each['allow']}" if each["allow"] else each["reason"]
         said.append(f"  wanted {each['host']} {counted(each['count'], 'time')}: {helps}")
-    return lines(*said)
+    return said
 
 
 _show = asking("sandbox", lambda options: {"server": options.server}, shown)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, flag, lines
+from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, flag
 from daemon.cli.control import ask_with
 from daemon.cli.options import seconds_of
-from daemon.kit.wording import span
+from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
-
-    from daemon.operators.change_reports import AllowReport, UnloadReport
 
 SESSION = argument("session", metavar="SESSION")
 
@@ -23,11 +21,7 @@ EX_INCOMPLETE = 1
 
 # --- sessions ---------------------------------------------------------------------------------------------
 
-_move = asking(
-    "move",
-    lambda options: {"key": options.key, "profile": options.profile},
-    drawn("daemon.cli.views:render_moved"),
-)
+_move = asking("move", lambda options: {"key": options.key, "profile": options.profile}, moved)
 
 
 def _sessions(options: argparse.Namespace) -> int:
@@ -62,17 +56,6 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     return {**params, "revoke": options.revoke}
 
 
-def allowed(answer: AllowReport) -> str:
-    """A session's permissions, one line each."""
-    if not answer["allowed"]:
-        return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
-    said = [f"session {answer['session']} may call, unasked:"]
-    for each in answer["allowed"]:
-        until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
-        said.append(f"  {each['tool']}  {until}, says {each['by']}")
-    return lines(*said)
-
-
 ALLOW = CommandLine(
     "allow",
     arguments=(
@@ -85,13 +68,6 @@ ALLOW = CommandLine(
 )
 
 # --- unload -----------------------------------------------------------------------------------------------
-
-
-def unloaded(answer: UnloadReport) -> str:
-    """The tools that were unloaded from a session."""
-    names, session = answer["unloaded"], answer["session"]
-    said = [f"session {session}: {name} is not loaded any more" for name in names]
-    return lines(*(said or [f"session {session} has loaded no tools"]), *filter(None, [answer["note"]]))
 
 
 UNLOAD = CommandLine(

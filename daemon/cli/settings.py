@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines, path_option
+from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, path_option
 from daemon.cli.control import say
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
+from daemon.operators.change_reports import newly_described, written
 from daemon.operators.report_columns import SURFACES
 from daemon.operators.report_words import RISKS
 
@@ -45,25 +46,12 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     return 0
 
 
-def written(changed: change_reports.WrittenReport) -> str:
-    """The key that the daemon has changed, and the file."""
-    word = "stood already at" if changed["already"] else "written at"
-    return f"{word} {changed['place']} in {changed['file']}"
-
-
 # --- describe ---------------------------------------------------------------------------------------------
 
 
-def described(answer: change_reports.DescribeReport) -> str:
-    """A tool's new description, and where it changes."""
-    tool, places = answer["tool"], answer["places"]
-    what = "its server's own description" if answer["description"] is None else "that description"
-    said = [f"{tool} has {what} {'already' if answer['already'] else 'now'}"]
-    said += [f"  {each['place']} in {each['file']}" for each in places]
-    return lines(*said)
-
-
-_ask_to_describe = asking("describe", lambda options: {"tool": options.tool, "text": options.text}, described)
+_ask_to_describe = asking(
+    "describe", lambda options: {"tool": options.tool, "text": options.text}, newly_described
+)
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -86,7 +74,7 @@ DESCRIBE = CommandLine(
 # --- lazy -------------------------------------------------------------------------------------------------
 
 
-def switches(answer: change_reports.LazyReport) -> str:
+def switches(answer: change_reports.LazyReport) -> list[str]:
     """All switches of loading on demand, with their effects."""
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
@@ -95,7 +83,7 @@ def switches(answer: change_reports.LazyReport) -> str:
     shown = "each profile shows what its own switch and surface say" if answer["lazy"] else off
     said.append(f"lazy {_on(answer['lazy'])}: {shown}")
     said += [_profile(name, told) for name, told in answer["profiles"].items()]
-    return lines(*said, *([RISKS] if answer["lazy"] else []))
+    return [*said, *([RISKS] if answer["lazy"] else [])]
 
 
 def _profile(name: str, told: change_reports.ProfileSwitchReport) -> str:
@@ -142,13 +130,13 @@ LAZY = CommandLine(
 # --- summaries --------------------------------------------------------------------------------------------
 
 
-def summaries(answer: change_reports.SummariesReport) -> str:
+def summaries(answer: change_reports.SummariesReport) -> list[str]:
     """The requested detail of summaries; else their state, prompt and the data that the endpoint gets."""
     if "models" in answer:
-        return lines(*_models(answer))
+        return _models(answer)
     if "changed" in answer:
-        return lines(written(answer["changed"]))
-    return lines(*(_test(answer["test"]) if "test" in answer else _state(answer)))
+        return [written(answer["changed"])]
+    return _test(answer["test"]) if "test" in answer else _state(answer)
 
 
 def _models(answer: change_reports.SummariesReport) -> list[str]:

@@ -160,15 +160,6 @@ def render_session(answer: reports.SessionReport, *, now: float, screen: Screen)
     return draw(parts, screen)
 
 
-def render_moved(answer: Mapping[str, Any], *, screen: Screen) -> str:
-    """The outcome of moving a session to another profile."""
-    count = answer["moved"]
-    who = "nobody is connected; who comes next has" if not count else "its connection has"
-    if count > 1:
-        who = f"its {count} connections have"
-    return draw([safe(f"session {_named(answer)}: {who} profile {answer['profile']} now")], screen)
-
-
 def _all_sessions(sessions: list[reports.SessionReport], now: float, screen: Screen) -> Table:
     columns = columns_of(
         SESSIONS,

@@ -1,10 +1,12 @@
-"""Reports of operators' commands that change something: the JSON of the control socket, as in `reports`."""
+"""Outcomes of operators' commands that change something, in JSON, and in lines that are to be escaped."""
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
 
-from daemon.operators.reports import StateReport
+from daemon.kit.wording import called, span
+from daemon.operators.reports import CallInFlight, StateReport
 
 
 class SwitchReport(StateReport):
@@ -192,3 +194,142 @@ class TokensReport(TypedDict):
     value: str | None
     tokens: list[TokenReport]
     problem: str
+
+
+class MoveReport(TypedDict):
+    """The outcome of giving a session another profile; `moved`: its connections."""
+
+    key: str | None
+    number: int | None
+    profile: str
+    moved: int
+
+
+def switched(answer: SwitchReport) -> list[str]:
+    """The outcome of switching, in one line."""
+    server, tool, word = answer["server"], answer["tool"], "off" if answer["off"] else "on"
+    name = f"{server}/{tool}" if tool else server
+    said = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
+    if not tool and answer["state"]:
+        said += f", now {answer['state']}"
+        if not answer["off"] and answer["reason"]:
+            said += f" ({answer['reason']})"
+    return [f"{said}; {answer['note']}" if answer["note"] else said]
+
+
+def restarted(answer: RestartReport) -> list[str]:
+    """The state of the server, or of each instance, after a restart."""
+    instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
+    if not instances:
+        return [f"{answer['server']}: no instance of it runs; each is started at its first use"]
+    return [
+        f"{name}: restarted, now {_state(now)}" if now["state"] else f"{name}: has ended meanwhile"
+        for name, now in instances.items()
+    ]
+
+
+def _state(state: StateReport) -> str:
+    return f"{state['state']}, {state['reason']}" if state["reason"] else state["state"]
+
+
+def refreshed(answer: RefreshReport) -> list[str]:
+    """The changes in each server's lists, one line each."""
+    return [f"{name}: {_news(each)}" for name, each in answer["servers"].items()] or ["no server is up"]
+
+
+def _news(told: RefreshedReport) -> str:
+    if told["problem"]:
+        return told["problem"]
+    renamed = dict(told["renamed"])
+    news = {
+        "came": [name for name in told["came"] if name not in renamed.values()],
+        "went": [name for name in told["went"] if name not in renamed],
+        "changed": told["changed"],
+        "renamed": [f"{old} to {new}" for old, new in renamed.items()],
+    }
+    for member, changes in told["lists"].items():
+        news |= {f"{member} that {what}": names for what, names in changes.items()}
+    parts = [f"{what}: {', '.join(names)}" for what, names in news.items() if names]
+    return f"epoch {told['epoch']}, {told['tools']} tools; {'; '.join(parts) or 'as before'}"
+
+
+_DONE = {
+    "added": "added",
+    "removed": "removed",
+    "enabled": "switched on",
+    "disabled": "switched off",
+    "restarted": "restarted",
+    "changed": "changed",
+    "sections": "applied",
+}
+
+
+def reloaded(answer: ReloadReport) -> list[str]:
+    """The changes of a reload in one line, then the state of each started server."""
+    plan: Mapping[str, Any] = answer
+    done = [f"{word}: {', '.join(plan[key])}" for key, word in _DONE.items() if plan[key]]
+    parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
+    if answer["needsRestartOfDaemon"]:
+        parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
+    states = (f"{name}: {_state(state)}" for name, state in answer["states"].items())
+    return ["; ".join(parts), *states, *(f"left out: {fault}" for fault in answer.get("faults", ()))]
+
+
+def logged_out(answer: LogoutReport) -> list[str]:
+    """The outcome of a logout, in one line."""
+    server, problem, at = answer["server"], answer["problem"], "at its authorization server"
+    if not answer["existed"]:
+        return [f"there was no login at {server}"]
+    if problem:
+        end = "End it there if somebody may have it."
+        return [f"the login at {server} is forgotten here, but not ended {at}: {problem}. {end}"]
+    return [f"logged out of {server}: the login is forgotten here, and ended {at}"]
+
+
+def written(changed: WrittenReport) -> str:
+    """The key that the daemon has changed, and the file."""
+    word = "stood already at" if changed["already"] else "written at"
+    return f"{word} {changed['place']} in {changed['file']}"
+
+
+def newly_described(answer: DescribeReport) -> list[str]:
+    """A tool's new description, and where it changes."""
+    what = "its server's own description" if answer["description"] is None else "that description"
+    said = f"{answer['tool']} has {what} {'already' if answer['already'] else 'now'}"
+    return [said, *(f"  {each['place']} in {each['file']}" for each in answer["places"])]
+
+
+def moved(answer: MoveReport) -> list[str]:
+    """The outcome of moving a session to another profile."""
+    count, key = answer["moved"], answer["key"]
+    who = "nobody is connected; who comes next has" if not count else "its connection has"
+    if count > 1:
+        who = f"its {count} connections have"
+    name = f"#{answer['number']}, no key" if key is None else key
+    return [f"session {name}: {who} profile {answer['profile']} now"]
+
+
+def allowed(answer: AllowReport) -> list[str]:
+    """A session's permissions, one line each."""
+    if not answer["allowed"]:
+        return [f"session {answer['session']}: nothing is allowed beyond its profile"]
+    said = [f"session {answer['session']} may call, unasked:"]
+    for each in answer["allowed"]:
+        until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
+        said.append(f"  {each['tool']}  {until}, says {each['by']}")
+    return said
+
+
+def unloaded(answer: UnloadReport) -> list[str]:
+    """The tools that were unloaded from a session."""
+    session = f"session {answer['session']}"
+    said = [f"{session}: {name} is not loaded any more" for name in answer["unloaded"]]
+    return [*(said or [f"{session} has loaded no tools"]), *filter(None, [answer["note"]])]
+
+
+def cancelled(answer: Mapping[str, CallInFlight]) -> list[str]:
+    """The outcome of a cancellation, in one line."""
+    call = answer["call"]
+    what = f"{called(call)} of {call['client'] or 'a client without a name'}"
+    sent = "it was sent, and may have run" if call["sent"] else "it was not sent"
+    return [f"cancelled after {span(call['ageSeconds'])}: {what}; {sent}"]

@@ -75,7 +75,7 @@ def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guard
     settled(page)
     page.get_by_role("button", name="Log out").click()
     page.get_by_role("dialog").get_by_role("button", name="Log out").click()
-    expect_words(page, "Logged out. wiki is needs_auth")
+    expect_words(page, "logged out of wiki")
 
 
 @pytest.mark.nightly

@@ -62,19 +62,19 @@ def test_a_server_is_switched_off_and_on_restarted_and_refreshed(own: Here) -> N
     notes = row(page, "notes")
     notes.get_by_role("button", name="Disable notes").click()
     page.get_by_role("dialog").get_by_role("button", name="Disable").click()
-    expect_words(page, "notes is switched off.")
+    expect_words(page, "notes: switched off, now disabled")
     notes.get_by_role("button", name="Enable notes").click()
-    expect_words(page, "notes was switched on and is ready.")
+    expect_words(page, "notes: switched on, now ready")
     settled(page)
     notes.get_by_role("button", name="Restart notes").click()
     page.get_by_role("dialog").get_by_role("button", name="Restart").click()
-    expect_words(page, "notes was restarted and is ready.")
+    expect_words(page, "notes: restarted, now ready")
     tops = "controls => [...controls.querySelectorAll('button, a')].map(each => each.offsetTop)"
     assert len({*notes.locator(".controls").evaluate(tops)}) == 1, "in one row"
     notes.get_by_role("link", name="Logs of notes").click()
     expect_words(page, "a warning")
     page.get_by_role("button", name="Refresh tools of notes").click()
-    expect_words(page, "notes has listed 2 tools: nothing has changed.")
+    expect_words(page, "2 tools; as before")
 
 
 def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
@@ -98,10 +98,10 @@ def test_what_helps_is_a_link_or_a_button_where_it_stands(own: Here) -> None:
     helps = row(page, "broken").locator(".helps")
     helps.get_by_role("button", name="Restart").click()
     page.get_by_role("dialog").get_by_role("button", name="Restart").click()
-    expect_words(page, "broken was restarted and is failed")
+    expect_words(page, "broken: restarted, now failed")
     settled(page)
     helps.get_by_role("button", name="Reload").click()
-    expect_words(page, "The configuration was read: nothing has changed.")
+    expect_words(page, "The configuration was read.\nnothing has changed")
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
@@ -123,7 +123,7 @@ def test_without_a_script_it_is_read_and_used(own: Here) -> None:
     expect_words(page, "What it offers")
     expect_words(page, "set_tools")
     page.get_by_role("button", name="Refresh tools of notes").click()
-    expect_words(page, "notes has listed 2 tools")
+    expect_words(page, "2 tools; as before")
 
 
 def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> None:
@@ -133,7 +133,7 @@ def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> N
     expect(page.get_by_role("heading", level=1)).to_have_text("notes")
     _tab_to(page, "Refresh tools")
     page.keyboard.press("Enter")
-    expect_words(page, "notes has listed 2 tools")
+    expect_words(page, "2 tools; as before")
 
 
 def test_what_is_not_well_is_named_on_every_page(own: Here) -> None:

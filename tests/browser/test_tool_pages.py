@@ -58,10 +58,10 @@ def test_a_tool_is_switched_off_and_on_in_its_category(own: Here) -> None:
     page = own.signed_in()
     page.goto(f"{own.address}/tools?category=s")
     page.get_by_role("button", name="Disable s/write").click()
-    expect_words(page, "s/write is switched off.")
+    expect_words(page, "s/write: switched off")
     expect(row(page, "write")).to_contain_text("switched off by an operator")
     page.get_by_role("button", name="Enable s/write").click()
-    expect_words(page, "s/write is switched on.")
+    expect_words(page, "s/write: switched on")
 
 
 def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
@@ -70,7 +70,7 @@ def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
     page.get_by_text("Write one of your own").click()
     page.get_by_label("What models are told of it").fill("Ours & <i>theirs</i>.")
     page.get_by_role("button", name="Write it into the configuration").click()
-    expect_words(page, "s/read has this description now")
+    expect_words(page, "s/read has that description now")
     assert "Ours & <i>theirs</i>." in own.daemon.config.read_text(encoding="utf-8")
     page.get_by_role("button", name="own description again").click()
     expect_words(page, "s/read has its server's own description now")
@@ -89,14 +89,14 @@ def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
         # It is shown as soon as it is loaded.
         expect(page.locator("#session-loaded tbody tr")).to_have_count(3)
         page.get_by_role("button", name="Unload s/read").click()
-        expect_words(page, "s/read is not loaded any more.")
+        expect_words(page, "s/read is not loaded any more")
         assert "read" not in client.listed()
         page.get_by_role("button", name="Unload all").click()
         page.get_by_role("dialog").get_by_role("button", name="Unload all").click()
         expect_words(page, "It has not loaded any tools.")
         page.get_by_label("Profile").select_option("review")
         page.get_by_role("button", name="Move it to this profile").click()
-        expect_words(page, "The session has profile review now.")
+        expect_words(page, "its connection has profile review now")
 
 
 def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> None:

@@ -34,6 +34,7 @@ from daemon.history.event_words import NAMED
 from daemon.kit.wording import DAY
 from daemon.operators.base import OperatorContext
 from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
+from daemon.operators.change_reports import cancelled
 from daemon.operators.event_commands import condensed, recent
 from daemon.operators.status_commands import audit_problem
 from daemon.safety.escape import json_line
@@ -113,9 +114,7 @@ async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:
     written = viewer.path.get("id", "")
     if not (written.isascii() and written.isdecimal() and len(written) <= 18):  # noqa: PLR2004 - digits of an int64
         raise InvalidArguments("a call is named by its number")
-    call = (await cancel(viewer.context, CancelParams(id=int(written))))["call"]
-    where = f"{call['server']}/{call['tool']}" if call["server"] else call["tool"]
-    return f"Call {call['id']} of {where} is cancelled; its client is told."
+    return "\n".join(cancelled(await cancel(viewer.context, CancelParams(id=int(written)))))
 
 
 CANCEL_CALL = ConsoleAction(path="/calls/{id}/cancel", act=_cancel)

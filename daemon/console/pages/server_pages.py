@@ -32,9 +32,9 @@ from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
 from daemon.console.pages.upgrade_pages import upgrades, upgrades_part
 from daemon.history.event import EventKind
-from daemon.kit.wording import counted
 from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
 from daemon.operators.call_commands import in_flight, last_hour
+from daemon.operators.change_reports import logged_out, refreshed, restarted, switched
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
 from daemon.operators.login_commands import LoginAnswerParams, LoginParams, login, login_answer, logout
@@ -44,7 +44,7 @@ from daemon.operators.server_changes import refresh, restart
 from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
-from daemon.states import WELL, WORST_FIRST, ServerState
+from daemon.states import WELL, WORST_FIRST
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -225,25 +225,21 @@ def _mebibytes(size: int | None) -> float | None:
 
 
 async def _restart(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    name = fields.get("instance") or viewer.path["server"]
-    return _state(name, await restart(viewer.context, OneServer(name)), done="restarted")
+    told: Any = await restart(viewer.context, OneServer(fields.get("instance") or viewer.path["server"]))
+    return "\n".join(restarted(told))
 
 
 async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    name = fields.get("instance") or viewer.path["server"]
-    told: Any = await refresh(viewer.context, ServerOrAll(name))
-    return " ".join(_news(each, seen) for each, seen in told["servers"].items())
+    told: Any = await refresh(viewer.context, ServerOrAll(fields.get("instance") or viewer.path["server"]))
+    return "\n".join(refreshed(told))
 
 
 async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str | Notice:
     name, servers = viewer.path["server"], viewer.context.config.mcp_servers
     if not off and name in servers and not servers[name].enabled:
         return await change(viewer, ("enable", name))
-    told = await switch(viewer.context, SwitchParams(name, off))
-    note = f" {told['note']}." if told["note"] else ""
-    if off and told["state"] == ServerState.DISABLED:
-        return f"{name} is switched off.{note}"
-    return f"{_state(name, told, done='switched off' if off else 'switched on')}{note}"
+    told: Any = await switch(viewer.context, SwitchParams(name, off))
+    return "\n".join(switched(told))
 
 
 async def _change(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
@@ -267,9 +263,8 @@ async def _login_answer(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 
 async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    told = await logout(viewer.context, OneServer(viewer.path["server"]))
-    what = "Logged out" if told["existed"] else "There was no login to end"
-    return f"{what}. {_state(viewer.path['server'], told)}"
+    told: Any = await logout(viewer.context, OneServer(viewer.path["server"]))
+    return "\n".join(logged_out(told))
 
 
 SERVER_ACTIONS = (
@@ -285,20 +280,6 @@ SERVER_ACTIONS = (
         for word in ("set", "rename", "pin", "upgrade", "remove")
     ),
 )
-
-
-def _state(name: str, told: Mapping[str, Any], *, done: str = "") -> str:
-    reason = f": {told['reason']}" if told.get("reason") else ""
-    state = told.get("state") or "gone"
-    return f"{name} {f'was {done} and ' if done else ''}is {state}{reason}."
-
-
-def _news(name: str, seen: Mapping[str, Any]) -> str:
-    if seen.get("problem"):
-        return f"{name}: {seen['problem']}."
-    news = {word: seen[word] for word in ("came", "went", "changed")}
-    parts = [f"{len(names)} {word}" for word, names in news.items() if names]
-    return f"{name} has listed {counted(seen['tools'], 'tool')}: {', '.join(parts) or 'nothing has changed'}."
 
 
 LOG_LINES = 200

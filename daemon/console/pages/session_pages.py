@@ -9,6 +9,7 @@ from daemon.config.labels import server_of
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, part, steady
 from daemon.errors import McpdError
 from daemon.operators.base import OperatorContext
+from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.operators.report_words import session_name
 from daemon.operators.session_changes import AllowParams, MoveParams, UnloadParams, allow, move, unload
 from daemon.operators.session_commands import SessionsParams, connection_status, sessions
@@ -89,22 +90,19 @@ SESSION_PAGE = ConsolePage(
 async def _unload(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = UnloadParams(viewer.path["session"], fields.get("tool") or None)
     told: Any = await unload(viewer.context, params)
-    names = ", ".join(told["unloaded"]) or "Nothing"
-    note = f" {told['note']}." if told["note"] else ""
-    return f"{names} {'is' if len(told['unloaded']) <= 1 else 'are'} not loaded any more.{note}"
+    return "\n".join(unloaded(told))
 
 
 async def _move(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = MoveParams(viewer.path["session"], fields.get("profile", ""))
     told: Any = await move(viewer.context, params)
-    who = "Who comes next" if not told["moved"] else "The session"
-    return f"{who} has profile {told['profile']} now."
+    return "\n".join(moved(told))
 
 
 async def _revoke(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = AllowParams(viewer.path["session"], fields.get("tool") or None, revoke=True)
     told: Any = await allow(viewer.context, params)
-    return f"The user is asked again about: {', '.join(told['changed']) or 'nothing'}."
+    return "\n".join(allowed(told))
 
 
 SESSION_ACTIONS = (

@@ -15,6 +15,7 @@ from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, V
 from daemon.errors import ConfigError, Fault, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import DaemonFacts, OperatorContext
+from daemon.operators.change_reports import WrittenReport, reloaded, written
 from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
 from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
@@ -171,12 +172,7 @@ async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:
     report: Any = await reload(viewer.context, ReloadParams())
-    names = ("added", "removed", "enabled", "disabled", "restarted", "changed", "sections")
-    done = [f"{name}: {', '.join(report[name])}" for name in names if report[name]]
-    again = report["needsRestartOfDaemon"]
-    if again:
-        done.append(f"needs a new start of mcpd: {', '.join(again)}")
-    return f"The configuration was read: {'; '.join(done) or 'nothing has changed'}."
+    return "\n".join(["The configuration was read.", *reloaded(report)])
 
 
 def _word(written: str) -> str:
@@ -185,9 +181,8 @@ def _word(written: str) -> str:
     return written
 
 
-def _noted(said: str, changed: Mapping[str, Any], note: str = "") -> str:
-    where = f"{'stood already' if changed['already'] else 'written'} at {changed['place']} in {changed['file']}"
-    return f"{said} ({where}){f'. Note: {note}' if note else ''}."
+def _noted(said: str, changed: WrittenReport, note: str = "") -> str:
+    return f"{said} ({written(changed)}){f'. Note: {note}' if note else ''}."
 
 
 SETTINGS_ACTIONS = (

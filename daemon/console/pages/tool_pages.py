@@ -36,6 +36,7 @@ from daemon.history.event_words import of_held
 from daemon.kit.wording import counted
 from daemon.model import Tool, ToolKey
 from daemon.operators.base import OperatorContext
+from daemon.operators.change_reports import newly_described, switched
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.own_requests import OperatorCallParams, call
 from daemon.operators.schema_words import arguments_of, sole_type
@@ -92,13 +93,11 @@ TOOLS_PAGE = ConsolePage(
 
 
 async def _switch(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    off = "disable" in fields
     name = fields.get("disable") or fields.get("enable") or ""
     if "/" not in name:
         raise InvalidArguments("name the tool, as SERVER/TOOL")
-    told: Any = await switch(viewer.context, SwitchParams(name, off))
-    note = f" {told['note']}." if told["note"] else ""
-    return f"{told['server']}/{told['tool']} is switched {'off' if off else 'on'}.{note}"
+    told: Any = await switch(viewer.context, SwitchParams(name, "disable" in fields))
+    return "\n".join(switched(told))
 
 
 SWITCH_TOOL = ConsoleAction(path="/tools/switch", act=_switch)
@@ -406,10 +405,7 @@ CALL_TOOL = ConsoleAction(path="/tools/{server}/{tool}/call", act=_call, keeps=T
 async def _describe(viewer: Viewer, fields: Mapping[str, str]) -> str:
     text = None if fields.get("reset") else fields.get("text", "")
     told: Any = await describe(viewer.context, DescribeParams(fields.get("tool", ""), text))
-    what = "its server's own description" if text is None else "this description"
-    places = "; ".join(f"{each['place']} in {each['file']}" for each in told["places"])
-    when = "already" if told["already"] else "now"
-    return f"{told['tool']} has {what} {when}{f' ({places})' if places else ''}."
+    return "\n".join(newly_described(told))
 
 
 DESCRIBE_TOOL = ConsoleAction(path="/tools/describe", act=_describe)

@@ -84,9 +84,9 @@ async def test_a_server_is_switched_off_and_on() -> None:
     async with running() as daemon:
         viewer = viewer_of(daemon.context, server="git")
         told = await ACTS["disable"](viewer, {})
-        assert told == "git is switched off."
+        assert told == "git: switched off, now disabled"
         told = await ACTS["enable"](viewer, {})
-        assert told == "git was switched on and is ready."
+        assert told == "git: switched on, now ready"
 
 
 async def test_what_a_refresh_has_brought_is_said() -> None:
@@ -94,10 +94,10 @@ async def test_what_a_refresh_has_brought_is_said() -> None:
         git = daemon.servers["git"]
         git.lists = (raw("log"), raw("blame"))
         told = await ACTS["refresh"](viewer_of(daemon.context, server="git"), {})
-        assert told == "git has listed 2 tools: 1 came, 2 went."
+        assert told == "git: epoch 2, 2 tools; came: blame; went: push, a/b"
         git.problem = "it does not answer"
         told = await ACTS["refresh"](viewer_of(daemon.context, server="git"), {})
-        assert told == "git: it does not answer."
+        assert told == "git: it does not answer"
 
 
 @pytest.mark.parametrize("act", ["restart", "refresh", "disable", "login", "logout"])

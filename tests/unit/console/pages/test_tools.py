@@ -106,10 +106,10 @@ async def test_a_tool_is_switched_by_the_command() -> None:
     async with running() as daemon:
         viewer = viewer_of(daemon.context)
         told = str(await SWITCH_TOOL.act(viewer, {"disable": "git/log"}))
-        assert told.startswith("git/log is switched off.")
+        assert told.startswith("git/log: switched off")
         assert ("git", "log") in daemon.switched
         told = str(await SWITCH_TOOL.act(viewer, {"enable": "git/log"}))
-        assert told.startswith("git/log is switched on.")
+        assert told.startswith("git/log: switched on")
         assert not daemon.switched
 
 
@@ -201,7 +201,7 @@ async def test_a_form_that_names_nothing_is_refused_and_one_that_changes_nothing
     with pytest.raises(InvalidArguments, match="1 to 4096"):
         await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "text": " "})
     told = await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "reset": "1"})
-    assert told == "alpha/echo has its server's own description already."
+    assert told == "alpha/echo has its server's own description already"
 
 
 @pytest.mark.parametrize(
