@@ -316,18 +316,21 @@ def _within(key: str, value: object) -> object:
     return _converted(value) if is_schema else value
 
 
-def _merged(node: Object, part: Object) -> Object:
-    merged = {**part, **node}
-    if "properties" in part and "properties" in node:
-        merged["properties"] = {**part["properties"], **node["properties"]}
-    if "required" in part and "required" in node:
-        merged["required"] = list(dict.fromkeys([*part["required"], *node["required"]]))
-    return merged
+def merged(node: Object, part: Object) -> Object:
+    """A schema with another that its values have to fit as well; its own members take precedence."""
+    both = {**part, **node}
+    for key in ("properties", "required"):
+        match part.get(key), node.get(key):
+            case dict(theirs), dict(ours):
+                both[key] = {**theirs, **ours}
+            case list(theirs), list(ours):
+                both[key] = list(dict.fromkeys(each for each in [*theirs, *ours] if isinstance(each, str)))
+    return both
 
 
 def _joined(node: Object) -> Object:
     for part in node.pop("allOf", ()):
-        node = _merged(node, part)
+        node = merged(node, part)
     options = node.pop("oneOf", None)
     return node if options is None else {"anyOf": options, **node}
 
@@ -380,7 +383,7 @@ def _chosen(node: Object) -> Object:
             same.pop("multipleOf", None) if same != each else None
     options = list(kept.values())
     if len(options) == 1:
-        return _merged(node, options[0])
+        return merged(node, options[0])
     return {**node, "anyOf": options} if options else node
 
 

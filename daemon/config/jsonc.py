@@ -29,6 +29,15 @@ def resolve(root: Any, reference: object) -> Any:
     return None
 
 
+def followed(root: Any, schema: object) -> Any:
+    """A schema merged with its reference's target; the schema's own members take precedence."""
+    found = resolve(root, schema["$ref"]) if isinstance(schema, dict) and "$ref" in schema else None
+    if not isinstance(schema, dict) or found is None:
+        return schema
+    own = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**found, **own} if isinstance(found, dict) else found
+
+
 def target(root: Any, reference: object) -> Any:
     """Follow one `#/...` pointer (RFC 6901); None if it leads nowhere."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from daemon.config.jsonc import resolve
+from daemon.config.jsonc import followed
 from daemon.kit.wording import some
 
 MAX_DEPTH = 5
@@ -85,16 +85,8 @@ class _Root:
         self._left = MAX_LOOKS
 
     def follow(self, schema: object) -> object:
-        """A schema merged with its reference's target; the schema's own members take precedence."""
         self._left -= 1
-        if self._left < 0:
-            return True
-        if not isinstance(schema, dict) or "$ref" not in schema:
-            return schema
-        found = resolve(self._schema, schema["$ref"])
-        if not isinstance(found, dict):
-            return schema if found is None else found
-        return {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+        return True if self._left < 0 else followed(self._schema, schema)
 
 
 def _words(schema: object, root: _Root, depth: int) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.definitions import merged
 from daemon.config.jsonc import resolve
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.model import ToolKey
@@ -93,7 +94,7 @@ class _Types:
         whole = self._whole(schema)
         rest = {key: value for key, value in whole.items() if key not in _CHOICES}
         options = [each for key in _CHOICES for each in _list(whole, key) if isinstance(each, dict)]
-        options = [_merged(rest, each) for each in options if each.keys() - _UNTYPED]
+        options = [merged(rest, each) for each in options if each.keys() - _UNTYPED]
         values = [whole["const"]] if "const" in whole else _list(whole, "enum")
         self._left -= 1 + len(values[:MAX_OPTIONS])
         types = _list(whole, "type") or [whole.get("type")]
@@ -110,7 +111,7 @@ class _Types:
         whole = schema if isinstance(schema, dict) else {}
         for part in ({"$ref": whole.get("$ref")}, *_list(whole, "allOf")[:MAX_OPTIONS]):
             found = resolve(self._root, part["$ref"]) if isinstance(part, dict) and "$ref" in part else part
-            whole = _merged(whole, found) if isinstance(found, dict) else whole
+            whole = merged(whole, found) if isinstance(found, dict) else whole
         return {key: value for key, value in whole.items() if key not in {"$ref", "allOf"}}
 
     def _typed(self, schema: Schema, kind: object, seen: tuple[object, ...], depth: int) -> str:
@@ -141,12 +142,6 @@ def _members(schema: Schema) -> Schema:
     found = _dict(schema, "properties")
     named = [each for each in found.items() if len(each[0]) <= MAX_NAME][:MAX_MEMBERS]
     return dict([*named, ("...", {})] if len(named) < len(found) else named)
-
-
-def _merged(node: Schema, part: Schema) -> Schema:
-    members = {**_dict(part, "properties"), **_dict(node, "properties")}
-    required = _list(part, "required") + _list(node, "required")
-    return {**part, **node, "properties": members, "required": required}
 
 
 def _value(value: object) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.definitions import compact
-from daemon.config.jsonc import resolve
+from daemon.catalog.definitions import compact, merged
+from daemon.config.jsonc import followed, resolve
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.kit.wording import closest, suggestion
@@ -73,11 +73,10 @@ class _Maker:
         for key in ("anyOf", "oneOf"):
             if isinstance(schema.get(key), list) and schema[key]:
                 parts.append(_first_useful(schema[key]))
-        merged = {key: value for key, value in schema.items() if key not in _JOINED}
+        whole = {key: value for key, value in schema.items() if key not in _JOINED}
         for part in parts:
-            if isinstance(part, dict):
-                merged = {**part, **merged, **_members(part, merged)}
-        return merged if parts else schema
+            whole = merged(whole, part) if isinstance(part, dict) else whole
+        return whole if parts else schema
 
     def _of_type(self, schema: Object, depth: int) -> object:
         match _type_of(schema):
@@ -109,17 +108,6 @@ class _Maker:
 
 
 _JOINED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
-
-
-def _members(part: Object, schema: Object) -> Object:
-    joined: Object = {}
-    for key, empty in (("properties", {}), ("required", [])):
-        ours, theirs = schema.get(key, empty), part.get(key, empty)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            joined[key] = {**theirs, **ours}
-        elif isinstance(ours, list) and isinstance(theirs, list):
-            joined[key] = [*theirs, *ours]
-    return {key: value for key, value in joined.items() if value}
 
 
 def _first_useful(options: list[Any]) -> object:
@@ -355,7 +343,7 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
     for key in dict.fromkeys([*named, *required[:MAX_COMPARED]]):
         if key not in properties:
             continue
-        short = compact(msgspec.json.encode(_followed(schema, properties[key])))
+        short = compact(msgspec.json.encode(followed(schema, properties[key])))
         size += len(key) + len(short)
         if size > MAX_SCHEMA:
             break
@@ -364,13 +352,6 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
     if required and sum(map(len, required)) <= MAX_SCHEMA:
         part["required"] = required
     return {"schema": part} if part else {}
-
-
-def _followed(schema: Object, place: object) -> object:
-    found = resolve(schema, place["$ref"]) if isinstance(place, dict) and "$ref" in place else None
-    if not isinstance(place, dict) or not isinstance(found, dict):
-        return place
-    return {**found, **{key: value for key, value in place.items() if key != "$ref"}}
 
 
 def _is_about(fault: Told, key: str) -> bool:
