@@ -12,6 +12,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.audit.event_records import note_command
+from daemon.audit.record import acting
 from daemon.errors import CallError, ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import Command, OperatorContext, OperatorPeer
 from daemon.operators.command_table import COMMANDS
@@ -87,7 +88,7 @@ class Control:
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         outcome, asked = "abandoned", None
         operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
-        context = attrs.evolve(self._context, operator=operator)
+        context = attrs.evolve(self._context, operator=operator, principal=acting(self._uid, way="terminal"))
         try:
             asked = msgspec.json.decode(params, type=command.params)
             answer = await command.run(context, asked)

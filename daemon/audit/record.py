@@ -49,6 +49,12 @@ class Decision(StrEnum):
     """A file was deleted. `file`; `through`, `head`: the number and digest of its last record."""
 
 
+def acting(uid: int | None, token: str = "", way: str = "") -> str:
+    """A user or a token with its way in, as all records name them: `uid 0 (terminal)`, `token ci (console)`."""
+    who = f"token {token}" if token else "token without a name" if uid is None else f"uid {uid}"
+    return f"{who} ({way})" if way else who
+
+
 class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
     """One decision; empty members are left out of the file."""
 
@@ -60,7 +66,7 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     """The session's key if somebody chose one, else its connection's number, `#12`."""
     client: str = ""
     principal: str = ""
-    """The user, token, operator or console visit that acted: `uid 1000`, `token ci`, `operator uid 0`."""
+    """See `acting`."""
     pid: int = 0
     """The process at the other end of the unix socket."""
     server: str = ""

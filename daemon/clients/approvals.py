@@ -18,7 +18,7 @@ from daemon.catalog.authorship import OURS
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, described, rule_for
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
-from daemon.clients.call_records import note_question, session_of
+from daemon.clients.call_records import note_question, session_of, user_of
 from daemon.clients.input_required import STATE, TTL, decode_elicited
 from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
 from daemon.history.event import Event, EventKind
@@ -150,9 +150,6 @@ ASK_SECONDS = TTL
 KEY = "permission"
 """The key of the question in `inputRequests` (MCP 2026-07-28)."""
 
-USER = "its user"
-"""Recorded as the author of a grant that the user has chosen in the client."""
-
 
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
     """Whether a call may be sent now. If not, mcpd asks the call's user and judges the call again.
@@ -217,7 +214,7 @@ async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
     """Apply the user's choice to a call; None has the user asked again. Raises PermissionDenied if refused."""
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
-        call.request.session.state.grants.allow(tool, USER)
+        call.request.session.state.grants.allow(tool, user_of(call))
         bound.info(
             "{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call)
         )
@@ -287,7 +284,7 @@ async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice:
         raise _not_approved(call, error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
     # One instance alone may list it.
     catalog = call.request.session.instances.own_catalog(context.catalog.value)
-    await context.approver.approve([error.held.definition], f"the user of session {named(call)}", catalog)
+    await context.approver.approve([error.held.definition], user_of(call), catalog)
 
 
 def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
@@ -305,7 +302,7 @@ def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
 def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: str) -> None:
     traced = {"traceId": found} if (found := trace_id(call.trace)) else {}
     client = call.calls.client
-    told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}
+    told = {"tool": tool, "by": user_of(call), **details, **traced}
     told |= {"client": client.name, "principal": client.principal.words}
     call.calls.context.note(Event(kind=kind, server=server, session=session_of(call), details=told))
 

@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from daemon.audit.audit_log import Audit
-from daemon.audit.record import AuditRecord, Decision, digest, moment, timestamp
+from daemon.audit.record import AuditRecord, Decision, acting, digest, moment, timestamp
 from daemon.catalog.permissions import ruled
 from daemon.clients.calls import ClientCall
 from daemon.config.names import own_name
@@ -157,4 +157,10 @@ def _was_sent(call: ClientCall) -> bool:
 def _who_agreed(call: ClientCall, tool: Tool | None) -> str:
     if tool is None or call.forward is None or call.forward.ask is None:
         return ""
-    return "its user" if call.agreed else call.request.session.state.grants.author(tool)
+    return user_of(call) if call.agreed else call.request.session.state.grants.author(tool)
+
+
+def user_of(call: ClientCall) -> str:
+    """The person at a call's client, who was asked: `uid 1000 (session #12)`."""
+    principal = call.calls.client.principal
+    return acting(principal.uid, principal.token, f"session {session_of(call)}")

@@ -17,6 +17,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.audit.record import acting
 from daemon.catalog.loaded import OTHERS
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.server_requests import NOTHING
@@ -122,9 +123,7 @@ class Principal:
     @property
     def words(self) -> str:
         """The principal as people read it: `token ci` or `uid 1000`."""
-        if self.uid is not None:
-            return f"uid {self.uid}"
-        return f"token {self.token}" if self.token else "token without a name"
+        return acting(self.uid, self.token)
 
     def own_key(self, key: str) -> str:
         """Put a session key into the principal's namespace."""

@@ -142,15 +142,13 @@ MAX_SESSIONS = 64
 MAX_NOTICES = 4
 """Notices that wait for a session's next page, the newest ones; each form makes one."""
 
-BY_LINK = "a link"
-
 
 @attrs.define(eq=False, kw_only=True)
 class ConsoleSession:
     """A browser that has signed in."""
 
     who: str
-    """The link or token of the sign-in, as pages and the log name it."""
+    """See `audit.record.acting`."""
     token: str = ""
     may_change: bool
     form_token: str = attrs.field(repr=False, factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
@@ -184,6 +182,7 @@ class ConsoleSession:
 
 
 class _Link(msgspec.Struct, frozen=True):
+    who: str
     may_change: bool
     until: float
 
@@ -202,10 +201,10 @@ class ConsoleSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def invite(self, *, may_change: bool) -> str:
-        """Make the secret of a link, by which one browser can sign in once."""
+    def invite(self, who: str, *, may_change: bool) -> str:
+        """Make the secret of a link, which lets one browser in, once."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        self._links[_digest(secret)] = _Link(may_change, self._clock() + LINK_SECONDS)
+        self._links[_digest(secret)] = _Link(who, may_change, self._clock() + LINK_SECONDS)
         while len(self._links) > MAX_LINKS:
             del self._links[next(iter(self._links))]
         return secret
@@ -215,7 +214,7 @@ class ConsoleSessions:
         link = self._links.pop(_digest(secret), None)
         if link is None or self._clock() >= link.until:
             return None
-        return self.begin(BY_LINK, may_change=link.may_change)
+        return self.begin(link.who, may_change=link.may_change)
 
     def begin(self, who: str, *, token: str = "", may_change: bool) -> str:
         """Begin a session, and return its cookie."""
@@ -224,7 +223,7 @@ class ConsoleSessions:
         self._sessions[_digest(cookie)] = session
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions))).end()
-        logger.info("console: signed in by {}, {}", who, "to control" if may_change else "to read")
+        logger.info("console: signed in as {}, {}", who, "to control" if may_change else "to read")
         return cookie
 
     def find(self, cookie: str) -> ConsoleSession | None:
@@ -261,7 +260,7 @@ class ConsoleSessions:
         for key in ended:
             session = self._sessions.pop(key)
             session.end()
-            logger.info("console: a session has ended, signed in by {}", session.who)
+            logger.info("console: a session has ended, signed in as {}", session.who)
         return len(ended)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -234,7 +235,7 @@ class Application:
             notice, outcome = Notice(str(error), is_error=True), "refused"
         did = action.path.rpartition("/")[2]
         about = {"server": notice.server, **request.path_params}
-        note_command(self._context.audit, f"console of {session.who}", did, about, outcome)
+        note_command(self._context.audit, session.who, did, about, outcome)
         session.tell(notice)
         if action.keeps:
             session.typed = {} if notice.leads_to else {back: fields}
@@ -259,7 +260,7 @@ class Application:
         except ValueError:
             raise HTTPException(BAD_REQUEST, "This address has too many fields.") from None
         return Viewer(
-            context=self._context,
+            context=attrs.evolve(self._context, principal=session.who),
             may_change=session.may_change,
             query=fields,
             path={name: unquote(value) for name, value in path.items()},

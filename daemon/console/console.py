@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import trio
 
+from daemon.audit.record import acting
 from daemon.clients.doors.http.admission import Attempts
 from daemon.config.listen import ConsoleRole
 from daemon.console.access import ConsoleSessions
@@ -50,11 +51,11 @@ class Console:
         self._application: Application | None = None
         self._loading = trio.Lock()
 
-    async def link(self, *, may_change: bool) -> str:
-        """Make a link by which one browser can sign in once. Raises OSError if the console cannot be served."""
+    async def link(self, who: str, *, may_change: bool) -> str:
+        """Make a link that lets one browser in as `who`, once. Raises OSError: nothing can serve it."""
         address = await self._address()
         await self._load()
-        return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(may_change=may_change)})}"
+        return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(who, may_change=may_change)})}"
 
     def end_all(self) -> int:
         """End all sessions, and return their number."""
@@ -77,7 +78,8 @@ class Console:
             self._attempts.say(address, "a token that may not see the console")
             return None, self._attempts.failed(address)
         may_change = visitor.console is ConsoleRole.CONTROL
-        return self._sessions.begin(f"token {visitor.token}", token=visitor.token, may_change=may_change), 0.0
+        who = acting(None, visitor.token, "console")
+        return self._sessions.begin(who, token=visitor.token, may_change=may_change), 0.0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""

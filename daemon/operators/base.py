@@ -254,8 +254,8 @@ class OperatorCall:
 class ConsoleAccess(Protocol):
     """The console's entrance (`console.console`)."""
 
-    async def link(self, *, may_change: bool) -> str:
-        """Make a link that lets one browser in, once; raises `OSError` if the console cannot be served."""
+    async def link(self, who: str, *, may_change: bool) -> str:
+        """Make a link that lets one browser in as `who`, once; raises `OSError`: nothing can serve it."""
 
     def end_all(self) -> int:
         """End all sessions; returns their number."""
@@ -359,6 +359,8 @@ class OperatorContext:
     """Returns the one model that writes summaries; None if the daemon cannot ask any."""
     operator: OperatorPeer | None = None
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
+    principal: str = "an operator"
+    """Who runs this command, for records (`audit.record.acting`)."""
     recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """More members of the audit's records about this command's requests."""
     lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
@@ -377,11 +379,6 @@ class OperatorContext:
     def config(self) -> Config:
         """The configuration in force."""
         return self.catalog.config
-
-    @property
-    def principal(self) -> str:
-        """The operator for records: `operator uid 0`, or without one the console."""
-        return "the console" if self.operator is None else f"operator uid {self.operator.uid}"
 
     def instances_of(self, server: str) -> list[UpstreamAccess]:
         """The live instances of a server, oldest first; empty for a server that all clients share."""

@@ -146,7 +146,7 @@ async def _permit(
     now = _decide(context, given, kind, named)
     if now is None or now.tool.schema_hash != offered.tool.schema_hash:
         raise _denied(offered.tool, "it has changed since. Nothing was sent: call it again")
-    return "its user"
+    return context.principal
 
 
 def _decide(context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str]) -> Offered | None:

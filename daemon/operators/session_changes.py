@@ -110,9 +110,6 @@ LONGEST = 30 * 24 * 3600.0
 """Most seconds of a grant: a month, as long as an unused session is remembered."""
 
 
-OPERATOR = "an operator"
-
-
 class AllowParams(msgspec.Struct):
     """A session, and the tools to allow or to revoke."""
 
@@ -150,7 +147,7 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
         else:
             changed = list(fitting)
             for tool in fitting.values():
-                grants.allow(tool, OPERATOR, None if params.seconds is None else now + params.seconds)
+                grants.allow(tool, context.principal, None if params.seconds is None else now + params.seconds)
         report.update(changed=[_name(key) for key in changed], allowed=list(_listed(grants, now)))
 
     current_servers = context.catalog.servers

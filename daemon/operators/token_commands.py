@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from loguru import logger
 
+from daemon.audit.record import acting
 from daemon.config.listen import TOKEN_NAME, ConsoleRole, without_values
 from daemon.errors import InvalidArguments
 from daemon.kit.wording import quoted, suggestion
@@ -131,7 +132,8 @@ async def ui(context: OperatorContext, params: UiParams) -> dict[str, object]:
     if params.end:
         return {"ended": console.end_all()}
     try:
-        return {"link": await console.link(may_change=not params.read_only)}
+        who = acting(None if context.operator is None else context.operator.uid, way="console")
+        return {"link": await console.link(who, may_change=not params.read_only)}
     except OSError as error:
         raise Refused(f"the console cannot be served: {error.strerror or error}") from None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ else:  # Most daemons never write a lock.
 
 SHOWN = 20  # definitions with their whole differences in an answer: a person reads some, and names others
 MAX_SHOWN = 10_000  # forms that were shown, latest first to stay: as many as one list has
-NAME_SECONDS = 2.0  # for looking up a user's name, which may come from another machine
 
 
 class ApproveParams(msgspec.Struct):
@@ -67,7 +65,7 @@ async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, 
 
     if params.approve and found:
         same = [held.definition for held in filter(agreed, found)]
-        done = {*map(id, await context.approver.approve(same, await _operator(uid)))}
+        done = {*map(id, await context.approver.approve(same, context.principal))}
     left = [held for held in waiting(context.catalog) if _keys(held)[0] in known]
     for held in found:
         shown.pop((uid, *_keys(held)[0]), None)
@@ -106,14 +104,6 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
         raise Refused(f"a {kind} needs no approval: only tools, prompts and resource templates wait for one")
     check_listed(context, key, "are approved")
     return key
-
-
-async def _operator(uid: int | None) -> str:
-    if uid is None:
-        return "an operator"
-    with trio.move_on_after(NAME_SECONDS), suppress(KeyError):
-        return (await trio.to_thread.run_sync(pwd.getpwuid, uid, abandon_on_cancel=True)).pw_name
-    return f"uid {uid}"
 
 
 class LockParams(Whereabouts, kw_only=True):

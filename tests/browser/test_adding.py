@@ -94,7 +94,7 @@ def test_what_is_taken_back_was_not_added_and_failed(own: Here) -> None:
     expect(page.get_by_role("alert")).not_to_contain_text("added")
     expect(page.get_by_role("alert").get_by_role("link")).to_have_count(0)
     page.goto(f"{own.address}/audit")
-    expect(page.locator("tbody tr", has_text="console of").first).to_contain_text("failed")
+    expect(page.locator("tbody tr", has_text="(console)").first).to_contain_text("failed")
 
 
 def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by_the_keyboard(

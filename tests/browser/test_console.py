@@ -111,7 +111,7 @@ def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None
         page.get_by_label("token").fill(value)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(opened.address)
-        expect_words(page, "signed in by token wall · read only")
+        expect_words(page, "signed in as token wall (console) · read only")
 
 
 # --- keeping others out -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Who ran a tool, and did somebody edit the record: asked of a real daemon, and after its end."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def test_a_call_is_found_and_an_edit_or_a_cut_end_is_too() -> None:
         eventually(lambda: len(told(daemon, "git/echo", "--since", "1h")) == 2, daemon.said)
         for record in told(daemon, "git/echo"):
             assert (record["decision"], record["outcome"], len(record["argumentsSha256"])) == ("sent", "ok", 64)
-            assert "operator uid" in record["principal"]
+            assert record["principal"] == f"uid {os.getuid()} (terminal)"
         assert "git/echo" in daemon.run("audit", "--decision", "sent")
         assert (
             json.loads(daemon.run("audit", "git/echo", "--format", "ocsf", "--limit", "1"))["class_uid"] == 6003

@@ -1,6 +1,7 @@
 """Agents with a shell: commands that follow a profile, with a real daemon, and exit statuses for scripts."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,7 +178,7 @@ def test_an_operator_passes_the_rules_and_not_approval_and_the_audit_says_so(dae
         return [each for each in records(daemon, *words) if members.items() <= each.items()][-1]
 
     for each in (last("fs/remove", decision="sent"), last("fs/write", decision="sent")):
-        assert each["principal"].startswith("operator uid")
+        assert each["principal"] == f"uid {os.getuid()} (terminal)"
         assert each["details"] == {"asOperator": True}
         assert "rule" not in each
     assert last("held/wipe", decision="refused")["details"] == {"asOperator": True}
@@ -203,7 +204,8 @@ def test_a_persons_agreement_is_recorded_with_the_question(daemon: Daemon) -> No
 
     def found() -> bool:
         known = records(daemon, "fs/write")[-2:]
-        return [each["decision"] for each in known] == ["asked", "sent"] and known[-1].get("by") == "its user"
+        decided = [each["decision"] for each in known]
+        return decided == ["asked", "sent"] and known[-1].get("by") == known[-1]["principal"]
 
     eventually(found, daemon.said)
 

@@ -32,9 +32,6 @@ BRIEF = 300
 TOLD = 1000
 """Characters of names in a notice."""
 
-BY = "the console"
-"""Recorded as the author of approvals on this page."""
-
 
 async def _fragments(viewer: Viewer) -> Holders:
     server, word = viewer.query.get("server", ""), viewer.query.get("name", "")
@@ -94,7 +91,7 @@ async def _approve(viewer: Viewer, fields: Mapping[str, str]) -> str:
     wanted = {(server, word): form for server, word, form in shown}
     held = waiting(viewer.context.catalog)
     same = [each.definition for each in held if wanted.get(_key(each)) == each.definition.schema_hash]
-    approved = await viewer.context.approver.approve(same, BY)
+    approved = await viewer.context.approver.approve(same, viewer.context.principal)
     done = {(each.server, switch_of(each.kind, each.name)) for each in approved}
     left = set(map(_key, waiting(viewer.context.catalog)))
     told = {

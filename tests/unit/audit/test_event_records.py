@@ -79,13 +79,13 @@ class Params(msgspec.Struct):
 )
 async def test_a_command_shows_its_subject_and_no_secret(tmp_path: Path, params: Params, shown: Any) -> None:
     (found,) = await recorded(
-        tmp_path, lambda audit: note_command(audit, "operator uid 0", "tokens", params, "ok")
+        tmp_path, lambda audit: note_command(audit, "uid 0 (terminal)", "tokens", params, "ok")
     )
     assert len(found.pop("argumentsSha256")) == 64
     assert found == {
         "at": "2027-01-15T08:00:00Z",
         "decision": "command",
-        "principal": "operator uid 0",
+        "principal": "uid 0 (terminal)",
         "server": "git",
         "tool": "tokens",
         "outcome": "ok",

@@ -19,6 +19,8 @@ from tests.fakes_upstream import Guest, Stage, error_of
 from tests.unit.clients.inputs import META, asks
 from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
 
+GUEST = "token without a name (session #1)"
+
 
 def audited(root: Path, rules: Any = (), surface: str = "category", **keys: Any) -> Stage:
     """A stage with an audit that is written when it is read."""
@@ -101,7 +103,7 @@ async def test_a_question_and_who_agreed(tmp_path: Path, nursery: trio.Nursery) 
     await client.get()
     question_of, call = await records(stage)
     assert (question_of["decision"], question_of["tool"]) == ("asked", "echo")
-    assert (call["decision"], call["by"], call["rule"]) == ("sent", "its user", "default: alpha/*: ask")
+    assert (call["decision"], call["by"], call["rule"]) == ("sent", GUEST, "default: alpha/*: ask")
 
 
 async def test_calls_without_an_answer(tmp_path: Path, nursery: trio.Nursery) -> None:
@@ -233,11 +235,11 @@ async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, n
     assert tools is not None
     for number in (1, 2, 3):
         if number == 3:
-            guest.session.statistics().grants.allow(tools["add"], "operator uid 0")
+            guest.session.statistics().grants.allow(tools["add"], "uid 0 (terminal)")
         await guest.client.ask("tools/call", {"name": "add", "arguments": {"a": 1}}, request_id=number)
         if number < 3:
             await reply(guest.client, await asked(guest.client), accept())
         stage.answer(await stage.alpha.wait_sent(number))
         await guest.client.get()
     sent = [each["by"] for each in await records(stage) if each["decision"] == "sent"]
-    assert sent == ["its user", "its user", "operator uid 0"]
+    assert sent == [GUEST, GUEST, "uid 0 (terminal)"]

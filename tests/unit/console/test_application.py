@@ -57,7 +57,7 @@ def a_desk() -> Desk:
 
 
 async def test_a_link_lets_in_once(desk: Desk) -> None:
-    link = f"/ui/enter?once={desk.sessions.invite(may_change=True)}"
+    link = f"/ui/enter?once={desk.sessions.invite('x', may_change=True)}"
     browser = desk.browser(may_change=None)
     entered = await browser.get(link)
     assert entered.status == 200
@@ -73,7 +73,7 @@ async def test_a_link_lets_in_once(desk: Desk) -> None:
 
 @pytest.mark.parametrize("headers", [{"sec_purpose": "prefetch;prerender"}, {"sec_purpose": "prefetch"}])
 async def test_a_link_that_is_only_fetched_ahead_still_counts(desk: Desk, headers: dict[str, str]) -> None:
-    link = f"/ui/enter?once={desk.sessions.invite(may_change=True)}"
+    link = f"/ui/enter?once={desk.sessions.invite('x', may_change=True)}"
     assert (await desk.browser(may_change=None).get(link, **headers)).status == 403
     assert (await desk.browser(may_change=None).ask("HEAD", link)).status == 403
     assert (await desk.browser(may_change=None).get(link)).status == 200
@@ -397,7 +397,7 @@ def a_console(match: Callable[[str], Principal | None] | None = None) -> Console
 @pytest.mark.parametrize("may_change", [True, False])
 async def test_a_link_leads_to_the_pages(may_change: bool) -> None:
     console = a_console()
-    link = urlsplit(await console.link(may_change=may_change))
+    link = urlsplit(await console.link("uid 7 (console)", may_change=may_change))
     assert (link.netloc, link.path, list(parse_qs(link.query))) == ("127.0.0.1:7337", "/ui/enter", ["once"])
     browser = Browser(console)
     assert not console.knows({"host": HOST, "cookie": "mcpd_console_7337=x"})
@@ -452,19 +452,19 @@ def sessions(clock: Clock) -> access.ConsoleSessions:
 
 
 def test_a_link_is_too_old_after_a_minute(sessions: access.ConsoleSessions, clock: Clock) -> None:
-    secret = sessions.invite(may_change=True)
+    secret = sessions.invite("x", may_change=True)
     clock.now += access.LINK_SECONDS
     assert sessions.enter(secret) is None
 
 
 def test_of_many_links_the_newest_count(sessions: access.ConsoleSessions) -> None:
-    first, *others = [sessions.invite(may_change=True) for _ in range(access.MAX_LINKS + 1)]
+    first, *others = [sessions.invite("x", may_change=True) for _ in range(access.MAX_LINKS + 1)]
     assert sessions.enter(first) is None
     assert all(sessions.enter(each) for each in others)
 
 
 def test_secrets_are_long_and_never_the_same(sessions: access.ConsoleSessions) -> None:
-    made = {sessions.invite(may_change=True) for _ in range(50)}
+    made = {sessions.invite("x", may_change=True) for _ in range(50)}
     made |= {sessions.begin("x", may_change=True) for _ in range(50)}
     made |= {each.form_token for each in sessions}
     assert len(made) == 150
@@ -501,7 +501,7 @@ def test_a_revoked_token_takes_its_sessions_with_it(sessions: access.ConsoleSess
 
 
 def test_ending_all_sessions_voids_links_too(sessions: access.ConsoleSessions) -> None:
-    secret = sessions.invite(may_change=True)
+    secret = sessions.invite("x", may_change=True)
     sessions.begin("x", may_change=True)
     assert sessions.end_all() == 1
     assert sessions.enter(secret) is None

@@ -13,7 +13,7 @@ from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.redaction import Redactors
 from daemon.errors import InvalidArguments, McpdError
 from daemon.host.tokens import TokenFile
-from daemon.operators.base import ConsoleAccess, OperatorContext, Refused
+from daemon.operators.base import ConsoleAccess, OperatorContext, OperatorPeer, Refused
 from daemon.operators.token_commands import TokenParams, UiParams, tokens, ui
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
@@ -100,12 +100,12 @@ class FakeConsole:
 
     error: OSError | None = None
 
-    async def link(self, *, may_change: bool) -> str:
+    async def link(self, who: str, *, may_change: bool) -> str:
         """Says for whom."""
         await trio.lowlevel.checkpoint()
         if self.error is not None:
             raise self.error
-        return f"link {may_change}"
+        return f"link {who} {may_change}"
 
     def end_all(self) -> int:
         """There were three."""
@@ -113,14 +113,15 @@ class FakeConsole:
 
 
 def context_ui(console: ConsoleAccess, listen: Any = None) -> OperatorContext:
-    return operator_context(Stage(config_of({"listen": listen or {}})), console=lambda: console)
+    peer: Any = OperatorPeer(None, None, b"1", 7)  # type: ignore[arg-type]
+    return operator_context(Stage(config_of({"listen": listen or {}})), console=lambda: console, operator=peer)
 
 
 @pytest.mark.parametrize("listen", [{}, {"http": {}}])
 async def test_a_link_is_made_for_who_may_change_or_only_look(listen: dict[str, Any]) -> None:
     here = context_ui(FakeConsole(), listen)
-    assert await ui(here, UiParams()) == {"link": "link True"}
-    assert await ui(here, UiParams(read_only=True)) == {"link": "link False"}
+    assert await ui(here, UiParams()) == {"link": "link uid 7 (console) True"}
+    assert await ui(here, UiParams(read_only=True)) == {"link": "link uid 7 (console) False"}
     assert await ui(here, UiParams(end=True)) == {"ended": 3}
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -233,18 +231,9 @@ async def test_a_name_that_is_none_is_refused_before_anything_is_approved(
         assert GIT[1] in await here.waits()
 
 
-@pytest.mark.parametrize(
-    ("uid", "name"),
-    [
-        (None, "an operator"),
-        (os.getuid(), pwd.getpwuid(os.getuid()).pw_name),
-        (4_000_000_000, "uid 4000000000"),
-    ],
-)
-async def test_who_approved_and_when_is_shown(tmp_path: Path, uid: int | None, name: str) -> None:
+async def test_who_approved_and_when_is_shown(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
-        operator: Any = OperatorPeer(None, None, b"1", uid)  # type: ignore[arg-type]
-        here.context = attrs.evolve(here.context, operator=None if uid is None else operator)
+        here.context = attrs.evolve(here.context, principal=(name := "uid 7 (console)"))
         await here.approve("git/log", approve=True)
         told = await tool(here.context, ToolParams("log", "git"))
         assert (told["approved"], told["held"]) == ({"by": name, "at": AT}, None)

@@ -162,7 +162,7 @@ async def test_a_new_tool_runs_once_its_user_has_approved_it(
     assert (await client.result())["result"]["content"] == []
     assert not trust.held()
     (event,) = trust.noted
-    who = {"names": ["add"], "by": "the user of session 1"}
+    who = {"names": ["add"], "by": "token without a name (session #1)"}
     assert (event.kind, event.server, event.details) == (EventKind.APPROVED, "alpha", who)
     # It is so for everybody.
     other = await asking(trust, nursery, surface, modern=not modern)

@@ -101,7 +101,7 @@ async def test_what_was_shown_is_approved_by_the_console() -> None:
     assert told == "Approved: alpha/echo, beta/push."
     assert (offered(stage, "alpha"), offered(stage, "beta")) == (["echo", "add"], ["push"])
     events = await context.history.recent(EventQuery(kinds=frozenset({EventKind.APPROVED})))
-    assert {each.details["by"] for each in events} == {"the console"}
+    assert {each.details["by"] for each in events} == {"an operator"}
 
 
 async def test_a_form_that_changed_meanwhile_stays_held_and_the_page_says_so() -> None:
