@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -364,7 +363,7 @@ def _made() -> dict[Path, str]:
     return {
         own: r"mcpd\.json|mcpd\.lock|env|secrets/[^/]*",
         state_dir(os.environ): r"state\.db[^/]*|daemon\.log(\.1)?|tokens\.json[^/]*|clients\.lock"
-        r"|audit/(\d/)?(lock|[\d.-]+\.jsonl)?|(logins|skills|starts)/[^/]*|results/[^/]*(/[^/]*)?|backups/(service/[^/]*)?"
+        r"|audit/(\d/)?(lock|[\d.-]+\.jsonl)?|(logins|skills|starts|trials)/[^/]*|results/[^/]*(/[^/]*)?|backups/(service/[^/]*)?"
         r"|clients/([^/]+/([\da-f]{16}/((original|installed)(-[\da-f]{16})?|record\.json)?)?)?|servers/.*",
         data: r"(bundles|servers)/.*",
         runtime_dir(os.environ): r"(mcpd|control)\.sock(\.(lock|ready|start))?",
@@ -414,11 +413,13 @@ def purge(options: argparse.Namespace) -> int:
     found = {path: is_untouched(content) for path, content in units.items() if content is not None}
     stops = any(found.values())
     found |= {path: is_ours for each in made.items() for path, is_ours in _lying(*each)}
-    ours, sizes = [path for path, is_ours in found.items() if is_ours], Counter[Path]()
+    ours, things = [path for path, is_ours in found.items() if is_ours], dict[Path, list[Path]]()
+    holders = {*made, *(each / below for each in made for below in ("bundles", "servers"))}
     for path in ours:
-        top = next((each for each in (path, *path.parents) if each.parent in made), path)
-        sizes[top] += 0 if path.is_dir() and not path.is_symlink() else path.lstat().st_size
-    say(*(f"{short_size(size):>6}  {shown(top)}" for top, size in sizes.items()))
+        top = next((each for each in (path, *path.parents) if each.parent in holders), path)
+        things.setdefault(top, []).append(path)
+    lines = {top: f"{short_size(_size(below)):>6}  {shown(top)}" for top, below in things.items()}
+    say(*(line for top, line in lines.items() if top not in holders))
     say(*(f"stays, for mcpd did not make it: {shown(path)}" for path, is_ours in found.items() if not is_ours))
     if not ours:
         print("There is nothing to delete.")
@@ -429,7 +430,20 @@ def purge(options: argparse.Namespace) -> int:
         return 0 if options.dry_run else EX_FAULT
     if stops:
         uninstall_service(os.environ)
-    return _delete(ours)
+    status = 0
+    for top, below in reversed(things.items()):
+        status = max(status, failed := _delete(below))
+        if not failed and top not in holders:
+            print(visible(f"deleted {lines[top]}"), flush=True)
+    for each in made:
+        with suppress(OSError):
+            each.rmdir()
+    print("The rest is deleted." if status else "Deleted. What is left of mcpd is its program.")
+    return status
+
+
+def _size(paths: Sequence[Path]) -> int:
+    return sum(path.lstat().st_size for path in paths if path.is_symlink() or not path.is_dir())
 
 
 def _delete(paths: Sequence[Path]) -> int:
@@ -444,8 +458,7 @@ def _delete(paths: Sequence[Path]) -> int:
         except OSError as error:
             note(f"{path} stays: {error.strerror}")
             status = EX_FAULT
-    for path in (*reversed(folders), *_made()):
+    for path in reversed(folders):
         with suppress(OSError):
             path.rmdir()
-    print("The rest is deleted." if status else "Deleted. What is left of mcpd is its program.")
     return status

@@ -232,6 +232,10 @@ def test_purge_deletes_what_mcpd_made_and_nothing_else(
     assert before - files_of(purged) == {*MADE, ".local/share/mcpd/servers/git/link"}
     assert {*FOREIGN, *links, "elsewhere/starts", "told"} <= files_of(purged)
     assert "    8B  ~/.local/state/mcpd/audit\n" in shown
+    asked, gone = re.split("(?=deleted )", shown, maxsplit=1)
+    for each in ("state/mcpd/audit", "share/mcpd/servers/git"):
+        assert (line := re.findall(rf"\n( *\d+B  ~/.local/{each}\n)", asked)), asked
+        assert f"deleted {line[0]}" in gone
     stays = {*re.findall(r"stays, for mcpd did not make it: ~/(.*)", shown)}
     assert links | {".config/mcpd/profiles.d", ".config/systemd/user/mcpd.socket"} <= stays
     assert ".config/mcpd/profiles.d/a.json" not in stays
