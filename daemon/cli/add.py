@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from typing import Any
 import attrs
 
 from daemon.cli import adding_offers
-from daemon.cli.command import UsageError, for_each
+from daemon.cli.command import UsageError, for_each, on_trial, trial_of
 from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.secret import given
 from daemon.cli.taking_effect import edited_file, finish, reloaded, said_once, typed_as
-from daemon.config.command_lines import Advice, Package, completed
+from daemon.config.command_lines import Advice, Package, completed, packages_in, started
 from daemon.config.expand import read_env
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -26,12 +27,16 @@ from daemon.config.translation import SERVERS
 from daemon.documents.files import look
 from daemon.errors import ConfigError
 from daemon.host.paths import home
-from daemon.kit.wording import suggestion
+from daemon.kit.later import later
+from daemon.kit.wording import short_size, suggestion
 from daemon.safety.escape import visible
+from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
 from daemon.setup.drafts import Present, changed, known_values, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
 from daemon.sources.offers import Input
+
+bundles = later("daemon.sources.bundles")  # loads an HTTP client
 
 
 def add(options: argparse.Namespace) -> int:
@@ -55,24 +60,25 @@ def add(options: argparse.Namespace) -> int:
         if options.dry_run:
             print(visible(draft.diff(), lines=True), end="")
             return 0
-        draft.write()
-        undo.callback(draft.undo)
-        made = undo.pop_all()
+        back = "" if name in present.servers else typed_as(options, "remove", name)
 
-    def stays() -> None:
-        if variables.kept:
-            where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
-            note(f"kept in {where}: {', '.join(variables.kept)}")
-        if not options.json:
-            undo_by = f"; undo: {typed_as(options, 'remove', name)}" * (name not in present.servers)
-            print(visible(f"added {name} to {path}{undo_by}"))
-        for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
-            note(line)
+        def stays() -> None:
+            if variables.kept:
+                where = "the keyring (`mcpd secret`)" if draft.kept else f"{present.env.path}, for you only"
+                note(f"kept in {where}: {', '.join(variables.kept)}")
+            if not options.json:
+                print(visible(f"added {name} to {path}{back and f'; undo: {back}'}"))
+            for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+                note(line)
 
-    if options.no_reload:
-        stays()
-    elif status := finish(options, name, path, made.close, tell=stays):
-        return status
+        with nullcontext() if options.no_reload else on_trial(options, name, back):
+            draft.write()
+            undo.callback(draft.undo)
+            made = undo.pop_all()
+            if options.no_reload:
+                stays()
+            elif status := finish(options, name, path, made.close, tell=stays):
+                return status
     return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 
 
@@ -165,6 +171,7 @@ def _remove(options: argparse.Namespace, name: str) -> int:
         print(visible(draft.diff(), lines=True), end="")
         return 0
     draft.write()
+    trial_of(name).unlink(missing_ok=True)
     print(visible(f"removed {name} from {path}"))
     used = [each for each in references(present.servers[name]) if each in present.variables]
     for line in spare(present, [each for each in used if f"${{{each}" not in draft.config]):
@@ -175,7 +182,30 @@ def _remove(options: argparse.Namespace, name: str) -> int:
             note(effect.problem, lines=True)
             return EX_FAULT
         print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
+        for line in _left(name, present.servers[name]):
+            note(line)
     return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
+
+
+_CACHES = {"npm": "npm cache npx rm --force", "pypi": "uv cache clean {}", "docker": "docker rmi {}"}
+"""Commands that delete a package which was fetched for whatever program wants it."""
+
+
+def _left(name: str, entry: Any) -> Iterator[str]:
+    """Delete the caches that a stopped server had for itself; tells what was deleted, and what stays."""
+    own = Path(DaemonPlaces(environ=os.environ).data, name)
+    words = map(str, (entry.get("command"), *entry.get("args", ())) if isinstance(entry, dict) else ())
+    if (caches := own / "caches").is_dir():  # it ran in a sandbox
+        yield f"deleted its own caches, {short_size(bundles.delete(caches))}: {caches}"
+    else:
+        for each in (package for run in started([*words]) for package in packages_in(run)):
+            if way := _CACHES.get(each.source):
+                yield f"{each.name} stays in a cache that other programs share: `{way.format(each.name)}`"
+    for empty in (own / "data", own):
+        with suppress(OSError):
+            empty.rmdir()
+    if own.is_dir():
+        yield f"its data stays: `rm -r {shlex.quote(str(own))}` deletes that"
 
 
 def spare(present: Present, names: Collection[str]) -> list[str]:

@@ -131,12 +131,17 @@ def renewed(
     for was, now in changes.items():
         note(f"{name}: {was} becomes {now}")
     made = _replaced({key: entry[key] for key in offer.entry if key in entry}, changes)
-    fresh = attrs.evolve(offer, entry=_fresh(offer, made, _replaced(_former(registries, origin), changes)))
+    former = _replaced(_former(registries, origin), changes)
+    fresh = attrs.evolve(offer, entry=_fresh(offer, made, former))
     added = filled(fresh, _answered_anew(options, fresh, variables))
     made["args"] = [*made.get("args", ()), *added.get("args", ())]
     for key in ("env", "headers"):
         made[key] = {**added.get(key, {}), **made.get(key, {})}
-    if lacks := {*_words(fixed)} - {*_words(made), ""}:
+    lacks = {*_words(fixed)} - {*_words(made), ""}
+    if former is not None:  # Only behind all others do new ones have a known place.
+        asked = {*INPUT.findall(str(offer.entry.get("args")))} - {*INPUT.findall(str([former, fresh.entry]))}
+        lacks |= {each.name for each in missing(offer, {}) if each.name in asked}
+    if lacks:
         again = f"`mcpd add {name} registry:{origin.name} --replace` asks for all"
         raise CommandFailed(f"{origin.name} {version} also needs {', '.join(sorted(lacks))}: {again}")
     if address := web_address(json.dumps({each: document.get(each) for each in ("repository", "websiteUrl")})):
@@ -153,8 +158,10 @@ def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def _former(registries: Any, origin: EntryOrigin) -> Any:
-    """The arguments that the registry has for an entry's version; None if it no longer has that version."""
+    """The arguments that the version of an entry had; None where nothing tells any more."""
     with suppress(SourceTrouble):
+        if origin.bundle:
+            return _bundles.arguments(origin, os.environ)
         where, document = registries.server(origin.name, origin.version)
         return _registries.offer_of(document, where, os.environ, offline=True).entry.get("args", ())
     return None

@@ -7,14 +7,16 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
+from daemon.host.paths import state_dir
+from daemon.processes import proc
 from daemon.safety.escape import document, json_line, visible
 
 AddArgument = Callable[[Any], object]
@@ -121,6 +123,8 @@ class CommandLine(NamedTuple):
         options.rest, options.change, options.changing = rest, self.name, self.changing
         if self.changing is not None:
             _end_as_by_ctrl_c()
+        if self.changing is not None or self.name == "status":
+            _tell_trials()
         try:
             return guarded(lambda: self.run(options), self.changing, getattr(options, "kinds", None))
         except UsageError as error:
@@ -133,6 +137,34 @@ def _end_as_by_ctrl_c() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
+
+
+def trial_of(name: str) -> Path:
+    """The file that tells of a change of a server while the change is tried."""
+    return state_dir(os.environ) / "trials" / name
+
+
+@contextmanager
+def on_trial(options: argparse.Namespace, name: str, undo: str) -> Iterator[None]:
+    """Try a change of a server; after `kill -9`, the next commands tell how to `undo` the change."""
+    mark, way = trial_of(name), f"undo: {undo}" if undo else "`mcpd edit` shows it"
+    with suppress(OSError):  # Without a place for it, nobody is told.
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.write_text(
+            f"{os.getpid()} {name}: `mcpd {options.change}` was killed while it tried a change; {way}"
+        )
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _tell_trials() -> None:
+    for mark in trial_of("").glob("*"):
+        with suppress(OSError, ValueError):
+            pid, told = mark.read_text().split(" ", 1)
+            if not proc.exists(int(pid)):
+                note(told)
 
 
 def for_each(options: argparse.Namespace, names: Iterable[str], one: Callable[[str], int]) -> int:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from daemon.cli import adding_offers
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines
+from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines, on_trial
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
 from daemon.cli.servers import switch
@@ -41,11 +41,13 @@ from daemon.documents.edited import EditedText, Trail, spelt, value_at, with_tex
 from daemon.documents.files import DocumentError, Edit, look, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
+from daemon.host.paths import state_dir
 from daemon.kit.wording import camel, quoted, suggestion
 from daemon.operators.change_reports import reloaded as in_words
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
 from daemon.setup.adding import WantedServer, changes, named, with_versions
+from daemon.setup.clients.installing import Records
 from daemon.setup.drafts import EX_MEANWHILE, Draft, Present, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
@@ -107,7 +109,9 @@ def _entry(options: argparse.Namespace, path: Path, present: Present, was: Any) 
 
 def unset_keys(options: argparse.Namespace) -> int:
     """Remove keys of an entry, and wait for the effect."""
-    trails = map(_trail, options.keys)
+    # The last item of a list first: the others keep their places.
+    trails = [*map(_trail, options.keys)]
+    trails.sort(key=lambda trail: [at for at in trail if isinstance(at, int)], reverse=True)
     return _change(options, [Setting(trail=each, value=UNSET, holder_is_its=len(each) > 1) for each in trails])
 
 
@@ -177,7 +181,7 @@ def _change(
     remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
     for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    return _settle(options, path, draft, partial(_tell_undo, options, wished, before, draft))
+    return _settle(options, path, draft, _undo_by(options, wished, before, draft))
 
 
 def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
@@ -187,8 +191,8 @@ def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
     return _change(options, [Setting(trail=trail, value=value)])
 
 
-def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> None:
-    """Print the command that undoes settings, if there is one that holds no secret."""
+def _undo_by(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> str:
+    """The command that undoes settings; empty if there is none without a secret."""
     verbs = {"unset" if was is UNSET else "set" for was in before}
     values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
     words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
@@ -199,8 +203,7 @@ def _tell_undo(options: argparse.Namespace, wished: list[Setting], before: list[
     # Without an item, the others have other places.
     moved = any(each.value is UNSET and isinstance(each.trail[-1], int) for each in wished)
     is_all = draft.env == (draft.present.env.text() or "")
-    if not moved and len(verbs) == 1 and is_open and is_all:
-        (note if options.json else print)(visible(f"undo: {typed_as(options, *words)}"))
+    return typed_as(options, *words) if not moved and len(verbs) == 1 and is_open and is_all else ""
 
 
 def rename(options: argparse.Namespace) -> int:
@@ -208,38 +211,51 @@ def rename(options: argparse.Namespace) -> int:
     old, (path, present) = options.server, configured(options, options.server)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
-    stays, back = "login, switches, counts, files, clients' --server", typed_as(options, "rename", new, old)
-    tell_undo = partial(note, f"{stays} stay behind; undo: {back}")
-    return _settle(options, path, renamed(path, present.places[old], old, new, os.environ), tell_undo, new)
+    edit, undo = renamed(path, present.places[old], old, new, os.environ), typed_as(options, "rename", new, old)
+    status = _settle(options, path, edit, undo, new)
+    if new in read_present(path).servers:
+        Records(state_dir(os.environ)).rename(old, new)
+    return status
 
 
 def _settle(
-    options: argparse.Namespace,
-    path: Path,
-    draft: Draft | SettingsEdit,
-    tell_undo: Callable[[], None],
-    becomes: str = "",
+    options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, undo: str, becomes: str = ""
 ) -> int:
     """Write a change, try it with the daemon, and say how to undo it."""
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0
-    name, was = becomes or options.server, dict[str, str]()
-    tries = not (options.no_reload or options.server == WHOLE)
+    name = becomes or options.server
+    if options.no_reload or options.server == WHOLE:
+        draft.write()
+        status, kept = 0 if options.no_reload else tell_reload(options, path), True
+    else:
+        with on_trial(options, name, undo):
+            status, kept = _tried(options, name, path, draft)
+    if not kept:
+        return status
+    if draft.stands:
+        stays = "login, switches, counts, files, clients' --server stay behind; " if becomes else ""
+        if undo:
+            (note if options.json or becomes else print)(visible(f"{stays}undo: {undo}"))
+    elif not status:
+        note(f"{path} was changed meanwhile: nothing undoes this change alone")
+        status = EX_MEANWHILE
+    return status
+
+
+def _tried(options: argparse.Namespace, name: str, path: Path, draft: Draft | SettingsEdit) -> tuple[int, bool]:
+    """Write a change and wait for its effect; the exit status, and whether the user keeps an upgrade."""
+    was, kept = dict[str, str](), True
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
-        if tries:
-            was = tools_of(options, options.server)
-            # What did not mend a server that is down has not broken it, either.
-            seen = ask_with(options, "status", {})["servers"][options.server]
-            is_down = seen["state"] in WAITING or (seen["state"] in COMING and seen["attempt"] > 0)
-            options.keep = options.keep or (is_down and not options.or_undo)
+        was = tools_of(options, options.server)
+        # What did not mend a server that is down has not broken it, either.
+        seen = ask_with(options, "status", {})["servers"][options.server]
+        is_down = seen["state"] in WAITING or (seen["state"] in COMING and seen["attempt"] > 0)
+        options.keep = options.keep or (is_down and not options.or_undo)
     draft.write()
-    status = 0
-    if tries:
-        status = finish(options, name, path, draft.undo, "the change stays")
-    elif not options.no_reload:
-        status = tell_reload(options, path)
-    if tries and options.again and not status:
+    status = finish(options, name, path, draft.undo, "the change stays")
+    if options.again and not status:
         kept = False
         try:
             kept = _is_kept(options, name, was)
@@ -248,14 +264,7 @@ def _settle(
                 draft.undo()
                 note(BACK)
                 status = tell_reload(options, path, name)
-        if not kept:
-            return status
-    if draft.stands:
-        tell_undo()
-    elif not status:
-        note(f"{path} was changed meanwhile: nothing undoes this change alone")
-        status = EX_MEANWHILE
-    return status
+    return status, kept
 
 
 def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> bool:
@@ -370,6 +379,9 @@ def _renew(options: argparse.Namespace, name: str) -> int:
         note(f"{word} is not pinned, for no version was found by npm, uv or among the images that were pulled")
     for word, newest in server.kept:
         note(f"{name}: {word} stays: the newest version that was found is {newest}")
+    if bounds := " ".join(entry["args"][at] for at in server.bounds):
+        out = typed_as(options, "unset", name, *(f"args[{at}]" for at in server.bounds))
+        note(f"{name}: its entry holds {bounds}, which a newer version may not need: {out} takes that out")
     words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
     becomes = {at: (was, now) for at, (was, now) in words if was != now}
     about = ""
@@ -379,7 +391,12 @@ def _renew(options: argparse.Namespace, name: str) -> int:
             note(f"changes: {(about := address)}")
     if becomes:
         wished = [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()]
-        return _renewed(options, wished, {"becomes": [*becomes.values()], "changes": about}, {})
+        status = _renewed(options, wished, {"becomes": [*becomes.values()], "changes": about}, {})
+        if status and bounds and configured(options, name)[1].servers[name] == entry:
+            note(f"{name}: another try, without {bounds}")
+            rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]
+            status = _change(options, [Setting(trail=("args",), value=rest)])
+        return status
     note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
     return 0 if options.all else EX_FAULT
 

@@ -155,6 +155,8 @@ class WantedServer:
     """Remarks on keys of other clients in the entry."""
     kept: tuple[tuple[str, str], ...] = ()
     """Packages that stay, having the newest version or a newer one, each with the version that was found."""
+    bounds: tuple[int, ...] = ()
+    """The places in `args` of words that hold another package in a range of versions, as `--with mcp<2`."""
 
 
 def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str] = str) -> WantedServer:
@@ -205,7 +207,7 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     servers = servers.items() if isinstance(servers, dict) else ()
     if not (found := {name: each for name, each in servers if _is_entry(each)}):
         lacks = "no server in it has a `command` or `url` that is text: " if value else ""
-        raise WordsError(f"{lacks}write `mcpd add NAME -`, and a server's entry in JSON to standard input")
+        raise WordsError(f"{lacks}write `mcpd add NAME -`, and paste or pipe a server's entry in JSON into it")
     if found.keys().isdisjoint(names) and len(found) > 1:
         raise WordsError(
             f"the snippet has {', '.join(found)}: name one, as in `mcpd add {next(iter(found))} -`"
@@ -231,8 +233,12 @@ def with_versions(
     if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server
     pinned: dict[str, str] = {}
-    loose, kept = list[str](), list[tuple[str, str]]()
+    loose, kept, bounds = list[str](), list[tuple[str, str]](), list[int]()
     for words in started((command, *args)):
+        for each in packages_in(words):
+            at = args.index(each.written) if each.written in args else 0
+            if again and args[at - 1] in _WITH and each.spec and not each.version:
+                bounds += [at - 1, at]
         for package in unpinned(words, images=images, again=again):
             version = newest(package) if package.written in args else None
             if version is None:
@@ -242,9 +248,11 @@ def with_versions(
             else:
                 pinned[package.written] = package.pinned + version
     entry = {**server.entry, **({"args": [pinned.get(word, word) for word in args]} if args else {})}
-    return attrs.evolve(server, entry=entry, pinned=(*pinned.values(),), loose=(*loose,), kept=(*kept,))
+    server = attrs.evolve(server, entry=entry, pinned=(*pinned.values(),), loose=(*loose,), kept=(*kept,))
+    return attrs.evolve(server, bounds=(*bounds,))
 
 
+_WITH = ("--with", "-w")  # of uv and pipx
 _PARTS = re.compile(r"v?(?:(\d+)!)?([\d.]*)-?([^+]*)", re.ASCII)
 _PHASES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "post": 1, "rev": 1, "r": 1}
 

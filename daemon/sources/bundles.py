@@ -54,6 +54,14 @@ def taken(
     return offer
 
 
+@whole("its manifest.json is not as it was")
+def arguments(origin: EntryOrigin, environ: Mapping[str, str]) -> Any:
+    """The arguments of a bundle that was unpacked. Raises SourceTrouble."""
+    directory, digest = Path(str(origin.bundle)), str(origin.hash).removeprefix("sha256:")
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*")}
+    return _offer(json.loads((directory / "manifest.json").read_bytes()), digest, environ, files).entry["args"]
+
+
 def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
     """Delete (or `keep`) the directory of an entry's bundle that no configuration names; returns it."""
     directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
@@ -61,10 +69,19 @@ def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = F
     if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():
         return None
     if not keep:
-        for _, _, _, descriptor in os.fwalk(directory):
-            os.fchmod(descriptor, 0o700)
-        rmtree(directory)
+        delete(directory)
     return directory
+
+
+@whole("not all of it could be deleted")
+def delete(directory: Path) -> int:
+    """Delete a directory, and read-only ones in it; returns its files' bytes. Raises SourceTrouble."""
+    size = 0
+    for _, _, files, descriptor in os.fwalk(directory):
+        os.fchmod(descriptor, 0o700)
+        size += sum(os.stat(each, dir_fd=descriptor, follow_symlinks=False).st_size for each in files)
+    rmtree(directory)
+    return size
 
 
 @whole("its manifest.json does not fit", (*DAMAGED, TypeError, AttributeError))

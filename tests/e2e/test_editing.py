@@ -1,6 +1,7 @@
 """The configuration is changed by commands before a daemon: what works stays, the rest is taken back."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -120,6 +121,23 @@ def test_the_lines_of_a_server_stay_when_its_entry_changes_and_explain_only_thei
     assert "of the former" in daemon.run("logs", "time")
     seen = daemon.ask("status")["servers"]["time"]
     assert (seen["calls"], seen["stderr"]) == (1, [])
+
+
+def test_what_a_killed_command_has_not_tried_is_told_with_the_way_back_until_it_is_changed(
+    daemon: Daemon,
+) -> None:
+    words = ["set", "time", "command=sleep", 'args=["600"]', "--config", str(daemon.config)]
+    with subprocess.Popen(daemon.command(*words), env=daemon.environ, stderr=subprocess.DEVNULL) as waiting:
+        eventually(lambda: daemon.ask("status")["servers"]["time"]["state"] == "starting")
+        assert "was killed" not in daemon.outcome("status").stderr
+        waiting.kill()
+    told, said = "mcpd: time: `mcpd set` was killed while it tried a change; undo: `mcpd set time command=", ""
+    for line in (("status",), ("set", ".", "lazy=false"), ("status",)):
+        said = daemon.outcome(*line).stderr
+        assert told in said, said
+    done = daemon.outcome(*shlex.split(said.partition("undo: `mcpd ")[2].partition("`\n")[0]))
+    assert (done.returncode, daemon.ask("status")["servers"]["time"]["state"]) == (0, "ready"), done
+    assert "was killed" not in daemon.outcome("status").stderr
 
 
 def test_a_server_that_goes_back_to_an_earlier_entry_is_listed_again(daemon: Daemon) -> None:

@@ -1,11 +1,13 @@
 """`mcpd pin` and `upgrade`: the newest version of what a server's command fetches, in its entry."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from daemon.config.jsonc import decode
 from tests.e2e.harness import Daemon, own_directory, started
 from tests.scripted_server import command
 from tests.terminals import Typing
@@ -226,6 +228,38 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
         ), said
         assert pinning.config.read_text() == before.replace("mcp-a==1.0", "mcp-a==2.0")
         assert pinning.daemon.ready("a", "b")["a"]["tools"] == 2
+
+
+HELD = f"""
+if sys.argv[-1].endswith("==2.0") is ("mcp<2" in sys.argv):
+    sys.exit("no solution found")
+words = {command(tools=["echo"])!r}
+os.execv(words[0], words)
+"""
+
+
+def test_an_upgrade_says_what_its_entry_holds_and_tries_without_that_too(pinning: Pinning) -> None:
+    pinning.client("uvx", HELD)
+    pinning.config.write_text(TEXT.replace('"mcp-server-time"]', '"mcp-server-time==1.0"]'))
+    before = pinning.config.read_text()
+    takes_out = f"`mcpd unset time 'args[0]' 'args[1]' --config {pinning.config}` takes that out"
+    status, said = pinning.run("time", "--no-reload", "--dry-run", command="upgrade")
+    assert (
+        status,
+        f"time: its entry holds --with mcp<2, which a newer version may not need: {takes_out}" in said,
+    ) == (*(0, True),), said
+    with started(pinning.daemon):
+        pinning.daemon.ready("time")
+        status, said = pinning.run("time", command="upgrade")
+        assert (status, "taken back" in said, "time: another try, without --with mcp<2" in said) == (
+            0,
+            True,
+            True,
+        ), said
+        assert '["mcp-server-time==2.0"]' in pinning.config.read_text()
+        undo = said.partition("undo: `mcpd ")[2].partition("`")[0]
+        assert pinning.daemon.outcome(*shlex.split(undo)).returncode == 0
+        assert decode(pinning.config.read_text(), source="") == decode(before, source="")
 
 
 def test_an_upgrade_tries_a_server_that_starts_with_its_first_call(pinning: Pinning) -> None:

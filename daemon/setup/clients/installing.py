@@ -284,6 +284,17 @@ class Records:
         value = read_document(record.original, record.form, source=str(path)).value()
         return [(member, launch) for member in record.members if (launch := launched(member.entry(value)))]
 
+    def rename(self, old: str, new: str) -> None:
+        """Keep a server together with its entries in clients when mcpd renames it. Raises DocumentError."""
+        for client in self._root.glob("*"):
+            for record in self.of(client.name):
+                names = [each.ours or each.name for each in record.members]
+                if old in names:
+                    both = zip(record.members, names, strict=True)
+                    now = (attrs.evolve(each, ours=new if name == old else name) for each, name in both)
+                    with self.locked():
+                        self.keep(client.name, attrs.evolve(record, members=(*now,)))
+
     def keep(self, client: str, record: Record) -> None:
         """Store a file's record in place of an earlier one. Raises DocumentError."""
         directory = self.directory(client, record.path)

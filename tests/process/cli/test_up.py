@@ -1,6 +1,7 @@
 """`mcpd up` with a real daemon and real servers: what it asks, what it does, what it leaves if it cannot."""
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -65,6 +66,28 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     assert "approval" not in again.stdout
     assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
     assert (contents(here), config(here).read_bytes()) == (after, taken)
+    assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
+    assert contents(here) == before
+
+
+def test_what_was_pinned_or_renamed_stays_taken_over_and_goes_back_as_it_was(here: User) -> None:
+    programs, (cursor, codex) = here.home / "bin", files(here)
+    programs.mkdir()
+    (programs / "uvx").write_text(f"#!/bin/sh\nexec {shlex.join([PROGRAM, *ARGS])}\n")
+    (programs / "uvx").chmod(0o755)
+    cursor.write_text('{"mcpServers": {"echo": {"command": "uvx", "args": ["mcp-server-echo"]}}} // mine\n')
+    codex.write_text("")
+    before, path = contents(here), programs  # without bwrap, so the server runs unconfined
+    assert here.mcpd("up", "--yes", *CLIENTS, path=path).returncode == 0
+    after = contents(here)
+    (programs / "uv").write_text("#!/bin/sh\necho mcp-server-echo==2.0\n")
+    (programs / "uv").chmod(0o755)
+    for change in (("pin", "echo"), ("rename", "echo", "clock")):
+        done = here.mcpd(*change, path=path)
+        assert done.returncode == 0, done
+        changed = config(here).read_bytes()
+        again = here.mcpd("up", "--yes", *CLIENTS, path=path)
+        assert (again.returncode, contents(here), config(here).read_bytes()) == (0, after, changed), again
     assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
     assert contents(here) == before
 

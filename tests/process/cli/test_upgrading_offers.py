@@ -23,7 +23,8 @@ case "$*" in
 *) echo 9.9.9 ;;
 esac
 """
-SETTINGS = {"key": {"type": "string", "title": "K", "description": "k", "required": True}}
+SETTING = {"type": "string", "title": "K", "description": "k", "required": True}
+SETTINGS = {"key": SETTING, "more": SETTING}
 
 
 def document(version: str, *more: Any, variables: tuple[str, ...] = ("KEY",), **other: Any) -> dict[str, Any]:
@@ -65,9 +66,10 @@ class Home:
         status = UPGRADE.main([*(words or ("thing",)), "--no-reload", f"--config={self.config}"])
         return status, "".join(self.capsys.readouterr())
 
-    def bundle(self, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    def bundle(self, monkeypatch: pytest.MonkeyPatch, version: str, *words: str) -> None:
         """Publish a version that is a bundle."""
-        launch = {"command": "node", "args": ["${__dirname}/run.js", "--key", "${user_config.key}"]}
+        words = ("${__dirname}/run.js", *words, "--key", "${user_config.key}")
+        launch = {"command": "node", "args": [*words]}
         text = json.dumps(manifest(user_config=SETTINGS, mcp_config=launch, version=version))
         content = packed({"manifest.json": text, "run.js": ""})
         monkeypatch.setattr(bundles, "fetch", lambda *_, **__: content)
@@ -161,6 +163,17 @@ def test_a_version_that_needs_more_asks_for_it_and_what_was_answered_stays(
     assert here.entry["args"] == ["-y", "@a/thing@1.2.0", "--place", "/here", "--mode", "fast"]
 
 
+def test_a_version_that_asks_for_an_argument_before_others_changes_nothing_and_names_the_command(
+    here: Home,
+) -> None:
+    here.add("--env=place=/here")
+    before = here.config.read_text()
+    here.published.documents.append(document("1.1.0", MODE, PLACE))
+    status, said = here.upgrade("thing", "--env=mode=fast")
+    assert (status, here.config.read_text()) == (1, before), said
+    assert f"also needs mode: `mcpd add thing registry:{NAME} --replace` asks for all" in said
+
+
 def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:
     here.add("--env=place=/here")
     newer = document("1.1.0", PLACE, variables=("KEY", "WORD"))
@@ -208,6 +221,11 @@ def test_a_bundle_of_a_registry_is_exchanged_and_one_of_a_file_is_named(
     # A daemon may run it: nothing was reloaded.
     assert f"chmod -R u+w {old} && rm -r {old}" in said
     assert sorted(here.unpacked) == sorted([old, new])
+    here.bundle(monkeypatch, "2.2.0", "${user_config.more}")
+    status, said = here.upgrade()
+    assert (status, "2.2.0 also needs more: `mcpd add thing" in said, here.entry["origin"]["bundle"]) == (
+        *(1, True, new),
+    ), said
     config = json.loads(here.config.read_text())
     del config["mcpServers"]["thing"]["origin"]["registry"]
     here.config.write_text(json.dumps(config))

@@ -28,6 +28,7 @@ class Controls(Protocol):
 def control(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controls]:
     path = sockets / "control.sock"
     monkeypatch.setenv("MCPD_CONTROL", str(path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(sockets))
     with ExitStack() as stack:
         yield lambda answers: stack.enter_context(fake_control(path, answers))
 

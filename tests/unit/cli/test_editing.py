@@ -72,6 +72,7 @@ def test_a_value_is_what_its_key_takes_and_all_else_stays(
     ("key", "before", "after"),
     [
         ("time args[0]", '"--with", ', ""),
+        ("time args[0] args[1]", '"--with", "mcp<2", ', ""),
         ("time env.A", ', "env": {"A": "1"}', ""),
         (". profiles.default.lazy", '"default": {"lazy": true}', ""),
     ],
@@ -128,6 +129,27 @@ def test_words_that_name_no_key_are_a_wrong_usage(
     with pytest.raises(SystemExit):
         told(config, "set", "time", key)
     assert "write a key as in timeouts.call" in capsys.readouterr().err
+
+
+def test_a_removed_server_leaves_its_data_and_what_others_use_with_the_commands(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(config.parent))
+    monkeypatch.setenv("MCPD_CONTROL", str(config.parent / "none"))
+    for name in ("time/data", "web/caches/lib"):
+        (made := config.parent / "mcpd" / "servers" / name).mkdir(parents=True)
+        (made / "a").write_text("x" * 2048)
+        made.chmod(0o555)
+    own = config.parent / "mcpd" / "servers"
+    assert implementation("remove").main(["time", "web", "--config", str(config)]) == 0
+    said = capsys.readouterr().err
+    for line in (
+        "time stays in a cache that other programs share: `uv cache clean time`",
+        f"its data stays: `rm -r {own}/time` deletes that",
+        f"deleted its own caches, 2K: {own}/web/caches",
+    ):
+        assert f"mcpd: {line}\n" in said, said
+    assert {*own.iterdir()} == {own / "time"}
 
 
 def test_a_file_that_may_not_be_written_stays(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
