@@ -360,7 +360,7 @@ class OperatorContext:
     operator: OperatorPeer | None = None
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
     principal: str = "an operator"
-    """Who runs this command, for records (`audit.record.acting`)."""
+    """The operator, as records name them (`audit.record.acting`)."""
     recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """More members of the audit's records about this command's requests."""
     lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
