@@ -88,10 +88,9 @@ def overview() -> str:
     import textwrap  # noqa: PLC0415 - as above
 
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
-    table = help_table()
-    told = purposes(table)
+    told = purposes(help_table())
     width, columns = max(map(len, told)) + 1, shutil.get_terminal_size().columns
-    for heading, names in table["groups"].items():
+    for heading, names in help_table()["groups"].items():
         lines.append(f"{heading}:")
         for command in names.split():
             purpose, example = told[command]

@@ -57,8 +57,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def explain(self) -> None:
         """Take description, arguments, examples and exit statuses from `help.toml`."""
-        table = help_table()
-        own, shared = table[self._command], table["shared"]
+        own, shared = (help_table()[each] for each in (self._command, "shared"))
         meanings = {**shared["arguments"], **own.get("arguments", {})}
         for action in self._actions:
             name = next((each for each in action.option_strings if each.startswith("--")), action.dest)
@@ -67,10 +66,10 @@ class CommandParser(argparse.ArgumentParser):
         exits = {**own["exits"], **shared["exits"]}
         if not self._asks:
             del exits[UNREACHABLE]
-        statuses = (f"  {code:<4}{exits[code]}" for code in sorted(exits, key=int))
+        statuses = [f"  {code:<4}{exits[code]}" for code in sorted(exits, key=int)]
+        examples = [f"  {each}" for each in own["examples"]]
         self.description = " ".join(own["text"].split())
-        self.epilog = "\n".join(["examples:", *(f"  {each}" for each in own["examples"])])
-        self.epilog += "\n".join(["\n\nexit status:", *statuses])
+        self.epilog = "\n".join(["examples:", *examples, "", "exit status:", *statuses])
 
 
 def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:

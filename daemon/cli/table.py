@@ -38,12 +38,17 @@ ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"
 """Commands that end or remove something: never suggested for a typo."""
 
 
-def help_table() -> "Words":
-    """Read `help.toml`. This takes 10 ms, so only commands that print it do so."""
-    import tomllib  # noqa: PLC0415 - see the module's docstring
-    from pathlib import Path  # noqa: PLC0415 - likewise
+_READ: "Words" = {}
 
-    return tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
+
+def help_table() -> "Words":
+    """Read `help.toml`, once. This takes 10 ms, so only commands that print it do so."""
+    if not _READ:
+        import tomllib  # noqa: PLC0415 - see the module's docstring
+        from pathlib import Path  # noqa: PLC0415 - likewise
+
+        _READ.update(tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8")))
+    return _READ
 
 
 def purposes(table: "Words") -> dict[str, tuple[str, str]]:
@@ -57,6 +62,5 @@ def implementation(command: str) -> "Any":
     # By full name, since `python -m daemon` comes here too.
     import importlib  # noqa: PLC0415 - see the module's docstring
 
-    place = next(module for module, commands in MODULES.items() if command in commands.split())
-    module = importlib.import_module(place)
+    module = importlib.import_module(next(place for place, own in MODULES.items() if command in own.split()))
     return getattr(module, command.upper().replace("-", "_"), module)

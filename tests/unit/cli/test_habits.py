@@ -119,9 +119,7 @@ def typos(word: str) -> Iterator[str]:
         yield before
 
 
-def test_no_typo_is_answered_with_a_command_that_ends_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Read once: it takes 10 ms, and there are thousands of typos.
-    monkeypatch.setattr(cli, "help_table", lambda: TABLE)
+def test_no_typo_is_answered_with_a_command_that_ends_something() -> None:
     every = {typo for word in (*COMMANDS, *words_of("aliases"), *words_of("synonyms")) for typo in typos(word)}
     unknown = every - {*COMMANDS, *words_of("aliases"), *words_of("synonyms"), ""}
     hints = {typo: cli._unknown(typo) for typo in unknown}
