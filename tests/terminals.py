@@ -18,6 +18,7 @@ from typing import Protocol, Self
 
 import pyte
 
+from tests.e2e.forking import FORKS, ROOT, Life
 from tests.unit.cli.daemons import environment
 from tests.waiting import WAIT
 
@@ -34,7 +35,7 @@ _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Terminal:
-    """A command with a terminal as stdin, stdout and stderr."""
+    """A command with a terminal as stdin, stdout and stderr; forked, where mcpd's commands are (`forking`)."""
 
     def __init__(
         self,
@@ -47,10 +48,17 @@ class Terminal:
     ) -> None:
         self._here, there = pty.openpty()
         self._size(rows, columns)
-        # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", *words], cwd=cwd, env=environ, stdin=there, stdout=there, stderr=there
-        )
+        code = environ.get("PYTHONPATH") or str(cwd)
+        if FORKS.is_running and words[0] == sys.executable and code == str(ROOT):
+            asked = [*words[words.index("daemon") + 1 :]]
+            self.process: subprocess.Popen[bytes] | Life = FORKS.at_terminal(
+                asked, environ, cwd or ROOT, os.ttyname(there)
+            )
+        else:
+            # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
+            self.process = subprocess.Popen(
+                ["setsid", "--ctty", *words], cwd=cwd, env=environ, stdin=there, stdout=there, stderr=there
+            )
         os.close(there)
 
     def press(self, *keys: str) -> None:

@@ -46,15 +46,24 @@ main = daemon.cli.main
 """What daemons need, imported, also what they import when it is asked for; `main` is the life of one."""
 
 FORKER = """
-import atexit, gc, json, os, select, sys
+import atexit, fcntl, gc, json, os, select, sys, termios
 
-def live(job):
-    log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
-    null = os.open(os.devnull, os.O_RDWR)
-    out = os.open(job["out"], os.O_WRONLY | os.O_APPEND) if job["out"] else null
+def live(job, terminal):
+    if terminal is None:
+        log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
+        null = os.open(os.devnull, os.O_RDWR)
+        out = os.open(job["out"], os.O_WRONLY | os.O_APPEND) if job["out"] else null
+    else:
+        # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        null = out = log = terminal
     for number, fd in enumerate((null, out, log)):
         os.dup2(fd, number)
     os.closerange(3, 1024)
+    if terminal is not None:
+        # Those of before know that they are no terminal.
+        sys.stdin, sys.stdout, sys.stderr = (open(fd, mode, 1, closefd=False) for fd, mode in enumerate("rww"))
     os.chdir(job["directory"])
     os.environ.clear()
     os.environ.update(job["environ"])
@@ -90,10 +99,14 @@ while True:
         if not chunk:
             break
         *jobs, rest = (rest + chunk).split(b"\\n")
-        for job in jobs:
+        for job in map(json.loads, jobs):
+            # Open before the life is told: a terminal that nobody has open ends for who reads its other end.
+            terminal = os.open(job["terminal"], os.O_RDWR | os.O_NOCTTY) if job["terminal"] else None
             pid = os.fork()
             if pid == 0:
-                live(json.loads(job))
+                live(job, terminal)
+            if terminal is not None:
+                os.close(terminal)
             lives[os.pidfd_open(pid)] = pid
             tell(began=pid)
 """
@@ -150,10 +163,16 @@ class Forker:
         self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path, out: Path | None = None
     ) -> Life:
         """Begin `mcpd WORDS` in a directory; stderr, and stdout if given, go to the end of files that exist."""
+        return self._begin(words, environ, directory, log=str(log), out=str(out or ""), terminal="")
+
+    def at_terminal(self, words: list[str], environ: Mapping[str, str], directory: Path, name: str) -> Life:
+        """Begin `mcpd WORDS` in a session of its own, at the terminal of this name."""
+        return self._begin(words, environ, directory, log="", out="", terminal=name)
+
+    def _begin(self, words: list[str], environ: Mapping[str, str], directory: Path, **places: str) -> Life:
         assert self._process is not None
         assert self._process.stdin is not None
-        job = {"words": words, "environ": dict(environ), "directory": str(directory), "log": str(log)}
-        job["out"] = str(out or "")
+        job = {"words": words, "environ": dict(environ), "directory": str(directory), **places}
         with self._turn, self._news:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "nothing was forked"
