@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, update_wrapper
+from inspect import iscoroutinefunction, signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -15,18 +16,43 @@ def cases(*names: str, raw: Collection[str] = ()) -> Callable[[Test], Test]:
     """Run a test with each row below its name in `cases/MODULE.jsonl`, which holds a JSON value a line.
 
     The values named `raw` are bytes: a byte that is no UTF-8 is written as a lone surrogate.
+    A test of values alone, without fixtures, is one test of all rows: most rows take less time than the runner
+    takes for a test.
     """
 
     def of(test: Test) -> Test:
-        rows = rows_of(Path(test.__code__.co_filename), test.__name__.removeprefix("test_"))
-        if raw:
-            found = [dict(zip(names, row if len(names) > 1 else [row], strict=True)) for row in rows]
-            rows = [[_bytes(value) if name in raw else value for name, value in row.items()] for row in found]
-            rows = rows if len(names) > 1 else [value for (value,) in rows]
-        made: Test = pytest.mark.parametrize(names if len(names) > 1 else names[0], rows)(test)
+        found = rows_of(Path(test.__code__.co_filename), test.__name__.removeprefix("test_"))
+        found = found if len(names) > 1 else [[value] for value in found]
+        rows = [
+            {name: _bytes(value) if name in raw else value for name, value in zip(names, row, strict=True)}
+            for row in found
+        ]
+        if {*signature(test).parameters} == {*names} and not iscoroutinefunction(test):
+            return _together(test, rows)
+        values = [[*row.values()] if len(names) > 1 else row[names[0]] for row in rows]
+        made: Test = pytest.mark.parametrize(names if len(names) > 1 else names[0], values)(test)
         return made
 
     return of
+
+
+def _together(test: Test, rows: list[dict[str, Any]]) -> Test:
+    """One test of all rows, which fails with the failure of each row."""
+
+    def every() -> None:
+        failures = []
+        for row in rows:
+            try:
+                test(**row)
+            except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - all are raised below
+                failure.add_note(f"with {row!r}")
+                failures.append(failure)
+        if failures:
+            raise BaseExceptionGroup(f"{len(failures)} of {len(rows)} rows", failures)
+
+    made: Any = update_wrapper(every, test)
+    del made.__wrapped__  # by which pytest would find the parameters
+    return cast("Test", made)
 
 
 def _bytes(text: str | None) -> bytes | None:
