@@ -1,9 +1,7 @@
-"""Counts of what the start of a daemon pays for: a client without a daemon waits for all of it."""
+"""A daemon that serves no HTTP has no module of it loaded, even after it has served a client."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,29 +9,6 @@ from typing import Any
 
 from tests.e2e.harness import Daemon, free_port, own_directory, scripted, started
 from tests.waiting import eventually
-
-COUNTING = """
-import json, sys
-import daemon.main.run, daemon.main.lifetime, daemon.processes.children
-classes = [each for name, module in sys.modules.items() if name.startswith("daemon.")
-           for each in vars(module).values() if isinstance(each, type) and each.__module__ == name]
-generated = sorted(each.__qualname__ for each in classes if "__attrs_attrs__" in vars(each))
-print(json.dumps({"generated": generated}))
-"""
-"""Imports what a daemon imports until it serves; prints the classes that attrs generated."""
-MOST_GENERATED = 132
-"""Generating the methods of a class takes 0.5 ms, a struct of msgspec's 0.02: there were 175, and are 109."""
-
-
-def test_a_start_generates_few_classes() -> None:
-    command = [sys.executable, "-P", "-c", COUNTING]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    loaded = json.loads(done.stdout)
-    assert len(loaded["generated"]) <= MOST_GENERATED, loaded["generated"]
-
-
-# --- A daemon that serves no HTTP has no module of it loaded, even after it has served a client --------------
-
 
 TELLING = """
 import os, signal, sys

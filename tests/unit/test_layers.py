@@ -73,8 +73,7 @@ BRIDGE = "daemon.cli.connect"
 DOORS = ("daemon", "daemon.cli")
 
 # The modules that may import by name: a daemon without HTTP servers never pays for an HTTP client, nor one that
-# finds tools by their words for numpy. What they may name is in the same room, which tests of their own hold
-# (tests/process/upstreams/transports/test_http.py, tests/unit/search/test_vectors.py).
+# finds tools by their words for numpy: tests/process/kit/test_later.py.
 LOADS_BY_NAME = {
     "daemon.kit.later",
     "daemon.upstreams.transports.server_connection",

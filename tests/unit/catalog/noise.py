@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -376,11 +376,12 @@ def _nodes(schema: Json) -> Iterator[Json]:
 
 def mutants(definition: Json, by: Mutants) -> Iterator[Json]:
     """Copies of a definition, each with one schema of its arguments in another form."""
-    for index, node in enumerate(list(_nodes(definition["inputSchema"]))):
+    whole = json.dumps(definition)
+    for index, node in enumerate(_nodes(definition["inputSchema"])):
         for key, forms in by.items():
             for form in forms(node) if node.get(key) not in (None, "", []) else ():
-                made = copy.deepcopy(definition)
-                target = list(_nodes(made["inputSchema"]))[index]
+                made = json.loads(whole)
+                target = next(islice(_nodes(made["inputSchema"]), index, None))
                 target.clear()
-                target.update(copy.deepcopy(form))
+                target.update(form)
                 yield made

@@ -2,8 +2,6 @@
 
 import importlib
 import inspect
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -254,15 +252,6 @@ async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
 def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
     render = importlib.import_module(RENDERING).render
     assert list(inspect.signature(render).parameters) == ["reading"]
-
-
-@pytest.mark.process
-def test_the_library_is_not_imported_before_somebody_asks() -> None:
-    code = (
-        "import sys, daemon.actors.local_doors, daemon.cli.about; from daemon.counting import readings, tally;"
-        "sys.exit('prometheus_client' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
 
 
 def reading(*instances: FakeUpstream, **counted: Any) -> Reading:

@@ -22,7 +22,6 @@ from daemon.search.vectors import (
     CLOSEST,
     DESCRIPTION_CHARACTERS,
     INSTALL,
-    MAX_TOOLS,
     PARAMETERS_CHARACTERS,
     PHRASING_CHARACTERS,
     PHRASINGS,
@@ -85,12 +84,13 @@ def test_texts_are_encoded_in_bounded_batches() -> None:
     assert len(encoder.encoded) == 2 * BATCH + 1
 
 
-def test_tools_beyond_the_bound_have_no_vectors() -> None:
-    crowd = dict.fromkeys(map(str, range(MAX_TOOLS + 5)), tool("a", "t"))
+def test_tools_beyond_the_bound_have_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.search.vectors.MAX_TOOLS", 20)
+    crowd = dict.fromkeys(map(str, range(25)), tool("a", "t"))
     vectors = Vectors(FakeEncoder()).updated(
         {"a": attrs.evolve(entry("a", None), lists={Kind.TOOL: KnownList(definitions=crowd)})}
     )
-    assert len(vectors) == MAX_TOOLS
+    assert len(vectors) == 20
 
 
 def test_a_tool_near_to_a_clause_is_near_to_the_need() -> None:
@@ -101,7 +101,7 @@ def test_a_tool_near_to_a_clause_is_near_to_the_need() -> None:
     assert list(with_clauses.values()) == sorted(with_clauses.values(), reverse=True)
 
 
-# --- the blend of both halves, and that nothing of the extra is imported before somebody asks for i ----------
+# --- the blend of both halves --------------------------------------------------------------------------------
 
 
 A, B, C, D = (("s", name) for name in "abcd")
@@ -135,17 +135,6 @@ def test_without_words_in_common_only_what_is_really_near_is_found() -> None:
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     return done.stdout.strip()
-
-
-@pytest.mark.process
-def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
-    """Its packages cost 0.15 s and 20 MiB, which a daemon without the extra never pays."""
-    code = (
-        "import sys, daemon.tree.running, daemon.search.vectors;"
-        "extra = {'numpy', 'tokenizers', 'wordllama'};"
-        "print(extra & set(sys.modules) or 'none')"
-    )
-    assert run(code) == "none"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Streamable HTTP against the SDK's own server, both eras, and against servers that misbehave."""
 
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +21,7 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
 from tests.process.upstreams.transports.posts import OF_LIBRARIES, Scripted, Stream
+from tests.unit.cases import cases
 from tests.unit.upstreams.transports.listening import Listener
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
@@ -249,16 +248,7 @@ async def ended(transport: Scripted, url: str) -> tuple[int, str, str]:
         return response.status_code, body.decode(), not_followed(response)
 
 
-@pytest.mark.parametrize(
-    ("url", "target"),
-    [
-        ("http://h:1/mcp", "/mcp/"),
-        ("http://h:1/mcp", "http://h:1/mcp/"),
-        ("http://H/mcp", "http://h:80/mcp/"),
-        ("http://h/mcp", "https://h/mcp/"),
-        ("http://user:secret@h/mcp", "/mcp/"),
-    ],
-)
+@cases("url", "target")
 async def test_a_redirect_within_the_origin_is_followed_with_its_message(url: str, target: str) -> None:
     status, body, left = await ended(redirecting(target), url)
     assert (status, left) == (200, "")
@@ -266,17 +256,7 @@ async def test_a_redirect_within_the_origin_is_followed_with_its_message(url: st
     assert body.endswith("/mcp/ {}")
 
 
-@pytest.mark.parametrize(
-    ("url", "target", "status"),
-    [
-        ("http://h/mcp", "http://other/mcp/", 307),
-        ("http://h/mcp", "http://h:81/mcp/", 307),
-        ("http://h:1/mcp", "https://h:1/mcp/", 307),
-        ("https://h/mcp", "http://h/mcp/", 307),
-        ("http://h/mcp", "http://user:secret@h/mcp/", 307),
-        ("http://h/mcp", "/mcp/?key=secret", 302),
-    ],
-)
+@cases("url", "target", "status")
 async def test_any_other_is_not_and_is_named_without_its_secrets(url: str, target: str, status: int) -> None:
     transport = redirecting(target, status=status)
     ended_with, _, left = await ended(transport, url)
@@ -319,14 +299,3 @@ def test_a_context_keeps_secrets_out_of_its_repr() -> None:
     server = Server(name="s", command="x", env={"TOKEN": "canary"}, headers={"Authorization": "canary"})
     given = OpenContext(server=server, events=Listener(), outbox=Outbox(), children=Children())
     assert "canary" not in repr(given)
-
-
-def test_the_libraries_of_a_network_are_not_imported_before_a_server_needs_them() -> None:
-    """A daemon of stdio servers never pays for them, and none pays for the SDK: 38 MiB and a second."""
-    code = (
-        "import sys, daemon.tree.running; from daemon.upstreams.transports import server_connection, stdio;"
-        "early = {'httpx2', 'wsproto'} & set(sys.modules);"
-        "from daemon.upstreams.transports import http, sse, ws;"
-        "sys.exit(bool(early or {'mcp', 'mcp_types', 'pydantic'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
