@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS
+from tests.unit.cases import cases
 
 ROOT = Path(__file__).parent.parent.parent
 UNITS = ROOT / "systemd"
@@ -47,24 +48,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=name_of)
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("Type", "notify"),
-        ("NotifyAccess", "main"),
-        ("KillMode", "mixed"),
-        ("Restart", "always"),
-        ("RestartSec", "100ms"),
-        ("RestartPreventExitStatus", "78"),
-        ("StartLimitIntervalSec", "0"),
-        ("TimeoutStopSec", "15s"),
-        ("WatchdogSec", "30s"),
-        ("OOMPolicy", "continue"),
-        ("LimitCORE", "0"),
-        ("UMask", "0077"),
-        ("Requires", "mcpd.socket"),
-    ],
-)
+@cases("key", "value")
 def test_a_service_is_supervised_as_measured(unit: Path, key: str, value: str) -> None:
     assert settings(unit)[key] == [value]
 

@@ -18,6 +18,7 @@ from daemon.authorization.guarded_http import ANSWER_SECONDS, GuardedTransport, 
 from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
 from daemon.host.sockets import reason
 from tests.process.authorization.serving import fetch
+from tests.unit.cases import cases
 from tests.waiting import WAIT
 
 PUBLIC = "93.184.216.34"
@@ -53,19 +54,7 @@ class Endless(httpx2.AsyncByteStream):
             yield b"x" * 65_536
 
 
-@pytest.mark.parametrize(
-    ("url", "local", "why"),
-    [
-        ("http://login.example/", True, "not encrypted"),
-        ("ftp://login.example/", True, "not an address of an authorization server"),
-        ("javascript:alert(1)", True, "not an address of an authorization server"),
-        ("file:///etc/passwd", True, "not an address of an authorization server"),
-        ("https://user:canary@login.example/", True, "a password in it"),
-        ("http://127.0.0.1/", False, "this machine"),
-        ("https://localhost/", False, "this machine"),
-        ("http://[::1]:8/", False, "this machine"),
-    ],
-)
+@cases("url", "local", "why")
 def test_some_urls_are_refused_without_a_look(url: str, local: bool, why: str) -> None:
     with pytest.raises(UnsafeAddress, match=why) as caught:
         refuse_unsafe(httpx2.URL(url), local=local)

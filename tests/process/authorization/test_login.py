@@ -31,6 +31,7 @@ from tests.process.authorization.serving import (
     spawned_login,
     tools,
 )
+from tests.unit.cases import cases
 from tests.unit.upstreams.transports.serving import SECONDS, Request, reply, scripted
 from tests.waiting import WAIT
 
@@ -120,16 +121,7 @@ async def test_what_is_no_answer_to_this_login_does_not_disturb_it(tmp_path: Pat
         await running.done()
 
 
-@pytest.mark.parametrize(
-    ("pasted", "why"),
-    [
-        ("{redirect}?code=x&state=another", "another login"),
-        ("{redirect}", "no answer in it"),
-        ("https://elsewhere.example/callback?code=x", "does not begin with"),
-        ("http://[", "does not begin with"),
-        ("what?", "does not begin with"),
-    ],
-)
+@cases("pasted", "why")
 async def test_what_is_pasted_by_mistake_ends_the_login(
     tmp_path: Path, url: str, pasted: str, why: str
 ) -> None:

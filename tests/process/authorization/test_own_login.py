@@ -18,6 +18,7 @@ from daemon.config.config_model import Server, TransportType
 from daemon.config.login_keys import Auth, AuthType
 from daemon.processes.children import Children
 from tests.process.authorization.test_running import PROGRAM, SECONDS
+from tests.unit.cases import cases
 
 SECRET = "s3cret-of-the-client"
 
@@ -129,14 +130,7 @@ async def test_a_token_that_cannot_be_renewed_just_now_serves_until_its_end_unle
     assert str(await place.refused(behaves="renew")) == "never"
 
 
-@pytest.mark.parametrize(
-    ("behaves", "words", "later"),
-    [
-        ("later", "not now, attempt 1", True),
-        ("dies", "ended without a result", False),
-        ("mute", "no token within 0.5 s", True),
-    ],
-)
+@cases("behaves", "words", "later")
 async def test_a_login_that_does_not_come_about_is_a_sentence(
     behaves: str, words: str, later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from daemon.authorization.logins import Failed, FileLogins, Login, ServerLogins
 from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
+from tests.unit.cases import cases
 
 SECONDS = 30.0
 SECRET = "s3cret-of-the-client"
@@ -85,15 +86,7 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
     assert "SOME_TOKEN" not in told["environ"]
 
 
-@pytest.mark.parametrize(
-    ("scope", "words"),
-    [
-        ("refused", "the user has refused"),
-        ("garbage", "sent an invalid message"),
-        ("dies", "ended without a result"),
-        ("endless", "ended without a result"),
-    ],
-)
+@cases("scope", "words")
 async def test_a_login_that_fails_is_a_sentence_and_changes_nothing(
     scope: str, words: str, tmp_path: Path
 ) -> None:

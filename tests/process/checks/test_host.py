@@ -339,14 +339,7 @@ def test_what_a_runner_will_download_is_noted_for_the_network(line: str, said: s
     assert said in only(noted, Level.NOTE) if said else not noted
 
 
-@pytest.mark.parametrize(
-    "server",
-    [
-        {"command": "${workspace}/bin/serve"},
-        {"command": "./bin/serve", "cwd": "${workspace}"},
-        {"command": "only-there", "env": {"PATH": "${workspace}/bin:/nowhere"}},
-    ],
-)
+@cases("server")
 def test_a_program_in_the_directory_of_a_client_is_not_called_missing(
     house: House, server: dict[str, Any]
 ) -> None:

@@ -27,6 +27,7 @@ from daemon.processes.leftovers import FOLDER
 from daemon.surfaces.table import chosen
 from tests.fakes_upstream import ECHO_SERVER
 from tests.process.setup.users import User, user
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
@@ -208,14 +209,7 @@ PROFILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("lazy", "names"),
-    [
-        (None, {"default": "full", "other": "full"}),
-        (False, {"default": "full", "other": "full"}),
-        (True, {"default": "browse", "other": "load"}),
-    ],
-)
+@cases("lazy", "names")
 def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
     lazy: bool | None, names: dict[str, str]
 ) -> None:

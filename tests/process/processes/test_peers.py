@@ -14,6 +14,7 @@ from loguru import logger
 from daemon.processes import marks, peers
 from daemon.processes.peers import PEERCRED, SAY_SECONDS, PeerCredentials, Peers, Shares, own_and, shares
 from tests.process.processes.test_own import NOBODY
+from tests.unit.cases import cases
 from tests.unit.processes.scripts import told_by
 
 US = os.getuid()
@@ -210,15 +211,7 @@ def above(pid):
 """Some processes are as under hidepid; limits tell who stems from somebody else."""
 
 
-@pytest.mark.parametrize(
-    ("armed", "limit", "found"),
-    [
-        (True, "marks.HIGHEST", "is hidden, and it may stem from us"),
-        (True, "0", "is hidden, and it may stem from us"),
-        (True, "-1", None),
-        (False, "-1", "is hidden, and it may stem from us"),
-    ],
-)
+@cases("armed", "limit", "found")
 def test_below_one_that_is_hidden_what_is_inherited_decides(armed: bool, limit: str, found: str | None) -> None:
     script = f"""
 if {armed}:

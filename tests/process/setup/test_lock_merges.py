@@ -3,10 +3,9 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from daemon.config.lock_file import LOCK, lock_in
 from daemon.setup.locking import approve, empty, written
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 
@@ -52,18 +51,7 @@ class Repository:
 MIDDLE = tuple("dehkn")
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "merges"),
-    [
-        ("c", "p", True),
-        ("c", "l", True),
-        ("a", "f", True),
-        ("f", "z", True),
-        ("f", "g", False),
-        ("y", "z", False),
-        ("a", "b", False),
-    ],
-)
+@cases("one", "other", "merges")
 def test_git_merges_tools_that_were_added_in_different_places(
     one: str, other: str, merges: bool, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from daemon.audit.audit_files import StoredRecord
 from daemon.audit.inspection import event
 from daemon.audit.record import AuditRecord, Decision
 from tests.unit.audit.chaining import began, lines_of, record
+from tests.unit.cases import cases
 
 SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("ocsf_6003.json").read_text())
 PYTHON: dict[str, Any] = {
@@ -166,19 +167,7 @@ def test_any_record_is_an_event_of_the_class(
     assert found_in(event(stored(told))) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("class_uid", 6004),
-        ("time", "now"),
-        ("severity_id", 42),
-        ("action_id", 5),
-        ("invented", 1),
-        ("actor", {}),
-        ("metadata", {"version": "1.8.0", "profiles": ["trace"]}),
-        ("src_endpoint", {"pid": 1}),
-    ],
-)
+@cases("path", "value")
 def test_the_schema_refuses_what_it_does_not_describe(path: str, value: object) -> None:
     assert found_in({**event(stored(WHOLE)), path: value})
 

@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from daemon.catalog.extensions import MAX_BYTES, bounded, carried, joined, passed_on, with_tasks
 from daemon.protocol import CLIENT_CAPABILITIES, UI
+from tests.unit.cases import cases
 
 TASKS = "io.modelcontextprotocol/tasks"
 SKILLS = "io.modelcontextprotocol/skills"
@@ -93,18 +94,7 @@ def test_tasks_pass_between_sides_of_2026_07_28_alone() -> None:
     assert passed_on(declared, alone=True, modern=False) == {UI: {}}
 
 
-@pytest.mark.parametrize(
-    ("declared", "polling"),
-    [
-        ("{}", '{"extensions":{"TASKS":{}}}'),
-        (
-            '{"roots":{},"extensions":{"b":{"c":[1.0]}}}',
-            '{"roots":{},"extensions":{"b":{"c":[1.0]},"TASKS":{}}}',
-        ),
-        ('{"extensions":["b"]}', '{"extensions":["b"]}'),
-        ('"b"', '"b"'),
-    ],
-)
+@cases("declared", "polling")
 def test_a_client_in_whose_name_mcpd_polls_has_the_tasks_extension(declared: str, polling: str) -> None:
     assert with_tasks(declared.encode()) == polling.replace("TASKS", TASKS).encode()
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog import tool_results
 from daemon.safety.redact import Redactor
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 
@@ -114,20 +115,7 @@ def test_the_first_elements_of_an_array_are_looked_at() -> None:
     assert tool_results.Shape.of([1] * (tool_results.MAX_ITEMS - 1) + ["x"]).python == "[int | str]"
 
 
-@pytest.mark.parametrize(
-    ("result", "value"),
-    [
-        ({"structuredContent": {"a": 1}, "content": [{"type": "text", "text": "x"}]}, {"a": 1}),
-        ({"content": [{"type": "text", "text": '[{"a": 1}]'}]}, [{"a": 1}]),
-        ({"content": [{"type": "text", "text": "[]"}]}, []),
-        ({"content": [{"type": "text", "text": "plain"}]}, "plain"),
-        ({"content": [{"type": "text", "text": "two"}, {"type": "text", "text": "parts"}]}, "two\nparts"),
-        ({"content": [{"type": "image", "data": ""}]}, [{"type": "image", "data": ""}]),
-        ({"content": [{"type": "text", "text": "x"}], "isError": True}, None),
-        ({"structuredContent": {"a": 1}, "isError": True}, None),
-        ({"content": 5}, None),
-    ],
-)
+@cases("result", "value")
 def test_a_script_gets_structured_content_or_json_or_text(result: object, value: object) -> None:
     assert tool_results.value_in(json.dumps(result).encode()) == value
 

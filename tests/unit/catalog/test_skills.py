@@ -16,6 +16,7 @@ from daemon.config.config_model import Profile
 from daemon.facts import DefinitionsListed
 from daemon.model import Kind, ToolKey
 from daemon.operators.news import changed
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, resources, servers, status, switched
 
 ROOT = "skill://acme/refunds"
@@ -92,16 +93,7 @@ def test_an_operator_switches_a_skill_off() -> None:
     assert located(off, "skill://mcpd+a/acme/refunds/SKILL.md") is None
 
 
-@pytest.mark.parametrize(
-    ("members", "why"),
-    [
-        ({"frontmatter": {}}, "its frontmatter has no name"),
-        ({"frontmatter": None}, "its frontmatter has no name"),
-        ({"resources": None}, "must be a list of files, each with a uri"),
-        ({"resources": "static"}, "must be a list of files, each with a uri"),
-        ({"resources": [{"digest": "sha256:0"}]}, "must be a list of files, each with a uri"),
-    ],
-)
+@cases("members", "why")
 def test_an_entry_that_no_host_may_load_is_quarantined(members: dict[str, Any], why: str) -> None:
     raw = Raw(msgspec.json.encode({**entry(), **members}))
     usable, quarantined = read_definitions(Kind.SKILL, "a", [raw])

@@ -13,6 +13,7 @@ from daemon.cli import editing, implementation
 from daemon.config.jsonc import decode
 from daemon.setup.drafts import EX_MEANWHILE, Draft
 from daemon.setup.settings import SettingsEdit
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import status_of
 
@@ -42,25 +43,7 @@ def told(config: Path, *words: str) -> int:
     return status
 
 
-@pytest.mark.parametrize(
-    ("key", "before", "after"),
-    [
-        ("time timeouts.call=30s", '"env": {"A": "1"}}', '"env": {"A": "1"}, "timeouts": {"call": "30s"}}'),
-        ("time timeouts.call=30", '"env": {"A": "1"}}', '"env": {"A": "1"}, "timeouts": {"call": 30}}'),
-        ("time limits.inFlight=1", '"env": {"A": "1"}}', '"env": {"A": "1"}, "limits": {"inFlight": 1}}'),
-        ("time env.A=2", '{"A": "1"}', '{"A": "2"}'),
-        ("time env.B=true", '{"A": "1"}', '{"A": "1", "B": "true"}'),
-        ("time args[1]=mcp<3", "mcp<2", "mcp<3"),
-        ("time start=lazy", '"env": {"A": "1"}}', '"env": {"A": "1"}, "start": "lazy"}'),
-        ("time sandbox=strict", '"env": {"A": "1"}}', '"env": {"A": "1"}, "sandbox": "strict"}'),
-        ('web headers["X.Y"]=3', '"trust": "all"}', '"trust": "all", "headers": {"X.Y": "3"}}'),
-        ("web oauth=false", '"trust": "all"}', '"trust": "all", "oauth": false}'),
-        ("web trust=null", '"trust": "all"}', '"trust": null}'),
-        ('web workspaces=["/srv/*"]', '"trust": "all"}', '"trust": "all", "workspaces": ["/srv/*"]}'),
-        ("web workspaces=/srv/*", '"trust": "all"}', '"trust": "all", "workspaces": ["/srv/*"]}'),
-        (". profiles.default.lazy=false", '"lazy": true', '"lazy": false'),
-    ],
-)
+@cases("key", "before", "after")
 def test_a_value_is_what_its_key_takes_and_all_else_stays(
     key: str, before: str, after: str, config: Path
 ) -> None:
@@ -68,15 +51,7 @@ def test_a_value_is_what_its_key_takes_and_all_else_stays(
     assert config.read_text() == WRITTEN.replace(before, after)
 
 
-@pytest.mark.parametrize(
-    ("key", "before", "after"),
-    [
-        ("time args[0]", '"--with", ', ""),
-        ("time args[0] args[1]", '"--with", "mcp<2", ', ""),
-        ("time env.A", ', "env": {"A": "1"}', ""),
-        (". profiles.default.lazy", '"default": {"lazy": true}', ""),
-    ],
-)
+@cases("key", "before", "after")
 def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
     key: str, before: str, after: str, config: Path
 ) -> None:
@@ -84,31 +59,7 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
     assert config.read_text() == WRITTEN.replace(before, after)
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ("set tim start=lazy", 1, "did you mean 'time'?"),
-        ("set time timeoutz.call=3", 78, "unknown key 'timeoutz': did you mean 'timeouts'?"),
-        ("set time timeout.call=5s", 78, "unknown key 'timeout': did you mean 'timeouts'?"),
-        ("set time timeouts.cal=5s", 78, "unknown key 'cal': did you mean 'call'?"),
-        ("set time API_TOKEN=x", 78, "unknown key 'API_TOKEN': did you mean 'env.API_TOKEN'?"),
-        ("set tim a=1", 1, "there is no server 'tim'"),
-        ("set time timeouts.call 60s", 1, "write timeouts.call=60s"),
-        ("set time autoApprove=[]", 78, "unknown key 'autoApprove': known are title, "),
-        ("set time autoApprove=[]", 78, "limits, restart\n"),
-        ("set . theme=dark", 78, "unknown key 'theme': known are mcpServers, "),
-        ("set time start=lazzy trust=al", 78, "2 faults"),
-        ("set time limits.inFlight=many", 78, "expected a whole number"),
-        ("set time args=[1,", 78, "the value of $.mcpServers.time.args: 1 fault\n  line 1, column 4"),
-        ("set time env.A=${NOT_SET_HERE}", 78, "NOT_SET_HERE"),
-        ("set time command.x=1", 1, "$.mcpServers.time.command is not an object"),
-        ("set . profiles.default.surface=bogus", 78, "unknown surface 'bogus'"),
-        ("set . profiles.own.lazy=true", 78, "keep it in only one of them"),
-        ("unset time env.B", 1, "there is no $.mcpServers.time.env.B"),
-        ("unset web trus", 1, "did you mean 'trust'?"),
-        ("unset web url", 78, "url"),
-    ],
-)
+@cases("words", "status", "said")
 def test_a_fault_is_told_with_its_place_and_nothing_is_written(
     words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.setup.locking import written
 from daemon.setup.settings import SettingsEdit
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import server, status_of
 
@@ -103,15 +104,7 @@ def test_without_categories_profiles_name_servers_and_a_title_is_a_name_too(conf
     assert config.read_text() == changed
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ("tik tock", 1, "did you mean 'tick'?"),
-        ("tick other", 1, "there is a server 'other' in"),
-        ("tick tick", 1, "there is a server 'tick' in"),
-        ("tick To", 1, "write to"),
-    ],
-)
+@cases("words", "status", "said")
 def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
     words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

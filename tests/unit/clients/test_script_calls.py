@@ -13,6 +13,7 @@ from daemon.clients.script_calls import MAX_INPUTS, Scripts
 from daemon.protocol import SESSION_KEY
 from daemon.scripting.interpreter import ScriptOutcome
 from tests.fakes_upstream import Client, Stage, error_of, tool
+from tests.unit.cases import cases
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
 from tests.unit.clients.test_audited import audited, records
 from tests.unit.clients.test_traced import taken, traced
@@ -68,16 +69,7 @@ async def test_a_script_gets_results_as_data_and_its_last_value_is_the_answer(
     assert message["result"]["content"] == [{"type": "text", "text": "42"}]
 
 
-@pytest.mark.parametrize(
-    ("content", "value"),
-    [
-        ([{"type": "text", "text": '{"a": [1]}'}], {"a": [1]}),
-        ([{"type": "text", "text": "no JSON"}], "no JSON"),
-        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-        ([{"type": "image", "data": "eA==", "mimeType": "image/png"}], None),
-        ([], ""),
-    ],
-)
+@cases("content", "value")
 async def test_content_is_parsed_as_json_if_it_is_json(
     stage: Stage, nursery: trio.Nursery, content: Any, value: Any
 ) -> None:
@@ -113,18 +105,7 @@ async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, nu
     assert (error["printed"], error["calls"]) == ("so far\n", 1)
 
 
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [
-        ("'nothing', {}", "UnknownTool"),
-        ("'alpha/ech', {}", "UnknownTool"),
-        ("'run_code', {'code': '1'}", "UnknownTool"),
-        ("'alpha/echo', {1, 2}", "TypeError"),
-        ("'alpha/echo', [1]", "TypeError"),
-        ("'alpha/echo', {'x': float('nan')}", "InvalidArguments"),
-        ("'beta/echo', {}", "ToolDisabled"),
-    ],
-)
+@cases("call", "code")
 async def test_a_call_that_is_refused_is_not_sent(
     scripts: Scripts, nursery: trio.Nursery, call: str, code: str
 ) -> None:

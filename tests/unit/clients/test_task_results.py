@@ -15,6 +15,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.history.event import Event, EventKind
 from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
 from tests.fakes_upstream import MODERN, Client, Sent, Stage, error_of
+from tests.unit.cases import cases
 from tests.unit.clients.inputs import ABLE, ACCEPTED, META, QUESTION
 from tests.unit.clients.test_rounds import answer, called, greeted, members
 from tests.unit.config.reading import config_of
@@ -118,14 +119,7 @@ async def test_a_question_that_cannot_be_asked_ends_call_and_task(
     assert [event.kind for event in noted] == [EventKind.QUESTION_REFUSED] * bool(question)
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ({"status": "failed", "error": {"code": -32603, "message": "no luck"}}, "no luck (-32603)"),
-        ({"status": "cancelled"}, "has ended the task of this call as 'cancelled'"),
-        ({"status": 7}, "does not tell the state of this call's task"),
-    ],
-)
+@cases("state", "said")
 async def test_a_task_that_fails_fails_the_call(stage: Stage, client: Client, state: Any, said: str) -> None:
     await begun(stage, client)
     tell(stage, await stage.alpha.wait_sent(2), WORKING, **state)

@@ -82,13 +82,7 @@ def test_a_public_address_needs_no_more_than_the_verdict(address: str) -> None:
     assert HostRules(["*"]).missing("api.example.com", address) == ""
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("10.0.0.5", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1"),
-        *("::ffff:10.0.0.5", "2002:a00:5::1", "64:ff9b::a00:5"),
-    ],
-)
+@cases("address")
 def test_a_private_address_needs_the_name_of_its_host(address: str) -> None:
     for host in (INTERNAL, "git.example.com"):
         assert HostRules(["*", "*.internal", "*.example.com"]).missing(host, address) == host
@@ -106,13 +100,7 @@ def test_loopback_needs_a_name_that_nobody_can_register_or_the_address(address: 
     assert HostRules(["api.example.com", needed]).missing("api.example.com", address) == ""
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("169.254.169.254", "0.0.0.0", "224.0.1.1", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
-        *("::", "fe80::1", "fec0::1", "ff02::1", "2001:db8::1", "2001:0:1::1", "64:ff9b:1::a00:5", "::a00:5"),
-    ],
-)
+@cases("address")
 def test_metadata_and_other_special_addresses_need_the_address_itself(address: str) -> None:
     assert HostRules(["*", INTERNAL]).missing(INTERNAL, address) == address
     assert HostRules(["*", address]).missing(INTERNAL, address) == ""

@@ -61,13 +61,7 @@ def test_parameters_with_a_default_need_not_be_given_whether_by_name_alone_or_no
     assert defaults == {"b": "x", "c": [1], "e": None}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("set[int]", "list", "dict", "dict[int, str]", "list[int, str]", "Any", "typing.Any", "Optional[int]"),
-        *("Literal[x]", "int & str", "5", "list['x']", "int if a else str", "__import__('os')", "Literal[f()]"),
-    ],
-)
+@cases("kind")
 def test_any_other_type_is_a_fault_with_its_place_and_the_types_that_there_are(
     tmp_path: Path, kind: str
 ) -> None:

@@ -16,6 +16,7 @@ from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import Printed
 from daemon.setup.drafts import EX_MEANWHILE
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.console.browsing import Desk
 from tests.unit.console.pages.drawing import viewer_of
 from tests.unit.operators.stage import FACTS, operator_context
@@ -53,17 +54,7 @@ def test_an_entry_without_secrets_is_shown_as_it_is(facts: DaemonFacts) -> None:
     assert json.loads(entry_of(facts, "git")) == entry
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("git", '{"command": "x",\n "start": "never"}', "line 2, column 2: $.start: "),
-        ("git", '{"command": "x",\n nonsense}', "line 2"),
-        ("new", '{"command": "x",\n\n "timeouts": {"call": -1}}', "line 3, column 15: $.timeouts.call: "),
-        ("No Name", '{"command": "x"}', "No Name"),
-        ("git", "7", "expected an object"),
-        ("", "", ""),
-    ],
-)
+@cases("name", "text", "said")
 def test_faults_have_their_line_in_the_text_that_was_typed(
     facts: DaemonFacts, name: str, text: str, said: str
 ) -> None:

@@ -21,6 +21,7 @@ from daemon.processes.children import Children
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.upstreams.transports.stdio import open_connection
 from daemon.wire.outbox import Outbox
+from tests.unit.cases import cases
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.upstreams.transports.listening import Listener
 
@@ -96,13 +97,7 @@ def test_a_group_of_a_user_is_ours_if_its_unit_says_so_and_no_other(tree: Path, 
     assert found(tree, f"/app.slice/terminal.scope{part}", "mcpd.service") is None
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        *("/", "/system.slice", "/system.slice/other.service", "/system.slice/other.service/part"),
-        "/system.slice/mcpd.service/run.scope",
-    ],
-)
+@cases("group")
 def test_a_group_without_delegation_or_of_another_unit_is_nobodys_to_take(tree: Path, group: str) -> None:
     assert found(tree, group) is None
 

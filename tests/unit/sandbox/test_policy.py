@@ -20,6 +20,7 @@ from daemon.errors import CannotStart
 from daemon.sandbox import bubblewrap
 from daemon.sandbox.bubblewrap import arguments, mounts
 from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table, unmade
+from tests.unit.cases import cases
 
 
 @pytest.fixture
@@ -139,19 +140,7 @@ def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
     assert made.places[str(home / ".ssh")] is made.places[str(home / ".config/gh")] is Access.HIDDEN
 
 
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"allow_read": ["/no/such"]}, "path"),
-        ({"allow_write": ["/no/such"]}, "path"),
-        ({"allow_write": ["src"], "deny_write": ["src/none"]}, "path"),
-        ({"allow_write": ["src", "src/link"]}, "link"),
-        ({"allow_write": ["src"], "allow_read": ["src/link/id"]}, "link"),
-        ({"allow_write": ["src"], "allow_read": ["notes/over/id"]}, "link"),
-        ({"allow_write": ["src"], "deny_write": ["src/link"]}, "link"),
-        ({"allow_read": ["notes/over/id"]}, "link"),
-    ],
-)
+@cases("files", "problem")
 def test_a_path_that_is_not_there_or_leads_out_prevents_the_start(
     home: Path, files: dict[str, list[str]], problem: str
 ) -> None:

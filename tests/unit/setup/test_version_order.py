@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from daemon.setup.adding import is_newer
+from tests.unit.cases import cases
 
 ORDERS = {
     "pypi": "1.0.dev1 1.0a1.dev2 1.0a1 1.0b2 1.0rc1 1.0 1.0.post1 1.0.1 1.9 1.10 2026.1 1!0.1",
@@ -25,15 +26,7 @@ def test_each_version_is_newer_than_those_before_it_alone(source: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "source"),
-    [
-        ("1.0", "1.0.0", "pypi"),
-        ("1.0-c1", "1.0rc1", "pypi"),
-        ("v1.2.3", "1.2.3", "npm"),
-        ("1.0.0+b", "1.0.0", "npm"),
-    ],
-)
+@cases("one", "other", "source")
 def test_spellings_of_a_version_are_one(one: str, other: str, source: str) -> None:
     assert not is_newer(one, other, source)
     assert not is_newer(other, one, source)

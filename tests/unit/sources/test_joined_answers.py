@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from daemon.config.config_model import EntryOrigin
 from daemon.sources.offers import Input, ServerOffer, as_text, filled
+from tests.unit.cases import cases
 
 
 def offer(*inputs: Input, **entry: Any) -> ServerOffer:
     return ServerOffer(name="s", entry=entry, origin=EntryOrigin(name="s", version="1"), inputs=inputs)
 
 
-@pytest.mark.parametrize(
-    ("text", "default", "joined"),
-    [
-        ("$A${input:x}", "PI_KEY", "$A${:-}PI_KEY"),
-        ("$${input:x}", "a", "$${input:x}"),
-        ("{file:${input:x}}", "~/.ssh/id_rsa", "{file:${:-}~/.ssh/id_rsa${:-}}"),
-        ("{env:${input:x}", "KEY}", "{env:${:-}KEY}"),
-        ("a${input:x}{KEY}", "$", "a${:-}${:-$}${:-}{KEY}"),
-        ("a${input:x}b", "c", "acb"),
-        ("--at=${input:x}", "${file:/k}", "--at=$${file:/k}"),
-    ],
-)
+@cases("text", "default", "joined")
 def test_a_reference_does_not_arise_where_texts_meet(text: str, default: str, joined: str) -> None:
     made = filled(offer(Input(name="x", default=default), args=[text], env={"A": text}), {})
     assert (made["args"], made["env"]) == ([joined], {"A": joined})
@@ -50,17 +38,6 @@ def test_an_input_of_several_values_becomes_several_arguments() -> None:
     assert "args" not in filled(option, {})
 
 
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("${${KEY}", "$${$${KEY}"),
-        ("${a:-${KEY}}", "$${a:-$${KEY}}"),
-        ("${{${KEY}}}", "$${{$${KEY}}}"),
-        ("${{ KEY }}", "$${{ KEY }}"),
-        ("${{file:~/.ssh/id_rsa}}", "$${{${:-}file:~/.ssh/id_rsa}}"),
-        ("${{env:KEY}", "$${{${:-}env:KEY}"),
-        ("${:-{env:KEY}", "$${:-{${:-}env:KEY}"),
-    ],
-)
+@cases("text", "escaped")
 def test_a_reference_within_another_is_text_as_well(text: str, escaped: str) -> None:
     assert as_text(text) == escaped

@@ -19,6 +19,7 @@ from daemon.errors import InvalidArguments
 from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.own_lines import Printed
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
@@ -26,17 +27,7 @@ from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 ADD, UP = ADDING_ACTIONS
 
 
-@pytest.mark.parametrize(
-    ("what", "name", "command"),
-    [
-        ("uvx mcp-server-time", "time", ["uvx", "mcp-server-time"]),
-        ("$ npx -y @s/server-mail --to 'a b'\r\n", "mail", ["npx", "-y", "@s/server-mail", "--to", "a b"]),
-        ("docker run \\\r\n  --rm ghcr.io/o/files:1", "files", ["docker", "run", "--rm", "ghcr.io/o/files:1"]),
-        ("/opt/My.Tool", "my", ["/opt/My.Tool"]),
-        ("x; rm -rf $HOME `id`", "x", ["x;", "rm", "-rf", "$HOME", "`id`"]),
-        ("--yes uvx x", "yes", ["--yes", "uvx", "x"]),
-    ],
-)
+@cases("what", "name", "command")
 def test_a_command_goes_by_standard_input_word_by_word(what: str, name: str, command: list[str]) -> None:
     words, given, options = line_of({"what": what, "env": "KEY=s3cret\r\nexport B='x y'"})
     assert (words, options) == (["add", name, "-"], [])
@@ -58,28 +49,13 @@ def test_what_somebody_else_describes_is_a_word_and_its_variables_standard_input
     assert (words, given, options) == (["add", "n", what], "K=s3cret", ["--env-file=-"])
 
 
-@pytest.mark.parametrize(
-    ("what", "given"),
-    [
-        ('{"mcpServers": {"a": {"command": "b"}}}', '{"mcpServers": {"a": {"command": "b"}}}'),
-        ('// it\n{"command": "b"}', '// it\n{"command": "b"}'),
-        ('"a": {"command": "b"},\n', '{"a": {"command": "b"}}'),
-    ],
-)
+@cases("what", "given")
 def test_json_goes_as_it_is(what: str, given: str) -> None:
     assert line_of({"what": what}) == (["add", "-"], given, [])
     assert line_of({"what": what, "name": "n"})[0] == ["add", "n", "-"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"what": " "}, "write what to add"),
-        ({"what": "uvx 'x"}, "No closing quotation"),
-        ({"what": "uvx x", "env": "s3cret"}, "line 1 is not KEY=VALUE"),
-        ({"what": '{"a": {"command": "b"}}', "env": "K=s3cret"}, "JSON has a place for variables"),
-    ],
-)
+@cases("fields", "why")
 def test_what_cannot_be_meant_is_refused_without_its_values(fields: Mapping[str, str], why: str) -> None:
     with pytest.raises(InvalidArguments, match=why) as refused:
         line_of(fields)
@@ -211,18 +187,7 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("what", "found"),
-    [
-        ("uvx x", []),
-        ("registry:o/x", []),
-        ('{"servers": {"a": {"command": "b"}}}', []),
-        ("uvx 'x", ["No closing quotation: nothing was changed"]),
-        ('{"a": {"command": "b",,}}', ["expected"]),
-        ('{"a": {"command": "b", "restart": {"base": "often"}}}', ["$.restart.base: cannot understand"]),
-        ('{"a": {}}', ["write `mcpd add NAME -`"]),
-    ],
-)
+@cases("what", "found")
 def test_faults_are_told_while_a_person_types(what: str, found: list[str], tmp_path: Path) -> None:
     facts = attrs.evolve(FACTS, config=str(tmp_path / "mcpd.json"))
     told = [str(each) for each in typed_faults(facts, {"what": what})]

@@ -22,6 +22,7 @@ from daemon.console.pages.tool_pages import (
 )
 from daemon.errors import InvalidArguments, McpdError, UnknownTool
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.running import raw, running
@@ -227,16 +228,7 @@ async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
     assert [each["name"] for each in fields] == (list(properties) if isinstance(properties, dict) else [])
 
 
-@pytest.mark.parametrize(
-    ("member", "value", "meant"),
-    [
-        ({"type": "string"}, "5", "5"),
-        ({"enum": ["two", 2]}, "0", "two"),
-        ({"type": "boolean"}, "1", False),
-        ({"type": "integer"}, "7", 7),
-        (None, "[1]", [1]),
-    ],
-)
+@cases("member", "value", "meant")
 def test_a_field_means_what_its_schema_says(member: object, value: str, meant: object) -> None:
     assert tool_pages._meant(member, value) == meant
 
