@@ -170,7 +170,7 @@ def renames(
 
 def _by_content(listed: Mapping[str, Definition], names: Iterable[str]) -> dict[str, str]:
     """Names by content hash, without contents that several names share: their renames are ambiguous."""
-    shared = Counter(each.content_hash for each in listed.values())
+    shared = Counter([each.content_hash for each in listed.values()])
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
 

@@ -434,11 +434,10 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
 
 
 def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelling: Spelling) -> str:
-    return next(
-        name
-        for name in spelling.ways(key)
-        if name not in owners and not spelling.misleads(name, key[0], servers)
-    )
+    for name in spelling.ways(key):
+        if name not in owners and not spelling.misleads(name, key[0], servers):
+            return name
+    raise AssertionError(f"no name is free for {key}")
 
 
 META = "_meta"

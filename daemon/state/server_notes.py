@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
 from math import inf
-from operator import is_
 
 import attrs
 import msgspec
@@ -31,31 +30,33 @@ class NameNotes:
 
     def __init__(self) -> None:
         self._held: dict[tuple[Kind, bool], dict[str, ToolKey]] = {}
-        self._settled: tuple[Names, ...] = ()
+        self._compared: Mapping[Kind, Names] | None = None
+        self._batch: tuple[tuple[GivenName, ...], tuple[GivenName, ...]] | None = None
         self._shared = False
 
     def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
         """Note that the store holds exactly these names; other daemons' (`shared`) are not taken back here."""
-        self._held = {}
+        self._held, self._compared = {}, None
         self.were_written(names, ())
         self._shared = shared
-        self._settled = ()
 
     def difference(self, now: Mapping[Kind, Names]) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
         """The names to write and to delete, at most `NAMES_AT_ONCE`, given all present ones by kind."""
-        tables = tuple(now.values())
-        if len(tables) == len(self._settled) and all(map(is_, tables, self._settled)):
-            return (), ()
-        gone = tuple(islice(self._gone(now), NAMES_AT_ONCE))
-        # Its former meaning goes before a name is written; otherwise two daemons seem to have given it.
-        left = NAMES_AT_ONCE - len(gone)
-        given = tuple(islice(chain.from_iterable(map(self._new, tables)), left))
-        if not (given or gone):
-            self._settled = tables
-        return given, gone
+        if now is not self._compared:
+            # One look at tens of thousands of names serves all batches.
+            self._compared, self._batch = now, None
+            self._left = self._gone(now), chain.from_iterable(map(self._new, now.values()))
+        if self._batch is None:
+            # Its former meaning goes before a name is written; otherwise two daemons seem to have given it.
+            gone = tuple(islice(self._left[0], NAMES_AT_ONCE))
+            self._batch = tuple(islice(self._left[1], NAMES_AT_ONCE - len(gone))), gone
+        return self._batch
 
     def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Note that the store has been written."""
+        if (given, gone) != self._batch:  # the names have changed meanwhile, or another daemon has written
+            self._compared = None
+        self._batch = None
         for each in gone:
             self._held.get((each.kind, each.beside), {}).pop(each.name, None)
         for each in given:
@@ -74,7 +75,7 @@ class NameNotes:
 
     def _gone(self, now: Mapping[Kind, Names]) -> Iterator[GivenName]:
         """The stored names that lost their meaning; other daemons' names are not taken back."""
-        for (kind, beside), held in self._held.items():
+        for (kind, beside), held in list(self._held.items()):
             owners = now[kind].owners if kind in now else {}
             for name, key in [(name, key) for name, key in held.items() if owners.get(name) != key]:
                 if name not in owners or not self._shared:

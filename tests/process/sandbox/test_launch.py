@@ -27,7 +27,7 @@ from daemon.sandbox import bubblewrap, egress, launch
 from daemon.sandbox.launch import SandboxedStart, Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.supervision.backoff import Ending
-from daemon.supervision.lifecycle import ending_of
+from daemon.supervision.lifecycle import ENDED, ending_of
 
 PATIENCE = 30.0
 
@@ -82,30 +82,25 @@ class Run:
         self.children, self.start, self.child = children, start, child
 
     async def output(self) -> bytes:
-        read = bytearray()
-        while True:
-            try:
-                chunk = os.read(self.child.stdout, 65536)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self.child.stdout)
-                continue
-            if not chunk:
-                return bytes(read)
+        read = b""
+        while chunk := await self.line():
             read += chunk
+        return read
 
     async def line(self) -> bytes:
         await trio.lowlevel.wait_readable(self.child.stdout)
         return os.read(self.child.stdout, 65536)
 
 
-async def forked(home: Path, start: SandboxedStart, children: Children) -> Run:
+async def forked(home: Path, start: SandboxedStart) -> Run:
+    (program, *words), children = start.words, Children()
     with start.given:
-        child = await children.start(start.words[0], start.words[1:], start.env, str(home), passed=start.passed)
+        child = await children.start(program, words, start.env, str(home), passed=start.passed)
     return Run(children, start, child)
 
 
-async def begun(home: Path, start: SandboxedStart, children: Children) -> Run:
-    run = await forked(home, start, children)
+async def begun(home: Path, start: SandboxedStart) -> Run:
+    run = await forked(home, start)
     if (listener := await start.listener()) is not None:
         await listener.aclose()
     return run
@@ -120,11 +115,13 @@ def sandboxed(server: Server, home: Path, **env: str) -> AbstractAsyncContextMan
 
 
 @asynccontextmanager
-async def running(home: Path, *words: str, wish: SandboxWish, **env: str) -> AsyncIterator[Run]:
-    server = server_of(*words, wish=wish)
+async def running(
+    home: Path, *words: str, wish: SandboxWish, instance: Instance | None = None, **env: str
+) -> AsyncIterator[Run]:
+    server = attrs.evolve(server_of(*words, wish=wish), instance=instance)
     with trio.fail_after(PATIENCE):
         async with sandboxed(server, home, **env) as start:
-            yield await begun(home, start, Children())
+            yield await begun(home, start)
 
 
 async def look(home: Path, wish: SandboxWish) -> dict[str, Any]:
@@ -162,16 +159,13 @@ for each in ("/tmp", os.environ["MCPD_DATA_DIR"]):
 
 @pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
 async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: SandboxMode) -> None:
-    children, plain = Children(), server_of(sys.executable, "-c", KEEP, wish=mode)
     found, work = [], home.parent / "work"
     work.mkdir()
     for label, workspace in (("s#1", None), ("s#2", None), (f"s@{work}", str(work)), ("s#1", None)):
-        server = attrs.evolve(plain, instance=Instance(label=label, workspace=workspace))
-        with trio.fail_after(PATIENCE):
-            async with sandboxed(server, home) as start:
-                run = await begun(home, start, children)
-                found.append((await run.output()).decode().split("\n")[:2])
-                await run.child.process.wait()
+        instance = Instance(label=label, workspace=workspace)
+        async with running(home, sys.executable, "-c", KEEP, wish=mode, instance=instance) as run:
+            found.append((await run.output()).decode().split("\n")[:2])
+            await run.child.process.wait()
     assert found == [["False", "False"]] * 3 + [["False", "True"]]
 
 
@@ -196,10 +190,9 @@ async def test_a_directory_of_tools_takes_a_lock_and_a_new_tool_next_to_the_user
     (tools / "3.12").symlink_to(python)
     tool.write_text("#!/bin/sh\necho run\n")
     tool.chmod(0o755)
-    words = f"cd {tools} && ls -d 3.* && touch .lock && mkdir -p new && ./tool/run"
-    words = f"{words}; touch tool/x || ls {home}/.cache/a"
+    words = f"touch {home}/.cache/a; cd {tools} && ls -d 3.* && touch .lock && mkdir -p new && ./tool/run"
     for _ in range(2):
-        async with running(home, "sh", "-c", f"touch {home}/.cache/a; {words}", wish=mode) as run:
+        async with running(home, "sh", "-c", f"{words}; touch tool/x || ls {home}/.cache/a", wish=mode) as run:
             assert (await run.output()).decode() == f"3.12\n3.12.1\nrun\n{home}/.cache/a\n"
             assert await run.child.process.wait() == 0
     assert sorted(each.name for each in tools.iterdir()) == ["3.12", "3.12.1", "tool"]
@@ -227,8 +220,8 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
 async def test_a_program_finds_the_same_devices_and_may_open_terminals(home: Path, mode: SandboxMode) -> None:
     program = "import os; print(os.ttyname(os.openpty()[1]), *sorted(os.listdir('/dev')))"
     async with running(home, sys.executable, "-c", program, wish=mode) as run:
-        links = ["core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout"]
-        assert (await run.output()).decode().split() == ["/dev/pts/0", *links, "tty", "urandom", "zero"]
+        names = "core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+        assert (await run.output()).decode() == f"/dev/pts/0 {names}\n"
         assert await run.child.process.wait() == 0
 
 
@@ -291,10 +284,9 @@ async def test_a_stub_that_is_killed_before_its_namespaces_are_entered_prevents_
             assert start.stub
             start.stub.forker.signal_group(signal.SIGKILL)
             await gone(start.stub.forker)
-            run = await forked(home, start, Children())
-            error = start.failure(await run.child.process.wait(), "nsenter: cannot open /proc/1/ns/user")
-            assert error is not None
-            assert ending_of(error.reason) is Ending.CRASHED
+            status = await (await forked(home, start)).child.process.wait()
+            error = start.failure(status, "nsenter: cannot open /proc/1/ns/user")
+            assert ending_of(error.reason if error else ENDED) is Ending.CRASHED
 
 
 async def test_a_forker_that_hangs_prevents_one_start_and_is_replaced(
@@ -306,8 +298,7 @@ async def test_a_forker_that_hangs_prevents_one_start_and_is_replaced(
         with monkeypatch.context() as patch:
             patch.setattr(egress, "STUB_SECONDS", 0.1)
             error = await failure(server_of("true", wish=SandboxMode.HOME), home)
-        assert "not ready" in str(error)
-        assert ending_of(error.reason) is Ending.CRASHED
+        assert (error.reason.data["problem"], ending_of(error.reason)) == (egress.SILENT, Ending.CRASHED)
         assert await forker.process.wait() == -signal.SIGKILL
         assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
 
@@ -356,10 +347,11 @@ while True:
 
 async def test_variables_of_the_loader_count_inside_alone(home: Path) -> None:
     """The stub and bubblewrap are not confined: they must load no library that the server has made."""
-    words, env = ("sh", "-c", "echo $LD_LIBRARY_PATH"), {"LD_LIBRARY_PATH": "/made/by/the/server"}
-    async with running(home, *words, wish=SandboxMode.HOME, **env) as run:
+    async with running(
+        home, "sh", "-c", "echo $LD_LIBRARY_PATH", wish=SandboxMode.HOME, LD_LIBRARY_PATH="/made"
+    ) as run:
         assert "LD_LIBRARY_PATH" not in run.start.env
-        assert await run.output() == b"/made/by/the/server\n"
+        assert await run.output() == b"/made\n"
         await run.child.process.wait()
 
 
@@ -407,7 +399,7 @@ async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that
     with trio.fail_after(PATIENCE):
         async with sandboxed(server_of("false", wish=SandboxMode.STRICT), home) as start:
             start.words[start.words.index("--") : start.words.index("--")] = ["--bind", "/no/such", "/tmp/x"]
-            run = await forked(home, start, Children())
+            run = await forked(home, start)
             assert await run.child.process.wait() == 1
             error = start.failure(1, "bwrap: Can't find source path /no/such: No such file or directory")
             assert error is not None

@@ -382,9 +382,13 @@ def claims(server: str, *tools: str, pending: bool = False) -> Claims:
     return Claims(server=server, own=tools, pending=pending)
 
 
-def written_name_notes(notes: NameNotes, names: Names) -> tuple[set[str], set[str]]:
+def assigned(*tools: str) -> dict[Kind, Names]:
+    return {Kind.TOOL: assign(NO_NAMES[Kind.TOOL], [claims("a", *tools)])}
+
+
+def written_name_notes(notes: NameNotes, names: dict[Kind, Names]) -> tuple[set[str], set[str]]:
     """Write what differs: the names that are given, and those that are gone."""
-    given, gone = notes.difference({Kind.TOOL: names})
+    given, gone = notes.difference(names)
     notes.were_written(given, gone)
     return {each.name for each in given}, {each.name for each in gone}
 
@@ -393,21 +397,29 @@ def test_a_name_whose_server_has_left_goes_and_is_given_anew() -> None:
     notes = NameNotes()
     old = GivenName(name="x", key=("gone", "x"), since=5.0)
     notes.heard([old], shared=False)
-    assert written_name_notes(notes, NO_NAMES[Kind.TOOL]) == (set(), {"x"})
+    assert written_name_notes(notes, NO_NAMES) == (set(), {"x"})
     notes.heard([old], shared=False)
-    assert written_name_notes(notes, assign(NO_NAMES[Kind.TOOL], [claims("a", "x")])) == ({"x"}, {"x"})
+    assert written_name_notes(notes, assigned("x")) == ({"x"}, {"x"})
 
 
 def test_many_new_names_are_written_in_batches_old_meanings_first() -> None:
     notes, own = NameNotes(), [f"t{number}" for number in range(NAMES_AT_ONCE + 1)]
     notes.heard([GivenName(name=name, key=("gone", name)) for name in own], shared=False)
-    names = assign(NO_NAMES[Kind.TOOL], [claims("a", *own)])
+    names = assigned(*own)
     assert [tuple(map(len, written_name_notes(notes, names))) for _ in range(4)] == [
         (0, NAMES_AT_ONCE),
         (NAMES_AT_ONCE - 1, 1),
         (2, 0),
         (0, 0),
     ]
+
+
+def test_names_that_change_while_a_batch_is_written_are_compared_again() -> None:
+    notes, now = NameNotes(), assigned("y")
+    being_written = notes.difference(assigned("x"))
+    notes.difference(now)
+    notes.were_written(*being_written)
+    assert written_name_notes(notes, now) == ({"y"}, {"x"})
 
 
 def test_a_uri_that_no_database_could_find_is_not_kept() -> None:
