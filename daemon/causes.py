@@ -162,6 +162,8 @@ class Remedy:
     """Whether the server waits for an external thing: a login, a variable, a service, the network."""
     by_words: bool = False
     """Whether the server's last words decided, not the cause alone."""
+    lacks: str = ""
+    """The variable whose value mends it, or `keyring:NAME`; empty: something else does."""
 
 
 @attrs.frozen
@@ -187,7 +189,9 @@ class Reason:
         data = {key: redact(value) if isinstance(value, str) else value for key, value in self.data.items()}
         found = self.remedy
         if found is not None:
-            found = attrs.evolve(found, happened=redact(found.happened), helps=redact(found.helps))
+            found = attrs.evolve(
+                found, happened=redact(found.happened), helps=redact(found.helps), lacks=redact(found.lacks)
+            )
         return Reason(redact(self.text), self.cause, data, found)
 
     def after(self, words: str) -> Reason:

@@ -69,7 +69,6 @@ UP = CommandLine(
         seconds_option("--wait", UP_SECONDS),
         _UNSANDBOXED,
     ),
-    json=False,
     needs=False,
     changing="",
     run=later("daemon.cli.up", "up"),

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -26,14 +26,14 @@ from daemon.cli.control import (
     other_version,
     say,
 )
-from daemon.cli.import_servers import table, these
+from daemon.cli.import_servers import data, table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
 from daemon.host.paths import client_socket, config_file
 from daemon.kit.wording import counted
-from daemon.safety.escape import visible
+from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find, plan
 from daemon.setup.clients.installing import Installation, own_command
@@ -69,7 +69,16 @@ class _Offer(NamedTuple):
 
 
 def up(options: argparse.Namespace) -> int:
-    """Set up the parts that the user agrees to."""
+    """Set up everything that the user agrees to; with --json, the words go to stderr."""
+    told = dict[str, Any]()
+    with redirect_stdout(sys.stderr) if options.json else nullcontext():
+        status = _set_up(options, told)
+    if options.json:
+        print(document(told))
+    return status
+
+
+def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
     # Clients find the usual one by themselves, and do not get this command's environment.
     usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
     front = options.socket or os.environ.get("MCPD_SOCKET")
@@ -83,6 +92,7 @@ def up(options: argparse.Namespace) -> int:
     if not installing.known.servers:
         raise CommandFailed("there is no server to begin with: `mcpd add` adds one, then try again")
     draft = drafted(offer.present, offer.planned, os.environ)
+    told |= _report(offer)
     if options.dry_run:
         print(*(f"It would ask: {each}" for each in _questions(offer).values()), sep="\n")
         return 0
@@ -94,9 +104,19 @@ def up(options: argparse.Namespace) -> int:
     done = [each for each in offer.programs if not installing.is_pending(each)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
+    told |= _report(offer)
     for line in [*said_once(draft), *summary(servers, done, offer.found, options, left)]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
+
+
+def _report(offer: _Offer) -> dict[str, Any]:
+    """The servers found, and the clients of this machine, for programs."""
+    pending = [each for each in offer.programs if offer.installing.is_pending(each)]
+    clients = [
+        {"client": each.name, "title": each.title, "pending": each in pending} for each in offer.programs
+    ]
+    return {**data(offer.planned, offer.found), "clients": clients}
 
 
 # --- what would be done -----------------------------------------------------------------------------------

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
+import msgspec
 import trio
 from trio.to_thread import run_sync as in_thread
 
+from daemon.config.config_model import Share, Trust
 from daemon.config.jsonc import decode, placed
 from daemon.config.parse import load_changed
 from daemon.config.redaction import secrets_of
+from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.translation import SERVERS
 from daemon.console.page import ConsoleAction, Notice, Undo, Viewer, server_page, with_query
 from daemon.documents.edited import spelt, value_at, with_texts
@@ -25,8 +28,8 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import Fault, McpdError
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import run_line
-from daemon.setup.drafts import EX_MEANWHILE, Present, read_present
-from daemon.setup.moved_secrets import SHOWN, references
+from daemon.setup.drafts import EX_MEANWHILE, KEYRING, Present, read_present
+from daemon.setup.moved_secrets import SHOWN, refer, references
 
 Written: TypeAlias = tuple[Any, dict[str, str]]
 """An entry as written (None without one), and the secrets in the file `env` that it refers to."""
@@ -55,6 +58,38 @@ def entry_of(facts: DaemonFacts, name: str) -> str:
     return json.dumps(entry, indent=2, ensure_ascii=False)
 
 
+CHOICES: Mapping[str, Sequence[str]] = {"share": [*Share], "sandbox": [*SandboxMode], "trust": [*Trust]}
+"""The values of keys that a form chooses from."""
+
+
+def keys_of(shown: str) -> dict[str, Any]:
+    """The common keys of an entry, as a form has them: lists as lines, without those that lines cannot hold."""
+    entry = json.loads(shown)
+    variables = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
+    lines = {"args": entry.get("args", []), "env": variables} if "command" in entry else {}
+    found = {key: entry[key] for key in ("command", "url") if key in entry}
+    for key, each in lines.items():
+        if all(line == str(line).strip() != "" and "\n" not in line for line in each):
+            found[key] = "\n".join(each)
+    found |= {key: entry.get(key, "") for key in CHOICES if isinstance(entry.get(key, ""), str)}
+    return {**found, "call": entry.get("timeouts", {}).get("call", ""), "enabled": entry.get("enabled", True)}
+
+
+def with_keys(shown: str, fields: Mapping[str, str]) -> str:
+    """The entry with the keys of a form; one that is empty there is taken out. Raises ConfigError."""
+    entry, given = json.loads(shown), {key: text.replace("\r", "").strip() for key, text in fields.items()}
+    new: dict[str, Any] = {key: given[key] for key in (*CHOICES, "command", "url") if key in given}
+    new |= {key: [*filter(None, given[key].split("\n"))] for key in ("args", "env") if key in given}
+    if "env" in new:
+        new["env"] = dict(line.partition("=")[::2] for line in new["env"])
+    call = decode(given["call"], source="timeouts.call")[0] if given.get("call") else None
+    timeouts = {**entry.get("timeouts", {}), "call": call}
+    new["timeouts"] = {key: each for key, each in timeouts.items() if each is not None}
+    new["enabled"] = "" if "enabled" in given else False
+    entry |= new
+    return json.dumps({key: each for key, each in entry.items() if key not in new or each not in ("", [], {})})
+
+
 def faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Fault]:
     """The faults that a server would have with the entry in a form, by line. Blocks."""
     name, text = fields.get("name", ""), fields.get("entry", "")
@@ -79,9 +114,21 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
         return Notice(ran.text, is_error=True, server=name)
     # To go back would take away what somebody else has written while the line ran.
     undo = None if ran.status else await way_back(facts, name, before, after)
-    page = with_query(server_page(after), tab="settings")
+    page = "" if words[0] in {"pin", "upgrade", "enable"} else with_query(server_page(after), tab="settings")
     leads_to = "/servers" if words[0] == "remove" else page
     return Notice(ran.text, undo=undo, leads_to=leads_to, server=after)
+
+
+async def give(viewer: Viewer, name: str, lacks: str, value: str) -> Notice:
+    """Put the value that a server `lacks` where its entry refers to it, else into its `env`, and start it."""
+    if lacks.startswith(KEYRING):
+        ran = await run_line(viewer.context, ("secret", "set", lacks.removeprefix(KEYRING)), value)
+        ran = ran if ran.status else await run_line(viewer.context, ("restart", name))
+        return Notice(ran.text, is_error=bool(ran.status), server=name)
+    entry = (await in_thread(_written, viewer.context.facts, name))[0]
+    if (given := refer(entry, lacks, value)) == entry:
+        given = {**entry, "env": {**entry.get("env", {}), lacks: value}}
+    return msgspec.structs.replace(await change(viewer, ("set", name, "-"), json.dumps(given)), leads_to="")
 
 
 async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:

@@ -18,8 +18,10 @@ import trio
 from daemon.operators.base import OperatorContext, Refused
 from daemon.processes.children import MOST_PRINTED
 
-ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"})
-"""Sub-commands that the console may run: each is checked, tried and undone by itself, or changes nothing."""
+ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"}) | {
+    *("disable", "restart", "secret", "uninstall")
+}
+"""Sub-commands that the console may run: each checks and tries what it changes, or has a way back."""
 
 LINE_SECONDS = 600.0
 """Seconds of a line: the first start of a server may fetch its package, which takes minutes."""

@@ -117,7 +117,8 @@ def _filled(
     words = [text[:SHOWN] for text in said]
     shown["mends"] = entry.get("mends", "").format_map(shown)
     happened, helps = (_sentence(entry[key].format(*words, **shown)) for key in ("happened", "helps"))
-    return Remedy(happened, helps, entry.get("waits", False), by_words)
+    lacks = entry.get("lacks", "").format(*words, **shown)
+    return Remedy(happened, helps, entry.get("waits", False), by_words, lacks)
 
 
 def _sentence(text: str) -> str:

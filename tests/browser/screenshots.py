@@ -1,16 +1,19 @@
-"""`python -m tests.browser.screenshots`: pictures of the console's pages, of a daemon that is at work.
+"""`python -m tests.browser.screenshots [MINUTES]`: pictures of the console's pages, of a daemon at work.
 
 Each page of the navigation once, in light, and the page of one server; the servers also in the dark and on a
-phone. The daemon's servers are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded
-tools and made calls.
+phone. The daemon's servers are scripted: one is broken, one keeps crashing, one sleeps, one lacks a variable;
+a client has loaded tools and made calls for so many minutes.
 """
 
 import itertools
+import json
+import random
 import sqlite3
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from playwright.sync_api import ViewportSize, sync_playwright
@@ -20,7 +23,7 @@ from daemon.counting.tally import INSTEAD, SPARED
 from tests.browser.driving import DESK, PHONE, Here, chromium, console, settled
 from tests.e2e.harness import changeable, scripted
 
-MAX_BYTES = 200_000
+MAX_BYTES = 160_000
 """Bytes of a picture: a repository is fetched by everybody."""
 
 
@@ -67,10 +70,31 @@ SERVERS: dict[str, Any] = {
     "weather": {**described(forecast="Says what the weather will be."), "start": "lazy"},
     "billing": {"command": sys.executable, "args": ["-c", "raise SystemExit('the licence has expired')"]},
     "browser": {"command": "/opt/tools/browser-server"},
+    "github": {**described(list_issues="Lists issues."), "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}},
 }
 
+SCRIPTED_CALLS = 10_000
+"""More than an hour has."""
 
-def at_work(here: Here) -> None:
+
+def uneven(directory: Path, name: str) -> dict[str, Any]:
+    """A server of `SERVERS` that takes its time for calls and fails some; `tickets` starts as packages do."""
+    entry, chance, mean = SERVERS[name], random.Random(name), 5 + len(name) ** 2
+    *args, script = entry["args"]
+    refusal = {"result": {"content": [{"type": "text", "text": "the remote has hung up"}], "isError": True}}
+    times = [min(chance.lognormvariate(0, 0.7) * mean, 400) / 1000 for _ in range(SCRIPTED_CALLS)]
+    calls = [{"delay": each, **(refusal if chance.random() < 0.004 else {})} for each in times]
+    (file := directory / f"{name}.json").write_text(
+        json.dumps({**json.loads(script), "on": {"tools/call": calls}})
+    )
+    if name != "tickets":
+        return {**entry, "args": [*args, f"@{file}"]}
+    (runner := directory / "uvx").write_text(f'#!/bin/sh\nexec {entry["command"]} {" ".join(args)} "@{file}"\n')
+    runner.chmod(0o755)
+    return {"command": str(runner), "args": ["mcp-server-tickets"]}
+
+
+def at_work(here: Here, minutes: float) -> None:
     """Have a client load tools and make calls."""
     here.daemon.ready("forge", "builds", "wiki", "mail")
     # An update of a server after its first list, which was approved.
@@ -85,7 +109,7 @@ def at_work(here: Here) -> None:
         client.listed()
         large = [*MANY][::64]
         client.load("git_log", "read_note", "find_tickets", *large)
-        until = time.monotonic() + MINUTES_AT_WORK * 60
+        until = time.monotonic() + minutes * 60
         for busy in itertools.cycle((3, 8, 5, 13, 2, 9)):
             others = ["read_note", *["find_tickets"] * (busy // 3), *large * (busy % 4)]
             for name in ("git_log", *others, *["git_log"] * busy):
@@ -137,11 +161,16 @@ def photograph(here: Here) -> None:
 
 def main() -> None:
     """Start everything, and take the pictures."""
+    minutes = float(sys.argv[1]) if sys.argv[1:] else MINUTES_AT_WORK
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, TemporaryDirectory() as directory:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        with console(browser, {"mcpServers": SERVERS}) as here:
-            at_work(here)
+        busy = {
+            name: uneven(Path(directory), name)
+            for name in ("git", "notes", "tickets", "forge", "builds", "wiki")
+        }
+        with console(browser, {"mcpServers": {**SERVERS, **busy}}) as here:
+            at_work(here, minutes)
         browser.close()
 
 

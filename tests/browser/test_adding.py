@@ -214,17 +214,24 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
     with newcomer(browser, echo=scripted(tools=["echo"])) as here:
         page = here.signed_in(java_script_enabled=script)
         expect(page.get_by_role("heading", name="No server is configured yet")).to_be_visible()
-        expect_words(page, "Take this server into")
+        expect(page.locator("#first-run tbody tr")).to_contain_text("Cursor")
         if script:
             accessible(settled(page))
         expect(page.locator("#servers-available")).to_have_class("idle")
         page.get_by_role("button", name="Set all of this up, and change your clients' files").click()
-        expect_words(page, "Works: echo, in Cursor")
-        expect(row(page, "echo")).to_contain_text("ready")
+        expect_words(page, "stands in their place in Cursor")
+        expect(page.locator("#first-run tbody tr")).to_contain_text("ready")
+        expect(page.locator(".cards > li")).to_contain_text("ready")
         expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)
         taken = json.loads((here.daemon.directory / ".cursor" / "mcp.json").read_text())["mcpServers"]
         assert list(taken) == ["mcpd"]
         assert "--socket" not in json.dumps(taken), "it is the usual one"
+        if script:
+            accessible(settled(page))
+            page.get_by_role("button", name="Undo in the clients").click()
+            page.get_by_role("dialog").get_by_role("button", name="Undo").click()
+            expect_words(page, "is as it was, byte for byte")
+            expect(page.locator("#first-run > *")).to_have_count(0)
         assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driving import Here, accessible, console, expect_words, settled
+from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.waiting import WAIT
 
@@ -17,7 +17,9 @@ SERVERS: dict[str, Any] = {
     "git": {**scripted(tools=["git_log"]), "env": {"LEVEL": "one", "API_TOKEN": SECRET}},
     "notes": scripted(tools=["read_note"]),
     "off": {**scripted(tools=["x"]), "enabled": False},
+    "poor": {**scripted(tools=["y"]), "env": {"PLACE_TOKEN": "${PLACE_TOKEN}", "PLACE_NAME": "${PLACE_NAME}"}},
 }
+BOTH = pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
 
 
 @pytest.fixture
@@ -43,11 +45,12 @@ def change(page: Page, before: str, after: str) -> None:
     page.get_by_role("button", name="Save", exact=True).click()
 
 
-@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+@BOTH
 def test_an_entry_is_changed_and_the_change_taken_back(own: Here, script: bool) -> None:
     page = settings(own, own.signed_in(java_script_enabled=script))
     entry = page.get_by_role("textbox", name="The entry of")
     expect(entry).to_have_value(re.compile("(a secret)"))
+    expect(page.locator("#server-settings")).to_contain_text("API_TOKEN")
     assert SECRET not in page.content()
     change(page, '"one"', '"two"')
     expect_words(page, "git is ready")
@@ -61,7 +64,7 @@ def test_an_entry_is_changed_and_the_change_taken_back(own: Here, script: bool) 
     assert SECRET not in page.content()
 
 
-@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+@BOTH
 def test_what_was_done_is_said_without_gaps_and_makes_room(own: Here, script: bool) -> None:
     page = settings(own, own.signed_in(java_script_enabled=script))
     change(page, '"one"', '"two"')
@@ -70,9 +73,68 @@ def test_what_was_done_is_said_without_gaps_and_makes_room(own: Here, script: bo
     heights = "each => [each.clientHeight, parseFloat(getComputedStyle(each).lineHeight)]"
     tall, line = message.evaluate(heights)
     assert tall < (message.inner_text().strip().count("\n") + 4) * line, "the Undo button stands below the text"
+    page.keyboard.press("End")
+    bottom, top = (
+        "message.getBoundingClientRect().bottom",
+        "document.querySelector('h1').getBoundingClientRect().top",
+    )
+    assert message.evaluate(f"message => {bottom} <= {top}"), "it covers nothing"
     message.get_by_role("link", name="Close").click()
     expect(message).to_have_count(0)
     expect(page.get_by_role("textbox", name="The entry of")).to_be_visible()
+
+
+@BOTH
+def test_common_keys_have_fields_of_their_own_which_keep_the_rest(own: Here, script: bool) -> None:
+    page = settings(own, own.signed_in(java_script_enabled=script))
+    page.get_by_label("timeouts.call").fill("7.5")
+    page.get_by_label("trust").select_option("none")
+    page.get_by_label("env").fill(page.get_by_label("env").input_value().replace("one", "two words"))
+    page.get_by_role("button", name="Save these keys").click()
+    expect_words(page, "git is ready")
+    expect(page.get_by_label("timeouts.call")).to_have_value("7.5")
+    changed = {"timeouts": {"call": 7.5}, "trust": "none", "env": {"LEVEL": "two words", "API_TOKEN": SECRET}}
+    assert entry_in(own, "git") == {**SERVERS["git"], **changed}
+    page.get_by_label("timeouts.call").fill("")
+    page.get_by_role("textbox", name="command").fill("/absent")
+    page.get_by_role("button", name="Save these keys").click()
+    expect_words(page, "git is failed")
+    expect(page.get_by_role("textbox", name="command")).to_have_value("/absent")
+    assert entry_in(own, "git")["timeouts"] == {"call": 7.5}
+
+
+@BOTH
+def test_what_a_server_lacks_is_written_where_its_card_says_so_and_it_starts(own: Here, script: bool) -> None:
+    page = own.signed_in(java_script_enabled=script)
+    lacked = "qX7new9Secret3Vb"
+    page.goto(f"{own.address}/servers{'' if script else '?view=table'}")
+    for name, kind, value in (("PLACE_TOKEN", "password", lacked), ("PLACE_NAME", "text", "here")):
+        field = row(page, "poor").get_by_label(name, exact=True)
+        expect(field).to_have_attribute("type", kind)
+        field.fill(value)
+        page.get_by_role("button", name=f"Save {name} of poor").click()
+    expect(row(page, "poor")).to_contain_text("ready")
+    expect(row(page, "poor").locator(".lacks")).to_have_count(0)
+    assert lacked not in own.daemon.config.read_text() + page.content()
+    assert f"POOR__PLACE_TOKEN={lacked}" in (own.daemon.directory / "env").read_text()
+    assert entry_in(own, "poor")["env"]["PLACE_NAME"] == "here"
+
+
+@BOTH
+def test_several_servers_are_ticked_in_the_table_and_changed_at_once(own: Here, script: bool) -> None:
+    page = own.signed_in(java_script_enabled=script)
+    page.goto(f"{own.address}/servers?view=table")
+    page.get_by_role("button", name="Pin the ticked servers").click()
+    expect(page.get_by_role("alert")).to_contain_text("tick the servers first")
+    for word, state in (("Disable", "disabled"), ("Enable", "ready")):
+        for name in ("git", "notes"):
+            page.get_by_label(f"Tick {name}").check()
+        page.get_by_role("button", name=f"{word} the ticked servers").click()
+        if script and word == "Disable":
+            page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+        for name in ("git", "notes"):
+            expect(row(page, name)).to_contain_text(state)
+        expect(row(page, "off")).to_contain_text("disabled")
 
 
 def test_what_is_refused_is_said_and_kept_as_it_was_typed(own: Here) -> None:

@@ -16,7 +16,8 @@ from daemon.config.names import slug
 from daemon.console.changes import faults, way_back
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Notice, Viewer, part, server_page
 from daemon.errors import Fault, InvalidArguments, McpdError
-from daemon.operators.base import DaemonFacts
+from daemon.facts import ServerStatus
+from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import Printed, run_line
 from daemon.safety.escape import document
 from daemon.setup.adding import name_at, short_name, wanted
@@ -126,24 +127,55 @@ ADD_PAGE = ConsolePage(
 FOUND_SECONDS = 60.0
 """Seconds until clients' servers are searched again, which takes a process for a second."""
 
+_NONE = Printed(1, "")
 _found = dict[str, tuple[float, Printed]]()
+_done = dict[str, Printed]()
+"""The last `mcpd up` of the console, by configuration."""
+
+_UP = ("--no-service", "--json")
 
 
 async def first_run(viewer: Viewer) -> list[Fragment]:
-    """Shown while there are no servers: those that `mcpd up` finds in the files of clients."""
-    at, known = _found.get(key := viewer.context.facts.config, (-FOUND_SECONDS, Printed(1, "")))
-    if (may := viewer.may_change) and trio.current_time() - at >= FOUND_SECONDS:
-        try:
-            known = await run_line(viewer.context, ("up",), options=("--dry-run", "--no-service"))
-        except McpdError as error:
-            known = Printed(1, str(error))
-        _found[key] = trio.current_time(), known
-    return [part("first-run", found=known.text * may, helps=known.status == 0, may_change=may)]
+    """Before there are servers, those that `mcpd up` finds in the files of clients; after it, its outcome."""
+    context, may, states = viewer.context, viewer.may_change, dict[str, ServerStatus]()
+    key, servers = context.facts.config, context.catalog.servers
+    if servers:
+        known = _done.get(key, _NONE) if viewer.query.get("new") and may else _NONE
+        names = [each["name"] for each in known.data.get("servers", ())]
+        if not (states := {name: servers[name].status for name in names if name in servers}):
+            return []
+    else:
+        at, known = _found.get(key, (-FOUND_SECONDS, _NONE))
+        if may and trio.current_time() - at >= FOUND_SECONDS:
+            try:
+                known = await run_line(context, ("up",), options=("--dry-run", *_UP))
+            except McpdError as error:
+                known = Printed(1, str(error))
+            _found[key] = trio.current_time(), known
+    found, said = (known.data, known.remarks) if may else ({}, "")
+    about = {"found": found, "states": states, "said": said, "helps": known.status == 0, "may_change": may}
+    return [part("set-up", "first_run", **about)]
 
 
 async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
-    printed = await run_line(viewer.context, ("up",), options=("--yes", "--no-service"))
-    return Notice(printed.text, is_error=bool(printed.status))
+    done = await run_line(viewer.context, ("up",), options=("--yes", *_UP))
+    if not done.data:
+        return Notice(done.text, is_error=bool(done.status))
+    _done[viewer.context.facts.config] = done
+    said = done.remarks if done.status else "mcpd is set up: see below."
+    return Notice(said, is_error=bool(done.status), leads_to="/servers?new=1")
 
 
-ADDING_ACTIONS = (ConsoleAction(path="/add", act=_add, keeps=True), ConsoleAction(path="/up", act=_up))
+async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
+    clients = _done.pop(viewer.context.facts.config, _NONE).data.get("clients", ())
+    if not (names := [each["client"] for each in clients if not each["pending"]]):
+        raise Refused("no client was changed here: nothing was undone")
+    ran = await run_line(viewer.context, ("uninstall", *names))
+    return Notice(ran.text, is_error=bool(ran.status), leads_to="/servers")
+
+
+ADDING_ACTIONS = (
+    ConsoleAction(path="/add", act=_add, keeps=True),
+    ConsoleAction(path="/up", act=_up),
+    ConsoleAction(path="/uninstall", act=_uninstall),
+)

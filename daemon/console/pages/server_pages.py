@@ -14,8 +14,10 @@ from trio.to_thread import run_sync as in_thread
 
 from daemon.audit.record import digest
 from daemon.authorization.logins import LoginPage
+from daemon.config.command_lines import started, unpinned
 from daemon.config.labels import server_of
-from daemon.console.changes import change, entry_of
+from daemon.config.redaction import names_credential
+from daemon.console.changes import CHOICES, change, entry_of, give, keys_of, with_keys
 from daemon.console.charts import TELLING, Chart, Quantity, band, known, lines, spans_of
 from daemon.console.page import (
     ConsoleAction,
@@ -31,6 +33,7 @@ from daemon.console.page import (
 from daemon.console.pages.adding_pages import first_run
 from daemon.console.pages.tool_pages import tool_rows
 from daemon.console.pages.upgrade_pages import upgrades, upgrades_part
+from daemon.errors import InvalidArguments
 from daemon.history.event import EventKind
 from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
 from daemon.operators.call_commands import in_flight, last_hour
@@ -39,21 +42,20 @@ from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
 from daemon.operators.login_commands import LoginAnswerParams, LoginParams, login, login_answer, logout
 from daemon.operators.news import waiting
+from daemon.operators.own_lines import run_line
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import refresh, restart
 from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
+from daemon.setup.drafts import KEYRING
 from daemon.states import WELL, WORST_FIRST
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from daemon.catalog.entry import ServerEntry
-
-
-MINUTES = 5
-"""Minutes that count as recent for calls, errors and latencies."""
+    from daemon.config.config_model import Server
 
 
 MEBIBYTE = 1 << 20
@@ -74,10 +76,24 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
         "name": name,
         "off": entry.disabled,
         "waiting": len(waiting(context.catalog, name)),
+        "lacks": (lacks := _lacks(entry)),
+        "hides": lacks.startswith(KEYRING) or names_credential(lacks),
+        "unpinned": _is_unpinned(context.config.mcp_servers[name]),
         "nextRetryAt": None if due is None else round(due),
         "memory": _to_mebibyte(seen["rssBytes"]),
         "instances": [_instance(context, each) for each in seen["instances"]],
     }
+
+
+def _lacks(entry: ServerEntry) -> str:
+    """The variable, or `keyring:NAME`, whose value would mend a server; empty: something else does."""
+    return entry.status.remedy.lacks if entry.status.remedy else ""
+
+
+def _is_unpinned(server: Server) -> bool:
+    """Whether a start runs whatever version of a package is the newest then."""
+    written = server.written
+    return any(map(any, map(unpinned, started((written.command or "", *written.args)))))
 
 
 async def memory_now(context: OperatorContext) -> Mapping[int, int]:
@@ -133,7 +149,7 @@ async def _of_all(viewer: Viewer) -> Holders:
         if name in context.catalog.servers
     ]
     return {
-        "first-run": [] if context.catalog.servers else await first_run(viewer),
+        "first-run": await first_run(viewer),
         "servers-summary": [_summary(context, viewer.query, len(rows))],
         "upgrades": upgrades_part(viewer),
         "servers": [] if as_table else rows,
@@ -193,7 +209,7 @@ async def server_charts(context: OperatorContext, name: str) -> Fragment:
     minutes = [each for each in minutes if each.at >= since]
     measured = {
         ("latencies", "Time of calls", "ms"): {
-            "half of the calls within (p50)": [each.p50_ms for each in minutes],
+            "half within (p50)": [each.p50_ms for each in minutes],
             "95 % within (p95)": [each.p95_ms for each in minutes],
         },
         ("memory", "Memory", "MiB"): {"resident memory": [_mebibytes(each.rss_bytes) for each in minutes]},
@@ -243,11 +259,34 @@ async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> s
 
 
 async def _change(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
-    name, facts = viewer.path["server"], viewer.context.facts
-    if word == "set" and fields.get("seen") != digest((await in_thread(entry_of, facts, name)).encode()):
-        raise Refused(f"{name} was changed since you saw it; your text is kept: Save writes it all the same")
+    name, given = viewer.path["server"], fields.get("entry", "")
+    if word == "set":
+        shown = await in_thread(entry_of, viewer.context.facts, name)
+        if fields.get("seen") != digest(shown.encode()):
+            raise Refused(
+                f"{name} was changed since you saw it; your text is kept: Save writes it all the same"
+            )
+        given = given or with_keys(shown, fields)
     more = {"set": ("-",), "rename": (fields.get("to", "").strip(),)}.get(word, ())
-    return await change(viewer, (word, name, *more), fields.get("entry", ""))
+    return await change(viewer, (word, name, *more), given)
+
+
+async def _give(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    name, lacks, value = viewer.path["server"], fields.get("lacks", ""), fields.get("value", "").strip()
+    if not value:
+        raise InvalidArguments(f"write the value of {lacks}")
+    if name not in (servers := viewer.context.catalog.servers) or lacks != _lacks(servers[name]):
+        raise Refused(f"{name} does not lack {lacks} any more: nothing was changed")
+    return await give(viewer, name, lacks, value)
+
+
+async def _chosen(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    """Have a line change all servers that are ticked in the table."""
+    names = [name for name in viewer.context.catalog.servers if f"chosen-{name}" in fields]
+    if not names:
+        raise InvalidArguments("tick the servers first, at the left of the table")
+    ran = await run_line(viewer.context, (word, *names))
+    return Notice(ran.text, is_error=bool(ran.status), server=", ".join(names))
 
 
 async def _start_login(viewer: Viewer, fields: Mapping[str, str]) -> str:
@@ -272,12 +311,17 @@ SERVER_ACTIONS = (
     ConsoleAction(path="/servers/{server}/refresh", act=_refresh),
     ConsoleAction(path="/servers/{server}/enable", act=partial(_switch, off=False)),
     ConsoleAction(path="/servers/{server}/disable", act=partial(_switch, off=True)),
+    ConsoleAction(path="/servers/{server}/give", act=_give),
     ConsoleAction(path="/servers/{server}/login", act=_start_login),
     ConsoleAction(path="/servers/{server}/login-answer", act=_login_answer),
     ConsoleAction(path="/servers/{server}/logout", act=_logout),
     *(
         ConsoleAction(path=f"/servers/{{server}}/{word}", act=partial(_change, word), keeps=True)
         for word in ("set", "rename", "pin", "upgrade", "remove")
+    ),
+    *(
+        ConsoleAction(path=f"/chosen/{word}", act=partial(_chosen, word))
+        for word in ("restart", "enable", "disable", "pin")
     ),
 )
 
@@ -322,7 +366,7 @@ async def _overview(viewer: Viewer, name: str, seen: Any, facts: dict[str, Any])
     calls = [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]]
     return [
         part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
-        part("server-numbers", **facts),
+        part("server-numbers", minutes=last_hour(context, name), **facts),
         await server_charts(context, name),
         part("server-calls", calls=calls, errors=failures(context, name)),
         part("server-instances", instances=seen["instances"], **facts),
@@ -362,7 +406,8 @@ async def _entry(viewer: Viewer) -> dict[str, object]:
     if viewer.query.get("tab") != "settings" or not viewer.may_change:
         return {"entry": None}
     text = await in_thread(entry_of, viewer.context.facts, viewer.path["server"])
-    return {"entry": text, "seen": digest(text.encode()), "config": viewer.context.facts.config}
+    about = {"keys": keys_of(text), "choices": CHOICES, "config": viewer.context.facts.config}
+    return {"entry": text, "seen": digest(text.encode()), **about}
 
 
 _OF_TABS = {"tools": _offer, "logs": _logs, "history": _history, "settings": _settings}

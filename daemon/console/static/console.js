@@ -40,8 +40,10 @@
   // The dialog has a form of its own with what was filled in: the page may replace the original meanwhile.
   const ask = (form, button) => {
     const dialog = document.createElement("dialog");
-    const question = made("p", form.dataset.confirm, { id: "question" });
-    const copy = made("form", "", { method: "post", action: form.getAttribute("action"), class: "controls" });
+    const told = button && "confirm" in button.dataset ? button : form;
+    const question = made("p", told.dataset.confirm, { id: "question" });
+    const action = button && button.getAttribute("formaction") || form.getAttribute("action");
+    const copy = made("form", "", { method: "post", action, class: "controls" });
     if (form.dataset.busy) copy.dataset.busy = form.dataset.busy;
     for (const [name, value] of new FormData(form, button)) copy.append(made("input", "", { type: "hidden", name, value }));
     const cancel = made("button", "Cancel", { type: "button" });
@@ -57,7 +59,8 @@
   };
 
   document.addEventListener("submit", (event) => {
-    const form = event.target, button = event.submitter, { busy, confirm, sent } = form.dataset;
+    const form = event.target, button = event.submitter, { busy, sent } = form.dataset;
+    const confirm = form.dataset.confirm || button && button.dataset.confirm;
     if (confirm || sent) event.preventDefault();
     if (confirm) ask(form, button);
     else if (busy && button && !sent) {

@@ -44,6 +44,12 @@ def config(user: User) -> Path:
 
 def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     before = contents(here)
+    told = json.loads(here.mcpd("up", "--dry-run", "--json", *CLIENTS).stdout)
+    assert [(each["name"], each["alreadyThere"]) for each in told["servers"]] == [("echo", False)]
+    assert [(each["client"], each["pending"]) for each in told["clients"]] == [
+        ("cursor", True),
+        ("codex", True),
+    ]
     done = here.mcpd("up", "--yes", *CLIENTS)
     assert done.returncode == 0, done.stderr
     assert "echo: ready, 1 tool" in done.stdout

@@ -24,7 +24,7 @@ from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 
-ADD, UP = ADDING_ACTIONS
+ADD, UP, UNDO_UP = ADDING_ACTIONS
 
 
 @cases("what", "name", "command")
@@ -167,24 +167,57 @@ async def test_what_somebody_else_adds_meanwhile_is_not_to_be_taken_back_here(
 async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use_it(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    lines = Lines(Printed(0, "1 server"), Refused("`mcpd up` is under way"), Printed(0, "done"))
+    report = dict[str, list[str]](servers=[], clients=[], left=[], unread=[])
+    found = Printed(0, f"It would ask\n{json.dumps(report)}")
+    lines = Lines(found, Refused("`mcpd up` is under way"), Printed(1, "no disk"))
     monkeypatch.setattr(adding_pages, "run_line", lines)
     monkeypatch.setattr(adding_pages, "_found", {})
     context = operator_context(Stage(config_of({"mcpServers": {}})))
 
     async def shown(*, may_change: bool = True) -> Any:
         (made,) = await first_run(viewer_of(context, may_change=may_change))
-        return made.values["found"], made.values["helps"]
+        return made.values["found"], made.values["said"], made.values["helps"]
 
-    assert await shown(may_change=False) == ("", False)
-    assert [await shown() for _ in range(2)] == [("1 server", True)] * 2
-    assert (await shown(may_change=False))[0] == ""
+    assert await shown(may_change=False) == ({}, "", False)
+    assert [await shown() for _ in range(2)] == [(report, "It would ask", True)] * 2
+    assert (await shown(may_change=False))[:2] == ({}, "")
     await trio.sleep(adding_pages.FOUND_SECONDS)
-    assert await shown() == ("`mcpd up` is under way", False)
-    assert await UP.act(viewer_of(context), {}) == Notice("done")
+    assert await shown() == ({}, "`mcpd up` is under way", False)
+    assert await UP.act(viewer_of(context), {}) == Notice("no disk", is_error=True)
     assert [options for _words, _given, options in lines.ran] == [
-        ["--dry-run", "--no-service"], ["--dry-run", "--no-service"], ["--yes", "--no-service"],
+        *[["--dry-run", "--no-service", "--json"]] * 2, ["--yes", "--no-service", "--json"],
     ]  # fmt: skip
+
+
+async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = {
+        "name": "alpha",
+        "from": [{"client": "cursor"}],
+        "runs": "npx x",
+        "alreadyThere": False,
+        "notes": ["n"],
+    }
+    left = {"name": "odd", "client": "zed", "why": "cannot be used: it has no command"}
+    clients = [{"client": name, "title": name.title(), "pending": name == "zed"} for name in ("cursor", "zed")]
+    report = {"servers": [taken, {**taken, "name": "gone"}], "clients": clients, "left": [left], "unread": []}
+    lines = Lines(Printed(0, f"Works: alpha.\n{json.dumps(report)}"), Printed(0, "Cursor: as it was"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    monkeypatch.setattr(adding_pages, "_done", {})
+    context = OperatorStage().context()
+    told = await UP.act(viewer_of(context), {})
+    assert told == Notice("mcpd is set up: see below.", leads_to="/servers?new=1")
+    page = await drawn(SERVERS, viewer_of(context, query="new=1"))
+    assert "/ui/servers/alpha" in page.links
+    assert "stands in their place in Cursor: start it anew" in page.text.replace("\n", " ")
+    assert "Zed could not be changed" in page.text
+    assert "not there any more" in page.text
+    assert "set-up" not in (await drawn(SERVERS, viewer_of(context))).html
+    assert await UNDO_UP.act(viewer_of(context), {}) == Notice("Cursor: as it was", leads_to="/servers")
+    assert lines.ran[-1] == (["uninstall", "cursor"], "", [])
+    with pytest.raises(Refused, match="no client was changed here"):
+        await UNDO_UP.act(viewer_of(context), {})
 
 
 @cases("what", "found")

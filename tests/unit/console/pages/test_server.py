@@ -1,14 +1,18 @@
 """The page of one server."""
 
 import pytest
+import trio
 
 from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.causes import Cause, Remedy
+from daemon.console import changes
+from daemon.console.page import Notice
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, TABS, server_facts, shown
-from daemon.errors import UnknownServer
+from daemon.errors import InvalidArguments, UnknownServer
 from daemon.history.event import Event, EventKind
 from daemon.operators.base import Refused
+from daemon.operators.own_lines import Printed
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
@@ -77,7 +81,7 @@ async def test_a_login_under_way_is_shown_to_who_may_change_things(
 # --- what is done to a server on its page, and what is said about it -----------------------------------------
 
 
-ACTS = {each.path.rpartition("/")[2]: each.act for each in SERVER_ACTIONS}
+ACTS = {each.path.rpartition("/")[2]: each.act for each in SERVER_ACTIONS if "{" in each.path}
 
 
 async def test_a_server_is_switched_off_and_on() -> None:
@@ -109,6 +113,53 @@ async def test_a_server_that_is_not_there_is_refused(act: str) -> None:
 async def test_an_answer_without_a_login_is_refused() -> None:
     with pytest.raises((Refused, LoginRefused), match="no login is under way"):
         await ACTS["login-answer"](viewer_of(OperatorStage().context(), server="alpha"), {"url": "http://x"})
+
+
+async def test_what_a_server_lacks_is_asked_for_where_it_stands_and_kept_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    async def run(_context: object, words: tuple[str, ...], given: str = "") -> Printed:
+        await trio.lowlevel.checkpoint()
+        ran.append((*words, given))
+        return Printed(0, f"{words[0]} is done")
+
+    monkeypatch.setattr(changes, "run_line", run)
+    stage = OperatorStage()
+    lacks = Remedy("It lacks it.", "`mcpd secret set deploy-key`", lacks="keyring:deploy-key")
+    stage.stage.becomes("alpha", ServerState.FAILED, reason="it lacks it", remedy=lacks)
+    viewer = viewer_of(stage.context(), server="alpha")
+    for page, query in ((SERVERS, "view=table"), (SERVERS, ""), (SERVER, "")):
+        seen = await drawn(page, viewer_of(stage.context(), query=query, server="alpha"))
+        assert "/ui/servers/alpha/give" in seen.forms
+        assert [each["type"] for tag, each in seen.tags if tag == "input" and each["name"] == "value"] == [
+            "password"
+        ]
+        seen = await drawn(page, viewer_of(stage.context(), query=query, server="alpha", may_change=False))
+        assert (seen.forms, "What helps:" in seen.text) == ([], True)
+    with pytest.raises(Refused, match="does not lack OTHER any more"):
+        await ACTS["give"](viewer, {"lacks": "OTHER", "value": "x"})
+    with pytest.raises(InvalidArguments, match="write the value"):
+        await ACTS["give"](viewer, {"lacks": "keyring:deploy-key", "value": " "})
+    told = await ACTS["give"](viewer, {"lacks": "keyring:deploy-key", "value": "s3cret "})
+    assert told == Notice("restart is done", server="alpha")
+    assert ran == [("secret", "set", "deploy-key", "s3cret"), ("restart", "alpha", "")]
+
+
+@pytest.mark.parametrize("query", ["", "view=table"])
+async def test_a_package_without_a_version_is_said_not_to_be_pinned_beside_the_button_that_pins_it(
+    query: str,
+) -> None:
+    servers = {
+        "loose": {"command": "npx", "args": ["-y", "x"]},
+        "held": {"command": "npx", "args": ["-y", "x@1.0"]},
+    }
+    page = await drawn(
+        SERVERS, viewer_of(OperatorStage(Stage(config_of({"mcpServers": servers}))).context(), query=query)
+    )
+    assert page.text.count("not pinned") == 1
+    assert [each for each in page.forms if str(each).endswith("/pin")] == ["/ui/servers/loose/pin"]
 
 
 # --- what is said of a server in the list and on its page ----------------------------------------------------
