@@ -19,7 +19,7 @@ from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
 from daemon.scripting import text_search
 from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
-from tests.waiting import WAIT
+from tests.waiting import PATIENCE, WAIT
 
 ROOM = 2000
 WHOLE = json.dumps({"content": [{"type": "text", "text": "some words\n" * 900}]}).encode()
@@ -320,9 +320,12 @@ async def test_a_program_without_an_end_is_ended(
     assert "search for less" in refusal.value.message or "too large" in refusal.value.message
 
 
-async def test_a_program_without_bounds_on_its_memory_is_ended_by_its_own_limits(results: KeptResults) -> None:
+async def test_a_program_without_bounds_on_its_memory_is_ended_by_its_own_limits(
+    results: KeptResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_search, "SECONDS", PATIENCE)
     with pytest.raises(errors.InvalidArguments, match="search for less"):
-        await searched(results, f"[1]{LONG}", jq="[range(1e9)]")
+        await searched(results, f"[1]{LONG}", jq='[range(100) | "a" * 1e7 + tostring] | length')
 
 
 async def test_a_program_reads_no_file_and_no_environment(

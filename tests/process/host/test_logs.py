@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.host import logs
 from daemon.safety.redact import CUT, SHOWN, Redactor
+from tests.e2e.forking import Forker
 from tests.unit.cli.daemons import environment
 from tests.unit.host.test_private_files import place
 from tests.waiting import PATIENCE
@@ -27,24 +29,30 @@ import logging, sys, warnings
 from loguru import logger
 from daemon.host import logs
 from daemon.config.redaction import Redactors
-redact = Redactors(sys.argv[3:])
-writer = logs.configure(sys.argv[1], "DEBUG", redact)
-exec(sys.argv[2])
-writer.close()
+
+def main():
+    global redact, writer
+    redact = Redactors(sys.argv[3:])
+    writer = logs.configure(sys.argv[1], "DEBUG", redact)
+    exec(sys.argv[2], globals())
+    writer.close()
 """
+
+FORKS = Forker(PREPARE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forks() -> Iterator[None]:
+    """Most processes are forked from one that has imported all they need."""
+    FORKS.start()
+    yield
+    FORKS.stop()
 
 
 def logged(style: str, code: str, *secrets: str) -> str:
     """What a process that runs `code` writes to stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARE, style, code, *secrets],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert done.stdout == ""
+    done = FORKS.run([style, code, *secrets], os.environ, ROOT)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
     return done.stderr
 
 
@@ -257,7 +265,9 @@ def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
     reading, writing = os.pipe()
     code = "for number in range(2000): logger.info('x' * 1000)"
     try:
-        process = subprocess.Popen([sys.executable, "-c", PREPARE, "text", code], cwd=ROOT, stderr=writing)
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{PREPARE}\nmain()", "text", code], cwd=ROOT, stderr=writing
+        )
         try:
             assert process.wait(PATIENCE) == 0
         finally:

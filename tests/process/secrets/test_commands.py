@@ -84,7 +84,7 @@ async def test_a_flood_costs_no_memory(stream: int, monkeypatch: pytest.MonkeyPa
     tracemalloc.start()
     try:
         said = await refused(
-            "sh", "-c", f"head -c 300000000 /dev/zero | tr '\\0' a >&{stream}; exit {stream - 1}"
+            "sh", "-c", f"head -c 30000000 /dev/zero | tr '\\0' a >&{stream}; exit {stream - 1}"
         )
         _, most = tracemalloc.get_traced_memory()
     finally:

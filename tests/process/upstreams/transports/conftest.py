@@ -8,6 +8,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _collect_here() -> Iterator[None]:
-    """Collect garbage after each test, or another module's test would be blamed."""
+    """Collect the garbage of each test, which is young, or another module's test would be blamed."""
     yield
-    gc.collect()
+    gc.collect(1)

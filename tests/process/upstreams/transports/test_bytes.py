@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import pytest
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest
 
 from daemon.config.config_model import Server, TransportType
@@ -31,6 +31,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_sse
+from tests.process.upstreams.transports.answering import PAYLOAD, answer_to, answered
 from tests.process.upstreams.transports.posts import OF_LIBRARIES
 from tests.unit.upstreams.transports import test_unix
 from tests.unit.upstreams.transports.serving import (
@@ -49,34 +50,9 @@ from tests.unit.upstreams.transports.serving import (
 
 pytestmark = OF_LIBRARIES
 
-PAYLOAD = (
-    '{ "big":1e400 ,\t"long":12345678901234567890123, "twice":1,"twice" :2.50, "minus":-0,'
-    r' "escaped":"\u00fc\/\u0041\ud83d\ude00", "plain":"ü/A😀", "":[ ] ,"deep":{"result":{"id":1}}}'
-).encode()
-
-
-class Params(Struct):
-    arguments: Raw
-
-
-class Call(Struct):
-    id: int
-    params: Params
-
-
-def answered(line: bytes) -> bytes:
-    """The answer to a call: its arguments as they came, and the payload."""
-    call = msgspec.json.decode(line, type=Call)
-    return b'{"jsonrpc": "2.0" ,"result":%b, "id":%d}' % (answer_to(bytes(call.params.arguments)), call.id)
-
-
-def answer_to(arguments: bytes) -> bytes:
-    return b'{"given" : %b, "own":%b}' % (arguments, PAYLOAD)
-
-
 CHILD = """
 import sys
-from tests.process.upstreams.transports.test_bytes import answered
+from tests.process.upstreams.transports.answering import answered
 for line in sys.stdin.buffer:
     sys.stdout.buffer.write(answered(line) + b"\\n")
     sys.stdout.buffer.flush()
