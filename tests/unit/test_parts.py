@@ -29,36 +29,7 @@ def test_the_last_line_of_a_run_is_counted(said: str, counts: dict[str, int]) ->
     assert PARTS["counted"](said) == counts
 
 
-@pytest.mark.parametrize(
-    ("name", "said", "alone", "status", "end"),
-    [
-        (
-            "tests/e2e",
-            "FAILED a.py::b[x] - no\n1 failed, 2 passed in 1.00s",
-            True,
-            0,
-            "1 unsteady, 2 passed in ",
-        ),
-        (
-            "tests/e2e",
-            "FAILED a.py::b[x] - no\n1 failed, 2 passed in 1.00s",
-            False,
-            1,
-            "1 failed, 2 passed in ",
-        ),
-        ("tests/unit, 1 of 2", "FAILED a.py::b\n1 failed in 1.00s", True, 1, "1 failed in "),
-        (
-            "tests/e2e",
-            "FAILED a.py::b\nERROR c.py::d\n1 failed, 1 error in 1.00s",
-            True,
-            1,
-            "1 error, 1 failed in ",
-        ),
-        ("tests/e2e", "FAILED a.py::b\n" * 4 + "4 failed in 1.00s", True, 1, "4 failed in "),
-        ("tests/e2e", "killed", True, 1, "no tests in "),
-        ("mypy", "Found 1 error", True, 1, "no tests in "),
-    ],
-)
+@cases("name", "said", "alone", "status", "end")
 def test_a_few_failures_of_tests_with_processes_are_repeated_alone_and_named(
     name: str,
     said: str,

@@ -320,20 +320,7 @@ def test_what_the_configurations_check_advises_is_a_warning() -> None:
     assert "has no exact version" in found[0].what
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("/usr/bin/docker run -i mcp/time", "docker pull"),
-        ("env A=1 docker run mcp/time", "docker pull"),
-        ("npx -y x@1.2.3", "over a minute"),
-        ("uvx x==1.2.3", "cache"),
-        ("uv tool run x==1.2.3", "downloads what it does not have"),
-        ("pipx run x==1.2.3", "downloads what it does not have"),
-        *((f"docker run {options} mcp/time:1", "") for options in ("--pull=never", "--pull never")),
-        *((line, "") for line in ("docker", "docker exec -i box mcp", "docker run", "git mcp", "uv run x")),
-        *((line, "") for line in ("npx --offline x@1.2.3", "npx --no-install x@1.2.3", "uvx --offline x")),
-    ],
-)
+@cases("line", "said")
 def test_what_a_runner_will_download_is_noted_for_the_network(line: str, said: str) -> None:
     noted = list(packages(started_by(line)))
     assert said in only(noted, Level.NOTE) if said else not noted

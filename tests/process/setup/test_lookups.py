@@ -9,6 +9,7 @@ import pytest
 from daemon.config.command_lines import Package
 from daemon.config.config_model import Server
 from daemon.setup.adding import changes, newest, packages_of, web_address
+from tests.unit.cases import cases
 
 NPM = Package("@s/p", "@s/p", "@s/p@", "npm", "")
 PYPI = Package("s_p", "s_p", "s_p==", "pypi", "")
@@ -94,25 +95,7 @@ def test_uv_tells_it_where_this_python_has_no_pip(tmp_path: Path, monkeypatch: p
     assert changes("s-p==1.2", environ) == "https://a.example/s-p"
 
 
-@pytest.mark.parametrize(
-    ("told", "address"),
-    [
-        (
-            '{"homepage": "https://h.example", "repository": {"type": "git", "url": "git+https://g.example/r.git"}}',
-            "https://g.example/r",
-        ),
-        ('{"homepage": "http://h.example/a"}', "http://h.example/a"),
-        ('{"repository": "github:o/r", "homepage": "javascript:alert(1)"}', ""),
-        ('{"homepage": "https://user:password@h.example"}', ""),
-        ('{"homepage": "https://h.example/\\u001b[2J"}', ""),
-        ('{"homepage": "https://h.example/' + "a" * 300 + '"}', ""),
-        (
-            '{"description": "\\"Changelog, https://e.example\\" and \\"homepage\\": \\"https://e.example\\""}',
-            "",
-        ),
-        ("no JSON", ""),
-    ],
-)
+@cases("told", "address")
 def test_only_a_short_web_address_under_a_known_label_is_told(told: str, address: str) -> None:
     assert web_address(told) == address
 

@@ -10,6 +10,7 @@ import trio.testing
 
 from daemon.authorization.login import DeviceAnswer, authorize, code_page, granted
 from daemon.authorization.logins import DeviceCode, NoLogin
+from tests.unit.cases import cases
 
 ANSWER = {
     "device_code": "canary",
@@ -53,19 +54,7 @@ async def test_the_user_is_shown_a_page_and_a_code_and_nothing_else() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"verification_uri": "javascript:alert(1)"}, "not safe to open"),
-        ({"verification_uri_complete": "http://login.example/"}, "not safe to open"),
-        ({"verification_uri": "http://127.0.0.1/"}, "not safe to open"),
-        ({"user_code": "\x1b[2J"}, "nobody can type"),
-        ({"user_code": "x" * 65}, "nobody can type"),
-        ({"user_code": ""}, "nobody can type"),
-        ({"user_code": "AB. mcpd asks: your password"}, "nobody can type"),
-        ({"expires_in": None}, "no usable code"),
-    ],
-)
+@cases("changed", "why")
 async def test_what_nobody_should_be_shown_is_not(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(NoLogin, match=why):
         await begun({**ANSWER, **changed})

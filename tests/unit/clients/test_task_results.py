@@ -280,13 +280,7 @@ async def test_a_listener_is_notified_of_each_change_until_the_task_ends(
     assert len(stage.alpha.sent) == 4
 
 
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("subscriptions/listen", {"notifications": {"taskIds": ["x"]}}),
-        *((method, {"taskId": "x"}) for method in ("tasks/get", "tasks/update", "tasks/cancel")),
-    ],
-)
+@cases("method", "params")
 async def test_a_client_that_has_not_declared_the_extension_is_refused(
     polling: Client, method: str, params: Any
 ) -> None:

@@ -47,19 +47,7 @@ def test_attributes_are_camel_case_in_the_file(name: str, key: str) -> None:
     assert wording.camel(name) == key
 
 
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (0, "0 B"),
-        (512, "512 B"),
-        (1024, "1 KiB"),
-        (1536, "1.5 KiB"),
-        (133 << 20, "133 MiB"),
-        (1 << 30, "1 GiB"),
-        (int(1.04 * (1 << 30)), "1.04 GiB"),
-        (5 << 50, "5120 TiB"),
-    ],
-)
+@cases("count", "words")
 def test_bytes_in_words(count: int, words: str) -> None:
     assert wording.bytes_in_words(count) == words
 

@@ -17,7 +17,7 @@ from daemon.facts import Fact
 from daemon.model import Kind, Tool
 from daemon.safety.escape import HIDDEN, SELECTORS, hidden_in
 from daemon.safety.legible import NOTE, UNREADABLE, ScreenedList, legible_json, legible_tool, screened
-from tests.unit.cases import rows_of
+from tests.unit.cases import cases, rows_of
 from tests.unit.catalog.samples import after, catalog_of, listed, recalled, servers, status, tool, tool_json
 
 LAYOUT = {0x09, 0x0A}
@@ -45,16 +45,7 @@ def test_a_hidden_character_is_found_however_json_spells_it() -> None:
             assert text == f"a\\u{{{point:x}}}b", spelt
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"{}",
-        b'{ "a" : 1.50, "b":1e2, "b": [ "x\\ny\\t" ] }',
-        '{"a":"größer — “日本語” 한국어 🙂 ❤\ufe0f"}'.encode(),
-        b'{"a":"\\u2014 \\ud83d\\ude00 \\\\u202e \\\\b"}',
-        b'{"pattern":"^[^\\\\u0000-\\\\u001f\\\\b]*$"}',
-    ],
-)
+@cases("raw", raw={"raw"})
 def test_what_hides_nothing_is_the_same_object(raw: bytes) -> None:
     assert legible_json(raw) is raw
 

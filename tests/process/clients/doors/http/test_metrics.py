@@ -14,6 +14,7 @@ from daemon.clients.doors.http.local import CONNECTIONS, REQUEST_SECONDS, TEXT_F
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed
+from tests.unit.cases import cases
 from tests.unit.counting.samples import exporter
 from tests.waiting import PATIENCE
 
@@ -38,16 +39,7 @@ async def test_a_real_client_scrapes_what_a_parser_understands() -> None:
     assert len(list(text_string_to_metric_families(body(answer)))) > 20
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "host", "status"),
-    [
-        *(("GET", "/metrics", host, 200) for host in ("LOCALHOST:1", "127.1.2.3:9464", "[::1]:80")),
-        *(("POST", "/other", host, 403) for host in ("", "0.0.0.0", "localhost.evil.example", "a@localhost")),
-        ("POST", "/metrics/", "localhost", 404),
-        ("GET", "/metrics?name[]=x", "localhost", 200),
-        ("POST", "/metrics", "localhost", 405),
-    ],
-)
+@cases("method", "path", "host", "status")
 async def test_the_name_counts_before_the_path_and_the_path_before_the_method(
     method: str, path: str, host: str, status: int
 ) -> None:
