@@ -33,8 +33,8 @@ from daemon.console.access import (
 from daemon.console.changes import faults
 from daemon.console.live import LiveView, Snapshot, Views
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Notice, Viewer, part
-from daemon.console.page_table import ACTIONS, PAGES
 from daemon.console.pages.adding_pages import typed_faults
+from daemon.console.pages.page_table import ACTIONS, PAGES
 from daemon.console.pages.server_pages import in_trouble
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError

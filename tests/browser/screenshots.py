@@ -18,7 +18,7 @@ from typing import Any
 
 from playwright.sync_api import ViewportSize, sync_playwright
 
-from daemon.console.page_table import PAGES
+from daemon.console.pages.page_table import PAGES
 from daemon.counting.tally import INSTEAD, SPARED
 from tests.browser.driving import DESK, PHONE, Here, chromium, console, settled
 from tests.e2e.harness import changeable, scripted

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from daemon.console.page_table import PAGES
+from daemon.console.pages.page_table import PAGES
 from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT, eventually

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page
 
-from daemon.console.page_table import PAGES
+from daemon.console.pages.page_table import PAGES
 from tests.browser.driving import SCHEMES, SIZES, Here, Scheme, accessible, console, settled
 from tests.e2e.harness import changeable, scripted
 from tests.pairwise import at_night, each_once

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from daemon.console.page_table import PAGES
+from daemon.console.pages.page_table import PAGES
 from tests.browser.driving import Here, console, settled
 from tests.browser.screenshots import SERVERS
 from tests.e2e.harness import scripted

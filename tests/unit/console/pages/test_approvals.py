@@ -8,8 +8,8 @@ import pytest
 
 from daemon.config.lock_file import Lock, LockedLine, LockedServer
 from daemon.console.application import drawn as drawn_page
-from daemon.console.page_table import PAGES
 from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE, LONGEST, SHOWN
+from daemon.console.pages.page_table import PAGES
 from daemon.console.pages.server_pages import SERVER, SERVERS
 from daemon.console.pages.tool_pages import TOOL_PAGE, TOOLS_PAGE
 from daemon.console.rendering import Rendering
