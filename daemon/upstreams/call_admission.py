@@ -113,29 +113,22 @@ class SizeLimited(Admitted):
 
     def answered(self, result: Buffer) -> None:
         """Pass the result on, or the error that it is too large."""
-        error = self._too_large(len(result))
-        if error is None:
-            super().answered(result)
-        else:
-            self.lost(error)
+        self._pass(result, super().answered)
 
     def refused(self, error: Buffer) -> None:
         """Pass the error on, or that it is too large: the limit holds for every answer."""
-        too_large = self._too_large(len(error))
-        if too_large is None:
-            super().refused(error)
-        else:
-            self.lost(too_large)
+        self._pass(error, super().refused)
 
-    def _too_large(self, size: int) -> RequestTooLarge | None:
-        limit, server = self.places.output_bytes, self.places.server
+    def _pass(self, answer: Buffer, on: Callable[[Buffer], None]) -> None:
+        limit, server, size = self.places.output_bytes, self.places.server, len(answer)
         if limit is None or size <= limit:
-            return None
+            on(answer)
+            return
         text = (
             f"the answer has {size} bytes, over the limit of {limit} for server {server}"
             " (limits.outputBytes). The call ran; ask for less per call."
         )
-        return RequestTooLarge(text, server=server, bytes=size, limit=limit)
+        self.lost(RequestTooLarge(text, server=server, bytes=size, limit=limit))
 
 
 class Apart:
