@@ -72,7 +72,7 @@ class Lesson:
         given.callback(theirs.close)
         passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), given)
         watched = watching.watched_calls(platform.machine()).hex()
-        words = [*egress.stub_command(*passed, watched, policy.command_of(server, around, path)), *server.args]
+        words = [*egress.stub_command(*passed, watched, made.command), *server.args]
         return SandboxedStart(words=words, env=inside, passed=passed, given=given, lesson=self, channel=ours)
 
     def learned(self, registries: Iterable[str]) -> learning.Learned | None:
@@ -208,7 +208,6 @@ class Sandboxes:
         rules, path = server.confined, env.get("PATH", os.defpath)
         assert rules is not None
         (bwrap, nsenter), code = requirements()
-        command = policy.command_of(server, around, path)
         has_network = rules.mode is SandboxMode.HOME or bool(rules.host_rules.allowed)
         # The stub leaves for its namespaces meanwhile.
         stub = trio.from_thread.run(self.fork, given) if has_network else None
@@ -234,7 +233,7 @@ class Sandboxes:
         options += ["--seccomp", str(filtering), "--json-status-fd", str(reports), "--chdir", made.cwd]
         options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
         passed.append(listed := in_memory("arguments", ended(options), given))
-        words = [*enter, bwrap, "--args", str(listed), "--", command, *server.args]
+        words = [*enter, bwrap, "--args", str(listed), "--", made.command, *server.args]
         return SandboxedStart(
             words=words, env=inside, passed=passed, given=given, listening=listening, status=status, stub=stub
         )

@@ -75,6 +75,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox of one server or instance, with resolved paths."""
 
     mode: SandboxMode
+    command: str
     home: str
     cwd: str
     places: Mapping[str, Access]
@@ -108,29 +109,25 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
     home = os.path.realpath(paths.home(around.environ))
     if home == "/":
         raise unavailable("mcpd has no home directory: set HOME", problem="home")
+    command, cwd = server.command or "", server.cwd or str(paths.home(around.environ))
+    found = shutil.which(os.path.join(cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
+    if found is None:
+        raise FileNotFoundError(command)
     resolved = _Places(server, rules, around, home)
     resolved.add_all()
-    resolved.add_program(command_of(server, around, path))
+    resolved.add_program(found)
     root, data = around.directories_of(server)
     return Policy(
         mode=rules.mode,
+        command=found,
         home=home,
-        cwd=os.path.realpath(server.cwd or home),
+        cwd=os.path.realpath(cwd),
         places=resolved.found,
         present=resolved.present,
         links=resolved.links,
         own={**resolved.own(f"{root}/caches"), data: data},
         data=data,
     )
-
-
-def command_of(server: Server, around: DaemonPlaces, path: str) -> str:
-    """The path of a server's program, which is searched in `path`; raises FileNotFoundError."""
-    command, cwd = server.command or "", server.cwd or str(paths.home(around.environ))
-    found = shutil.which(os.path.join(cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
-    if found is None:
-        raise FileNotFoundError(command)
-    return found
 
 
 def unavailable(error: str, **data: str) -> CannotStart:

@@ -12,6 +12,7 @@ from daemon.sandbox.policy import Access, Policy
 READ, WRITE, SEE, CONNECT, DIRECTORY, GONE = Use.READ, Use.WRITE, Use.SEE, Use.CONNECT, Use.DIRECTORY, Use.GONE
 HOME = "/home/ada"
 POLICY = Policy(
+    command="/usr/bin/x",
     mode=SandboxMode.STRICT,
     home=HOME,
     cwd=HOME,
