@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.driving import Here, chromium, close_windows, console
+from tests.browser.driving import Here, close_windows, console
 from tests.e2e.conftest import forks
+from tests.e2e.harness import chromium
 
 __all__ = ["forks"]
 

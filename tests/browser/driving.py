@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
@@ -38,13 +37,6 @@ SERVERS: dict[str, Any] = {
     "notes": changeable({"name": "read_note", "description": "Reads a note."}),
     "broken": {"command": "/nonexistent/server"},
 }
-
-
-def chromium() -> str:
-    """Where the distribution keeps it."""
-    found = shutil.which("chromium")
-    assert found is not None, "make chromium"
-    return found
 
 
 @attrs.define

@@ -20,8 +20,8 @@ from playwright.sync_api import ViewportSize, sync_playwright
 
 from daemon.console.pages.page_table import PAGES
 from daemon.counting.tally import INSTEAD, SPARED
-from tests.browser.driving import DESK, PHONE, Here, chromium, console, settled
-from tests.e2e.harness import changeable, scripted
+from tests.browser.driving import DESK, PHONE, Here, console, settled
+from tests.e2e.harness import changeable, chromium, scripted
 
 MAX_BYTES = 160_000
 """Bytes of a picture: a repository is fetched by everybody."""

@@ -10,12 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import NODE, node_server, program
+from tests.e2e.harness import NODE, chromium, node_server, program
 from tests.e2e.windows import Window
 
 Json = dict[str, Any]
 
-CHROMIUM = "/usr/bin/chromium"
 QUIET = ("quic", "background-networking", "component-update", "sync")
 """What a browser does beside its work, and does not in tests."""
 
@@ -52,7 +51,7 @@ def playwright(directory: Path) -> Json:
     config = directory / "playwright.json"
     launch = {
         "headless": True,
-        "executablePath": CHROMIUM,
+        "executablePath": chromium(),
         "args": ["--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{each}" for each in QUIET)],
     }
     config.write_text(
