@@ -52,13 +52,14 @@ def live(job, terminal):
     if terminal is None:
         log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
         null = os.open(os.devnull, os.O_RDWR)
+        given = os.open(job["given"], os.O_RDONLY) if job["given"] else null
         out = os.open(job["out"], os.O_WRONLY | os.O_APPEND) if job["out"] else null
     else:
         # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-        null = out = log = terminal
-    for number, fd in enumerate((null, out, log)):
+        given = out = log = terminal
+    for number, fd in enumerate((given, out, log)):
         os.dup2(fd, number)
     os.closerange(3, 1024)
     if terminal is not None:
@@ -160,10 +161,20 @@ class Forker:
         self._news = threading.Condition()
 
     def fork(
-        self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path, out: Path | None = None
+        self,
+        words: list[str],
+        environ: Mapping[str, str],
+        directory: Path,
+        log: Path,
+        out: Path | None = None,
+        given: Path | None = None,
     ) -> Life:
-        """Begin `mcpd WORDS` in a directory; stderr, and stdout if given, go to the end of files that exist."""
-        return self._begin(words, environ, directory, log=str(log), out=str(out or ""), terminal="")
+        """Begin `mcpd WORDS` in a directory; stderr, and stdout if given, go to the end of files that exist.
+
+        What it is `given` on stdin is the content of a file.
+        """
+        places = {"log": str(log), "out": str(out or ""), "given": str(given or ""), "terminal": ""}
+        return self._begin(words, environ, directory, **places)
 
     def at_terminal(self, words: list[str], environ: Mapping[str, str], directory: Path, name: str) -> Life:
         """Begin `mcpd WORDS` in a session of its own, at the terminal of this name."""
@@ -179,11 +190,17 @@ class Forker:
             return self._begun.pop()
 
     def run(
-        self, words: list[str], environ: Mapping[str, str], directory: Path
+        self, words: list[str], environ: Mapping[str, str], directory: Path, given: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """`mcpd WORDS` to its end, as `subprocess.run` does it."""
-        with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-            life = self.fork(words, environ, directory, Path(err.name), Path(out.name))
+        with (
+            tempfile.NamedTemporaryFile() as out,
+            tempfile.NamedTemporaryFile() as err,
+            tempfile.NamedTemporaryFile("w") as stdin,
+        ):
+            stdin.write(given)
+            stdin.flush()
+            life = self.fork(words, environ, directory, Path(err.name), Path(out.name), Path(stdin.name))
             try:
                 status = life.wait(WAIT)
             finally:

@@ -139,14 +139,21 @@ class Daemon:
         assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
         return done.stdout
 
-    def outcome(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run an operator's command to its end."""
+    def outcome(
+        self, *words: str, directory: Path | None = None, given: str = "", **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run an operator's command to its end.
+
+        It may be run in another directory, be given a text on stdin, and have more variables than the daemon.
+        """
+        variables = {**self.environ, **environ}
         if self.forked and FORKS.is_running:
-            return FORKS.run(self.command(*words)[len(MCPD) :], self.environ, self.code)
+            return FORKS.run(self.command(*words)[len(MCPD) :], variables, directory or self.code, given)
         return subprocess.run(
             self.command(*words),
-            cwd=self.code,
-            env=self.environ,
+            cwd=directory or self.code,
+            env={**variables, "PYTHONPATH": str(self.code)} if directory else variables,
+            input=given,
             capture_output=True,
             text=True,
             timeout=WAIT,

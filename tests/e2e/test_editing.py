@@ -47,9 +47,9 @@ def daemon() -> Iterator[Daemon]:
         yield started
 
 
-def told(daemon: Daemon, *words: str) -> tuple[int, str]:
+def told(daemon: Daemon, *words: str, given: str = "") -> tuple[int, str]:
     """The exit status of a command, and everything that it says."""
-    done = daemon.outcome(*words, "--config", str(daemon.config))
+    done = daemon.outcome(*words, "--config", str(daemon.config), given=given)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -148,25 +148,11 @@ def test_a_server_that_goes_back_to_an_earlier_entry_is_listed_again(daemon: Dae
 
 
 def test_a_whole_entry_is_tried_and_taken_back_where_the_server_cannot_run_with_it(daemon: Daemon) -> None:
-    words = daemon.command("set", "time", "-", "--config", str(daemon.config))
-
-    def given(zone: str) -> tuple[int, str]:
-        done = subprocess.run(
-            words,
-            input=entry(zone),
-            env=daemon.environ,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    status, said = given("Europe/Berlin")
+    status, said = told(daemon, "set", "time", "-", given=entry("Europe/Berlin"))
     assert (status, "time is ready: 2 tools" in said) == (0, True), said
     assert daemon.config.read_text() == (kept := TEXT.replace("UTC", "Europe/Berlin"))
     assert "Europe/Berlin" in daemon.run("tools", "time/get_current_time")
-    status, said = given("No/Where")
+    status, said = told(daemon, "set", "time", "-", given=entry("No/Where"))
     assert (status, "taken back" in said, daemon.config.read_text()) == (1, True, kept), said
 
 

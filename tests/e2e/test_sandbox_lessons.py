@@ -222,17 +222,9 @@ def test_a_word_becomes_the_object_with_the_same_meaning() -> None:
 
 def test_a_shell_is_inside_the_sandbox() -> None:
     with boxed({"mode": "strict", "filesystem": {"allowRead": ["~/notes"]}}) as box:
-        words = box.daemon.command("sandbox", "box", "--shell", "--config", str(box.daemon.config))
-        done = subprocess.run(
-            words,
-            input="cat ~/notes/a.md; ls -A ~; cat ~/.ssh/config; exit 7",
-            cwd=box.daemon.code,
-            env={**box.daemon.environ, "SHELL": "/bin/sh"},
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        words = ("sandbox", "box", "--shell", "--config", str(box.daemon.config))
+        typed = "cat ~/notes/a.md; ls -A ~; cat ~/.ssh/config; exit 7"
+        done = box.daemon.outcome(*words, given=typed, SHELL="/bin/sh")
         assert done.returncode == 7, done.stderr
         assert done.stdout.startswith("a")
         assert "secret" not in done.stdout

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.e2e import whole_server
-from tests.e2e.harness import ROOT, Daemon, changeable, running, scripted
+from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.terminals import Typing
-from tests.waiting import WAIT, eventually
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -64,15 +64,7 @@ def records(daemon: Daemon, *words: str) -> list[Json]:
 
 def as_agent(daemon: Daemon, profile: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A command in an environment that names a profile."""
-    return subprocess.run(
-        daemon.command(*words),
-        cwd=daemon.code,
-        env={**daemon.environ, "MCPD_PROFILE": profile},
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
+    return daemon.outcome(*words, MCPD_PROFILE=profile)
 
 
 @pytest.mark.parametrize(
@@ -265,16 +257,8 @@ class Desk:
 
     def run(self, *words: str, check: int = 0, environ: dict[str, str] | None = None) -> str:
         """Run a command, and return all that it said."""
-        kept = {key: value for key, value in self.daemon.environ.items() if not key.startswith("XDG_STATE")}
-        done = subprocess.run(
-            self.daemon.command(*words),
-            cwd=self.home,
-            env={**kept, "HOME": str(self.home), "PYTHONPATH": str(ROOT), **(environ or {})},
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        own = {"HOME": str(self.home), "XDG_STATE_HOME": str(self.home / ".local" / "state")}
+        done = self.daemon.outcome(*words, directory=self.home, **{**own, **(environ or {})})
         assert done.returncode == check, (done.stdout, done.stderr)
         return done.stdout + done.stderr
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,26 +33,14 @@ def configured(**more: Any) -> dict[str, Any]:
 # --- one directory -------------------------------------------------------------------------------------------
 
 
-def started_beside(first: Daemon, second: Daemon) -> subprocess.CompletedProcess[str]:
-    """What becomes of a second daemon, with doors of its own and the first one's state."""
-    return subprocess.run(
-        second.command("run", "--config", str(first.config), "--state-dir", str(first.state.parent)),
-        cwd=second.code,
-        env=second.environ,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
-
-
 def test_a_second_daemon_on_one_directory_refuses_and_names_the_first() -> None:
     with running(configured()) as first, running(configured()) as second:
         second.stop()
         first.ready()
         with first.client().hello(session="k") as client:
             client.load("read")
-            done = started_beside(first, second)
+            state = ("--state-dir", str(first.state.parent))
+            done = second.outcome("run", "--config", str(first.config), *state)
             assert done.returncode == EX_UNAVAILABLE
             assert first.process is not None
             assert f"another daemon, pid {first.process.pid}, keeps its state in {first.state}" in done.stderr
