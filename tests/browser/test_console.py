@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from daemon.console.pages.page_table import PAGES
 from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT
 
 SHOWN = [page.path for page in PAGES if page.in_navigation]
 
@@ -215,11 +215,8 @@ def test_what_destroys_asks_first_and_the_keyboard_is_enough(browser: Browser) -
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        page.wait_for_url(f"{opened.address}*")
-        eventually(
-            lambda: opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, before},
-            opened.daemon.said,
-        )
+        expect_words(page, "git: restarted, now ready")
+        assert opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, before}
 
 
 def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
