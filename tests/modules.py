@@ -5,6 +5,7 @@ standard library is needed.
 """
 
 import ast
+import re
 from collections.abc import Callable, Container, Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,6 +13,14 @@ from typing import NamedTuple, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Children: TypeAlias = Callable[[ast.AST], Iterator[ast.AST]]
+
+
+@cache
+def functions_in(path: str) -> frozenset[str]:
+    """The functions that a file of the repository defines at its top; none, if there is no such file."""
+    file = Path(__file__).parents[1] / path
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return frozenset(re.findall(r"^(?:async )?def (\w+)", text, re.MULTILINE))
 
 
 class Import(NamedTuple):

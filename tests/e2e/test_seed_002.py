@@ -1,6 +1,5 @@
 """Seed 002 §4, dynamic loading, driven through the real socket by the SDKs' clients, with real servers."""
 
-import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.e2e.scripts import (
     refusal,
     zone,
 )
+from tests.modules import functions_in
 
 
 @pytest.fixture(scope="module")
@@ -231,16 +231,13 @@ def test_with_auto_load_the_call_runs_at_once_and_the_tool_is_loaded(session: An
 # --- seed 002 §12 and §13, line by line ----------------------------------------------------------------------
 
 
-TESTS = Path(__file__).parents[1]
 LINES = tomllib.loads(Path(__file__).with_name("seed_002.toml").read_text())
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_each_line_of_the_seed_has_its_tests(line: str) -> None:
     for name, tests in LINES[line].items():
-        tree = ast.parse((TESTS / name).read_text())
-        there = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert set(tests) <= there, name
+        assert set(tests) <= functions_in(f"tests/{name}"), name
 
 
 def test_no_line_is_left_out() -> None:

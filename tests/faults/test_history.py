@@ -1,11 +1,9 @@
 """The checker is checked: each kind of violation is found in a history made for it, and in no sound one."""
 
-import ast
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import trio
@@ -17,6 +15,7 @@ from tests.faults import history as h
 from tests.faults.history import History
 from tests.faults.test_matrix import CASES, ROWS
 from tests.faults.wire import HARMLESS, Direction, Fate, Toxic, join
+from tests.modules import functions_in
 
 Memory = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 
@@ -154,23 +153,10 @@ async def test_garbled_bytes_are_as_many_and_lines_stay_lines() -> None:
 # --- the list of what catches which failure is whole, and each test that it names exists ---------------------
 
 
-ROOT = Path(__file__).parents[2]
-
-
-@cache
-def functions_of(path: str) -> frozenset[str]:
-    """The test functions of a file; none if there is no such file."""
-    file = ROOT / path
-    tree = ast.parse(file.read_text() if file.exists() else "")
-    return frozenset(
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-
-
 def exists(test: str) -> bool:
     """Whether there is a test, or a case of the matrix, of this name."""
     path, separator, name = test.partition("::")
-    return name in functions_of(path) if separator else test in CASES
+    return name in functions_in(path) if separator else test in CASES
 
 
 def test_each_named_test_exists_and_a_row_without_one_has_a_note() -> None:

@@ -1,10 +1,10 @@
 """Each promise of `docs/security.md` is kept by code, and held by tests, that exist: `promises.toml`."""
 
-import ast
 import re
 import tomllib
-from functools import cache
 from pathlib import Path
+
+from tests.modules import functions_in
 
 ROOT = Path(__file__).parents[2]
 TEXTS = dict(
@@ -12,15 +12,6 @@ TEXTS = dict(
 )
 PROMISES = tomllib.loads(Path(__file__).with_name("promises.toml").read_text())
 EXPECTED = [*(f"S{number}" for number in range(1, 13)), "S14", *(f"S{number}" for number in range(16, 52))]
-
-
-@cache
-def defined_in(path: str) -> frozenset[str]:
-    """The tests of a file."""
-    tree = ast.parse((ROOT / path).read_text())
-    return frozenset(
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
 
 
 def test_each_promise_stands_in_the_document_and_in_the_list() -> None:
@@ -35,4 +26,4 @@ def test_a_promise_is_kept_by_code_that_exists_and_held_by_tests_that_exist() ->
         assert not [place for place in kept if not (ROOT / place).is_file()], number
         for test in held:
             path, _, name = test.partition("::")
-            assert name in defined_in(path), test
+            assert name in functions_in(path), test
