@@ -1,7 +1,6 @@
 """What clients, servers and configurations can do wrong on the surfaces, against the real daemon."""
 
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,6 @@ Json = dict[str, Any]
 
 MANY = 5000
 ODD = ["read a file", "🎉 celebrate", "naïve-ünïcode", "a.b:c/d"]
-OVERLONG = "n" * 300
 BACKTRACKING = "a" * 127 + "b"
 """128 characters, as many as a name may have: a backtracking engine tries 2^127 ways to fit `^(a+)+$` to it."""
 
@@ -42,7 +40,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     servers = {
         "first": scripted(place / "first", tools=["echo", "alpha"]),
         "second": scripted(place / "second", tools=["echo", "beta", "get_tools", "search_tools"]),
-        "odd": scripted(place / "odd", tools=[*ODD, OVERLONG, BACKTRACKING, "a" * 128]),
+        "odd": scripted(place / "odd", tools=[*ODD, BACKTRACKING, "a" * 128]),
         "many": scripted(place / "many", tools=[wide(number) for number in range(MANY)], page=500),
         "bare": scripted(place / "bare", tools=MANY),
     }
@@ -114,13 +112,6 @@ def test_arguments_that_do_not_fit_are_refused_with_what_would(
     error = on(surface).call(name, arguments)["structuredContent"]["error"]
     assert error["code"] == "InvalidArguments"
     assert words in error["message"]
-
-
-def test_an_unknown_category_is_answered_with_those_that_there_are(on: Callable[[str], RawClient]) -> None:
-    for surface, asking in (("search", "search_tools"), ("browse", "get_tools")):
-        error = on(surface).call(asking, {"category": "frist"})["structuredContent"]["error"]
-        assert (error["code"], error["available"]) == ("UnknownCategory", ["first", "second", "odd"])
-        assert "Did you mean first" in error["message"]
 
 
 # --- searching -----------------------------------------------------------------------------------------------
@@ -208,29 +199,6 @@ def test_five_thousand_tools_are_listed_when_the_switch_is_off(daemon: Daemon) -
 # --- names ---------------------------------------------------------------------------------------------------
 
 
-def test_a_name_that_two_servers_share_is_the_firsts_and_the_seconds_is_qualified(
-    on: Callable[[str], RawClient],
-) -> None:
-    client = on("full")
-    assert client.listed()[:4] == ["echo", "alpha", "second__echo", "beta"]
-    for name in ("echo", "second__echo", "second/echo", "mcp__second__echo"):
-        assert echoed(client, name, value=name) == {"value": name}
-
-
-def test_a_server_that_comes_up_late_renames_nobodys_tools(tmp_path: Path) -> None:
-    program = tmp_path / "late"
-    servers = {"late": {"command": str(program)}, "early": scripted(tmp_path / "early", tools=["echo"])}
-    with running({"mcpServers": servers, "lazy": False}) as daemon, daemon.client() as client:
-        daemon.ready("early")
-        assert client.listed() == ["mcpd_status", "echo"]
-        program.write_text(f"#!/bin/sh\nexec {shlex.join(command(tools=['echo', 'gamma']))}\n")
-        program.chmod(0o700)
-        daemon.ask("restart", server="late")
-        daemon.ready("late")
-        with daemon.client() as other:
-            assert other.listed() == ["late__echo", "gamma", "echo"]
-
-
 @pytest.mark.parametrize("name", ODD)
 def test_a_name_with_spaces_or_emoji_is_listed_described_loaded_and_called(
     on: Callable[[str], RawClient], name: str
@@ -241,18 +209,6 @@ def test_a_name_with_spaces_or_emoji_is_listed_described_loaded_and_called(
     assert list(load.load(name)) == [name]
     assert echoed(full, name, a=1) == echoed(load, name, a=1) == {"a": 1}
     assert echoed(browse, "call_tool", tool_name=name, arguments={"a": 1}) == {"a": 1}
-
-
-def test_a_name_of_three_hundred_characters_is_quarantined_and_the_status_names_it(
-    daemon: Daemon, on: Callable[[str], RawClient]
-) -> None:
-    client = on("full")
-    assert OVERLONG not in client.listed()
-    assert client.call(OVERLONG, {})["structuredContent"]["error"]["code"] == "UnknownTool"
-    (quarantined,) = daemon.ask("status")["servers"]["odd"]["quarantined"].items()
-    assert quarantined[0].strip("'") in OVERLONG
-    assert "128" in quarantined[1]
-    assert "nnnnnnnn" in daemon.run("status", check=None)
 
 
 def test_a_pattern_that_explodes_elsewhere_is_matched_at_once(daemon: Daemon) -> None:
