@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,44 +58,6 @@ def test_a_killed_server_comes_back_by_itself_and_its_neighbour_never_notices(da
     assert after["everything"]["pid"] == before["everything"]["pid"]
 
 
-def test_progress_reaches_its_caller_and_a_cancelled_call_is_never_answered(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.send(_call(1, {**CALL, "args": {"duration": 0.4, "steps": 4}}, token="mine"))
-        reports = [client.receive() for _ in range(4)]
-        result = client.receive()
-        client.send(_call(2, {**CALL, "args": {"duration": 60, "steps": 60}}, token=7))
-        assert client.receive()["params"]["progressToken"] == 7
-        client.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}')
-        eventually(lambda: in_flight(daemon) == 0)
-        # What follows a cancellation may still be a report that was under way, never an answer.
-        client.send(b'{"jsonrpc":"2.0","id":3,"method":"ping"}')
-        while "method" in (last := client.receive()):
-            assert last["method"] == "notifications/progress"
-    assert [(each["params"]["progressToken"], each["params"]["progress"]) for each in reports] == [
-        ("mine", step) for step in (1, 2, 3, 4)
-    ]
-    assert (result["id"], last["id"]) == (1, 3)
-
-
-def test_eight_clients_with_the_same_ids_get_their_own_answers(daemon: Daemon) -> None:
-    with ExitStack() as stack:
-        clients = [stack.enter_context(daemon.client()) for _ in range(8)]
-        for turn in range(10):
-            for number, client in enumerate(clients):
-                echo = {"category": "everything", "name": "echo", "args": {"message": f"{number}/{turn}"}}
-                client.send(_call(turn, echo))
-        for number, client in enumerate(clients):
-            for answer in (client.receive() for _ in range(10)):
-                assert f"{number}/{answer['id']}" in answer["result"]["content"][0]["text"]
-
-
-def test_a_client_that_hangs_up_in_a_call_takes_the_call_with_it(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.send(_call(1, {**CALL, "args": {"duration": 60, "steps": 2}}))
-        eventually(lambda: in_flight(daemon) == 1)
-    assert eventually(lambda: in_flight(daemon) == 0)
-
-
 def test_the_environment_of_the_daemon_does_not_reach_a_server(daemon: Daemon) -> None:
     with daemon.client() as client:
         seen = json.loads(client.run("everything", "get-env")["content"][0]["text"])
@@ -141,21 +102,6 @@ def test_sigterm_again_and_again_to_the_very_end_is_one_clean_end() -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.process.wait(0.001)
         assert daemon.process.returncode == 0
-
-
-def test_a_server_that_floods_its_stdout_costs_its_neighbours_nothing() -> None:
-    config = {
-        "mcpServers": {
-            "flood": {"command": "yes"},
-            "blank": {"command": "yes", "args": [""]},
-            "time": scripted(),
-        }
-    }
-    with harness.running(config) as daemon, daemon.client(timeout=WAIT) as client:
-        daemon.ready("time")
-        for _ in range(20):
-            assert client.run("time", "echo")["isError"] is False
-        assert eventually(lambda: "floods its stdout" in daemon.ask("status")["servers"]["flood"]["reason"])
 
 
 def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:

@@ -323,31 +323,6 @@ def test_a_tool_that_has_changed_is_refused_until_it_is_loaded_again(daemon: Dae
     assert (len(whole), whole[:12]) == (64, shown["schemaHash"])
 
 
-def test_a_tool_that_is_as_it_was_before_anybody_called_is_valid_again(daemon: Daemon) -> None:
-    as_it_was(daemon)
-    with daemon.client().hello(session="back") as client:
-        client.load("read")
-        daemon.changes("s", OTHER, WRITE)
-        assert client.listed() == META_TOOLS
-        as_it_was(daemon)
-        assert client.listed() == [*META_TOOLS, "read"]
-        assert client.call("read", {})["isError"] is False
-
-
-def test_a_server_that_says_so_itself_is_believed(daemon: Daemon) -> None:
-    as_it_was(daemon)
-    with daemon.client().hello(session="its own word") as client:
-        client.greet()
-        client.load("read")
-        client.listed()
-        tools = ["set_tools", "announce", WRITE]
-        daemon.ask("call", server="s", tool="set_tools", arguments={"tools": tools})
-        daemon.ask("call", server="s", tool="announce", arguments={"count": 3})
-        client.notice(LIST_CHANGED)
-        assert refused(client)["code"] == "UnknownTool"
-    assert daemon.loaded("its own word")["s/read"]["status"] == "invalid_deleted"
-
-
 def test_a_server_that_leaves_the_configuration_takes_its_tools_along_and_brings_them_back() -> None:
     config = configured()
     with running(config) as daemon:

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,53 +158,7 @@ def test_a_server_that_comes_back_without_a_list_keeps_its_tools(
         assert daemon.loaded("k")["s/read"]["status"] == "valid"
 
 
-def test_a_server_that_takes_all_its_tools_back_has_none() -> None:
-    with running(of(s=scripted(lists=[[READ], []]))) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="k") as client:
-            client.load("read")
-            daemon.ask("refresh", server="s")
-            assert client.listed() == META_TOOLS
-        assert daemon.loaded("k")["s/read"]["status"] == "invalid_deleted"
-        assert epoch(daemon) == 2
-
-
 # --- epochs --------------------------------------------------------------------------------------------------
-
-
-def test_an_epoch_rises_by_one_with_each_change_and_goes_on_after_a_restart() -> None:
-    with running(of(s=changeable(READ))) as daemon:
-        daemon.ready()
-        assert epoch(daemon) == 1
-        steps: list[tuple[str, Callable[[], object]]] = [
-            ("added", lambda: daemon.changes("s", READ, LOOK)),
-            ("the same", lambda: daemon.changes("s", READ, LOOK)),
-            ("changed", lambda: daemon.changes("s", READ, {**LOOK, "description": "Looks."})),
-            ("renamed", lambda: daemon.changes("s", {**READ, "name": "read_file"}, LOOK)),
-            ("removed", lambda: daemon.changes("s", LOOK)),
-            ("tool off", lambda: daemon.ask("switch", name="s/look", off=True)),
-            ("tool off again", lambda: daemon.ask("switch", name="s/look", off=True)),
-            ("tool on", lambda: daemon.ask("switch", name="s/look", off=False)),
-            ("server off", lambda: daemon.ask("switch", name="s", off=True)),
-            ("server on", lambda: daemon.ask("switch", name="s", off=False) and daemon.ready("s")),
-        ]
-        seen = []
-        for what, step in steps:
-            step()
-            seen.append((what, epoch(daemon)))
-        # Its new child lists what the first one listed at first, which is one more change.
-        assert seen == [
-            ("added", 2),
-            ("the same", 2),
-            ("changed", 3),
-            ("renamed", 4),
-            ("removed", 5),
-            ("tool off", 6),
-            ("tool off again", 6),
-            ("tool on", 7),
-            ("server off", 8),
-            ("server on", 10),
-        ]
 
 
 def test_an_epoch_is_the_same_after_a_restart_that_changes_nothing() -> None:
