@@ -27,23 +27,27 @@ ENDS_WITHIN = 60.0
 """Seconds that the forking process has to begin, and to end when its standard input does."""
 
 MCPD = """
-import anyio._backends._trio, anyio.streams.tls, email.message
-import httpcore2, jsonschema_rs, rapidfuzz.process, tenacity
+import anyio._backends._trio, anyio.streams.tls, email.message, encodings.idna
+import httpcore2, importlib, jsonschema_rs, pkgutil, rapidfuzz.process, rich.markdown, rich.prompt, tenacity
+import daemon.checks
 import daemon.cli
 from daemon import tree
 from daemon.actors import control, summarizer
 from daemon.clients.doors import websocket
 from daemon.clients.doors.http import door
-from daemon.console import application
+from daemon.console import application, console
 from daemon.host import logs
 from daemon.main import lifetime, run
 from daemon.operators import command_table
 from daemon.state import postgres, store
 from daemon.upstreams.transports import http, sse, stdio, ws
 
+for room in daemon.checks, daemon.cli:
+    for each in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+        importlib.import_module(each.name)
 main = daemon.cli.main
 """
-"""What daemons need, imported, also what they import when it is asked for; `main` is the life of one."""
+"""What daemons and commands need, imported, also what they import when it is asked for; `main` is a life."""
 
 FORKER = """
 import atexit, fcntl, gc, json, os, select, sys, termios
