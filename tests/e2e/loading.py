@@ -18,6 +18,10 @@ def repository(path: Path) -> None:
         subprocess.run(["git", *words], cwd=path, check=True, timeout=WAIT)
 
 
+ONE: dict[str, str] = {"era": "handshake"}
+"""Of a server that speaks both eras: one process for clients of either, which takes a second of a processor."""
+
+
 def three_servers(place: Path) -> dict[str, Any]:
     """Three real servers on a repository; one has no description."""
     return {
@@ -25,8 +29,9 @@ def three_servers(place: Path) -> dict[str, Any]:
             "description": "Version control: look at and make commits and branches.",
             "command": program("mcp-server-git"),
             "args": ["--repository", str(place)],
+            **ONE,
         },
-        "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+        "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"], **ONE},
         "files": {"description": "Read and write files.", **node_server("server-filesystem", str(place))},
     }
 

@@ -12,6 +12,7 @@ import pytest
 
 from daemon.config.jsonc import decode
 from tests.e2e.harness import Daemon, program, running, scripted
+from tests.e2e.loading import ONE
 from tests.e2e.scripts import (
     CHANGED,
     LIST,
@@ -58,7 +59,8 @@ def serena() -> dict[str, Any]:
     tools = [tool(name, description=DESCRIBED.get(name, "")) for name in sorted(SERENA_2_1_DESKTOP_APP)]
     program_and_arguments = command(tools=tools)
     config["mcpServers"]["serena"] |= {"command": program_and_arguments[0], "args": program_and_arguments[1:]}
-    config["mcpServers"]["time"] = {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+    time = {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+    config["mcpServers"]["time"] = {**time, **ONE}
     config["categories"]["clock"] = {"description": "What time it is.", "server": "time"}
     config["profiles"] |= {
         "prompted": {**DEFERRED, "prompt": "Look before you leap."},
