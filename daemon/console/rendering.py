@@ -213,9 +213,8 @@ def milliseconds(value: float | None) -> str:
     """A latency as text: `0.4 ms`, `12 ms`, `3.2 s`, or a dash."""
     if value is None:
         return "\N{EN DASH}"
-    if value < 10:  # noqa: PLR2004 - one digit before the point: one after it
-        return f"{value:.1f} ms"
-    return f"{value:.0f} ms" if value < 1000 else f"{value / 1000:.1f} s"  # noqa: PLR2004 - a second
+    is_short = value < 1000  # noqa: PLR2004 - a second
+    return f"{report_columns.milliseconds(value)} ms" if is_short else f"{value / 1000:.1f} s"
 
 
 def size(count: int | None) -> str:

@@ -45,7 +45,7 @@ def milliseconds(value: float | None) -> str:
     """Milliseconds as `0.4` or `12`, or `-`."""
     if value is None:
         return "-"
-    return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
+    return f"{value:.1f}" if round(value, 1) < TWO_DIGITS else f"{value:.0f}"
 
 
 def _text(heading: str, member: str, *, number: bool = False) -> ReportColumn:

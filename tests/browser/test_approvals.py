@@ -68,7 +68,7 @@ def test_a_difference_is_opened_and_the_tool_approved_as_it_was_shown(own: Here)
     expect_words(page, "Approved: notes/read.")
     expect_words(page, "Nothing of this waits for approval.")
     page.goto(f"{own.address}/events")
-    expect_words(page, "the console approved read")
+    expect_words(page, "(console) approved read")
 
 
 def test_what_a_held_tool_says_stays_text_without_a_script_too(own: Here) -> None:

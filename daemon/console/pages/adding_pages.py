@@ -162,7 +162,7 @@ async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
     if not done.data:
         return Notice(done.text, is_error=bool(done.status))
     _done[viewer.context.facts.config] = done
-    said = done.remarks if done.status else "mcpd is set up: see below."
+    said = done.remarks if done.status else ""  # The page shows it.
     return Notice(said, is_error=bool(done.status), leads_to="/servers?new=1")
 
 

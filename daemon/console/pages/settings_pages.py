@@ -135,7 +135,9 @@ def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
     try:
         checked = load_with_notes(path, facts.environ, SURFACES)
     except ConfigError as error:
-        return {"faults": error.faults, "warnings": (), "notes": ()}
+        # A server may wait for a variable: the daemon reads such a file.
+        kind = "warnings" if all(each.variable for each in error.faults) else "faults"
+        return {"faults": (), "warnings": (), "notes": (), kind: error.faults}
     return {"faults": (), "warnings": facts.warnings(checked, path, facts.environ), "notes": checked.notes}
 
 

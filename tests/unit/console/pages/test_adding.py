@@ -192,13 +192,7 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
 async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taken = {
-        "name": "alpha",
-        "from": [{"client": "cursor"}],
-        "runs": "npx x",
-        "alreadyThere": False,
-        "notes": ["n"],
-    }
+    taken = {"name": "alpha", "from": [{"client": "cursor"}], "runs": "npx x", "notes": ["n"]}
     left = {"name": "odd", "client": "zed", "why": "cannot be used: it has no command"}
     clients = [{"client": name, "title": name.title(), "pending": name == "zed"} for name in ("cursor", "zed")]
     report = {"servers": [taken, {**taken, "name": "gone"}], "clients": clients, "left": [left], "unread": []}
@@ -207,7 +201,7 @@ async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
     monkeypatch.setattr(adding_pages, "_done", {})
     context = OperatorStage().context()
     told = await UP.act(viewer_of(context), {})
-    assert told == Notice("mcpd is set up: see below.", leads_to="/servers?new=1")
+    assert told == Notice("", leads_to="/servers?new=1")
     page = await drawn(SERVERS, viewer_of(context, query="new=1"))
     assert "/ui/servers/alpha" in page.links
     assert "stands in their place in Cursor: start it anew" in page.text.replace("\n", " ")

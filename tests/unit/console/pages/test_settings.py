@@ -164,6 +164,10 @@ async def test_a_reload_says_what_it_has_changed_and_a_faulty_file_that_it_is(co
     context = context_of(config)
     said = await ACTS["reload"](viewer_of(context), {})
     assert said == "The configuration was read.\napplied: lazy; unchanged: 0"
+    await trio.Path(config).write_text('{"mcpServers": {"a": {"command": "${UNSET_HERE}"}}}')
+    page = await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert "UNSET_HERE is not set" in page.text
+    assert "a reload changes nothing" not in page.text, "its server waits for the variable"
     await trio.Path(config).write_text('{"lazzy": 1}')
     page = await drawn(SETTINGS_PAGE, viewer_of(context))
     assert "a reload changes nothing" in page.text
