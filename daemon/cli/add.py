@@ -68,7 +68,7 @@ def add(options: argparse.Namespace) -> int:
                 note(f"kept in {where}: {', '.join(variables.kept)}")
             if not options.json:
                 print(visible(f"added {name} to {path}{back and f'; undo: {back}'}"))
-            for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+            for line in (*(each.written(name) for each in known), *said_once(draft)[-1:]):
                 note(line)
 
         with nullcontext() if options.no_reload else on_trial(options, name, back):

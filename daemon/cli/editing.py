@@ -155,7 +155,7 @@ def _change(
     for each, value in zip(wished, before, strict=True):
         if each.value is UNSET is value:
             beside = value_at(text.value(), (*place, *each.trail[:-1]))
-            near = suggestion(str(each.trail[-1]), beside if isinstance(beside, dict) else ())
+            near = suggestion(str(each.trail[-1]), beside) if isinstance(beside, dict) else ""
             raise CommandFailed(f"there is no {spelt((*place, *each.trail))} in {path}{near}")
 
     def write(text: EditedText) -> None:

@@ -117,7 +117,7 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     ):
         yield f"{name}: the project's author wrote its sandbox: {json.dumps(rules)}"
     yield from (f"{name}: {each.key}: {each.message}" for each in server.notes if each.lost)
-    yield from (f"{name} {each.written}" for each in server.known)
+    yield from (each.written(name) for each in server.known)
 
 
 def _waiting(servers: Sequence[PlannedServer]) -> Iterator[str]:

@@ -26,19 +26,19 @@ from daemon.cli.control import CommandFailed, Message, RemoteFault, Wire, ask_wi
 from daemon.cli.local_commands import CONFIG
 from daemon.cli.options import seconds_of
 from daemon.cli.settings import CHANGE_SECONDS
-from daemon.cli.taking_effect import edited_file
 from daemon.kit.later import later
-from daemon.kit.wording import counted, span, suggestion
+from daemon.kit.wording import counted, span
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli import editing, inside
+    from daemon.cli import add, editing, inside
     from daemon.config import parse
     from daemon.config.config_model import Server
 else:  # `--show` needs none of them.
-    editing, inside, parse = map(later, ("daemon.cli.editing", "daemon.cli.inside", "daemon.config.parse"))
+    add, editing = later("daemon.cli.add"), later("daemon.cli.editing")
+    inside, parse = later("daemon.cli.inside"), later("daemon.config.parse")
 
 LESSON_SECONDS = 600.0
 """Default seconds of learning: time to use each tool once."""
@@ -130,11 +130,8 @@ def _calls(path: Path) -> list[Message]:
 
 def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
     """The configuration's path and the server's entry; raises `CommandFailed`."""
-    path: Path = edited_file(options)
-    servers = parse.load(path, os.environ).mcp_servers
-    if (name := options.server) not in servers:
-        raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, servers)}")
-    return path, servers[name]
+    path, _ = add.configured(options, options.server)
+    return path, parse.load(path, os.environ).mcp_servers[options.server]
 
 
 def _put(options: argparse.Namespace, value: object, *below: str) -> int:

@@ -440,17 +440,16 @@ class Advice:
     in_container: bool = False
     """Whether the server runs in a container, which sees only mounted directories."""
 
-    @property
-    def written(self) -> str:
+    def written(self, name: str) -> str:
         """Say what mcpd wrote into a new entry, why, and how to undo it."""
         match self.value:
             case Share() as share:
-                said, undo = f'"share": "{share}"', 'write "all"'
+                said, undo = f'"share": "{share}"', f"set {name} share=all"
             case int(most):
-                said, undo = f'"limits": {{"inFlight": {most}}}', "remove it"
+                said, undo = f'"limits": {{"inFlight": {most}}}', f"unset {name} limits.inFlight"
             case words:
-                said, undo = f"{' '.join(words)} in args", "remove it"
-        return f"{self.why}: {said} is written; to undo that, {undo} in its entry"
+                said, undo = f"{' '.join(words)} in args", "edit"
+        return f"{name} {self.why}: {said} is written; undo: `mcpd {undo}`"
 
 
 @cache

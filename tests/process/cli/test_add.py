@@ -193,7 +193,7 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
     # What is known of a server is written, and said with its undo.
     known = alone(tmp_path, "add", "m", "--no-reload", "--", "mcp-server-memory")
     assert "m reads and rewrites its file for each call" in known.stderr
-    assert '"limits": {"inFlight": 1} is written; to undo that, remove it in its entry' in known.stderr
+    assert '"limits": {"inFlight": 1} is written; undo: `mcpd unset m limits.inFlight`' in known.stderr
     assert json.loads(config.read_text())["mcpServers"]["m"]["limits"] == {"inFlight": 1}
     done = alone(tmp_path, "add", "y", "ftp://example.com/")
     assert (done.returncode, "'ftp://example.com/' is not a url" in done.stderr) == (2, True), done.stderr

@@ -191,7 +191,7 @@ async def test_a_form_is_done_and_its_page_says_so_once(desk: Desk) -> None:
     assert (done.status, done.headers["location"]) == (303, "/ui/list?a=b")
     ((viewer, fields),) = desk.shown.done
     assert fields == {"how": "well"}
-    assert viewer.may_change
+    assert (viewer.may_change, viewer.context.principal) == (True, "a test")
     assert "It is done." in (await browser.get("/ui/list")).text
     assert "It is done." not in (await browser.get("/ui/list")).text
 
