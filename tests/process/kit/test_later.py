@@ -53,7 +53,7 @@ STEPS = (
     (
         "daemon.tree.running, daemon.search.vectors, daemon.upstreams.transports.server_connection,"
         "daemon.upstreams.transports.stdio, daemon.actors.local_doors, daemon.cli.about,"
-        "daemon.counting.readings"
+        "daemon.counting.readings, daemon.actors.summarizer, daemon.summaries.endpoint"
     ),
     "daemon.upstreams.transports.http, daemon.upstreams.transports.sse, daemon.upstreams.transports.ws",
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.entry import KnownList
@@ -235,7 +235,6 @@ TEXTS = st.sampled_from(["", "Reads a file.", "Plays music in a room.", "The com
 LISTS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.dictionaries(NAMES, TEXTS, max_size=4)), max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(LISTS)
 def test_step_by_step_and_at_once_make_the_same_index(steps: list[tuple[str, dict[str, str]]]) -> None:
     catalog = catalog_of({"mcpServers": servers("a", "b")})

@@ -141,7 +141,7 @@ SOUND = bundled(
     st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=6),
     st.integers(0, len(SOUND)),
 )
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 def test_damage_never_writes_elsewhere_nor_leaves_a_part(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], length: int
 ) -> None:

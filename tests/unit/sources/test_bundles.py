@@ -235,7 +235,7 @@ TEXTS = st.lists(PIECES, max_size=6).map("".join)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, TEXTS, st.lists(TEXTS, max_size=3))
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 def test_no_text_of_a_bundle_becomes_a_reference(
     args: list[str], first: str, second: str, several: list[str]
 ) -> None:

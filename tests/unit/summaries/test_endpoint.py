@@ -1,8 +1,5 @@
 """How an endpoint is opened, and what faults mean; over a real connection: test_openai_endpoint."""
 
-import subprocess
-import sys
-
 import attrs
 import pytest
 
@@ -85,13 +82,3 @@ async def test_a_key_that_could_not_stand_in_a_header_is_refused_and_not_shown(k
 async def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(endpoint.SummariesUnavailable, match=r"summaries\.baseUrl"):
         await endpoint.open_endpoint(configured(base_url=url), {})
-
-
-@pytest.mark.process
-def test_the_client_is_not_imported_before_it_is_asked_for() -> None:
-    code = (
-        "import sys, daemon.actors.summarizer, daemon.summaries.endpoint;"
-        "print({'httpx2'} & set(sys.modules) or 'none')"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert ran.stdout.strip() == "none"

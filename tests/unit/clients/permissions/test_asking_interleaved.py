@@ -4,7 +4,7 @@ from typing import Any
 
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes_upstream import Client, Sent, tool
@@ -88,7 +88,6 @@ async def _play(steps: list[str]) -> int:
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, deadline=None)
 def test_no_sequence_sends_a_call_that_a_rule_forbids_at_that_moment(steps: list[str]) -> None:
     trio.run(_play, steps)
 
