@@ -204,7 +204,8 @@ async def server_charts(context: OperatorContext, name: str) -> Fragment:
     spans = spans_of([*events, *daemon], until=until)
     minutes = context.counters.series.server(name)
     oldest = min([*(span.since for span in spans), *(each.at for each in minutes)], default=until)
-    title = next((title for title, span in SPANS.items() if oldest >= until - span), [*SPANS][-1])
+    # A little older than a period, most of the next one would be empty.
+    title = next((title for title, span in SPANS.items() if oldest >= until - 2 * span), [*SPANS][-1])
     since = until - SPANS[title]
     minutes = [each for each in minutes if each.at >= since]
     measured = {

@@ -41,6 +41,14 @@ async def test_the_last_errors_of_its_calls_are_shown() -> None:
     assert "look UpstreamTimeout: it took too long" in page.text
 
 
+@pytest.mark.parametrize(("hours", "title"), [(0.5, "hour"), (1.9, "hour"), (2.1, "6 hours"), (13, "day")])
+async def test_charts_cover_the_longest_period_of_which_half_is_known(hours: float, title: str) -> None:
+    context = OperatorStage().context()
+    context.history.note(Event(kind=EventKind.READY, server="alpha", at=context.wall() - hours * 3600))
+    values = await values_of(SERVER, viewer_of(context, server="alpha"))
+    assert values["server-charts"]["title"] == f"The last {title}"
+
+
 async def test_each_instance_has_its_lines_and_a_button_of_its_own() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#1", "alpha@~/src", workspace="~/src")
