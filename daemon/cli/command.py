@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
 from daemon.host.paths import state_dir
-from daemon.processes import proc
+from daemon.kit.later import later
 from daemon.safety.escape import document, json_line, visible
+
+if TYPE_CHECKING:
+    from daemon.processes import proc
+else:  # Only after a change that was killed.
+    proc = later("daemon.processes.proc")
 
 AddArgument = Callable[[Any], object]
 

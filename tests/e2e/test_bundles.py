@@ -103,7 +103,7 @@ def test_a_bundle_is_added_used_replaced_and_removed(
         answer = daemon.ask("call", server="server-memory", tool="read_graph", arguments={})
         assert "kept" in answer["content"][0]["text"]
         daemon.run("add", "again", memory, *config)
-        assert "bundle" not in daemon.outcome("remove", "again", *config[:2]).stderr
+        assert "its bundle" not in daemon.outcome("remove", "again", *config[:2]).stderr
         assert unpacked() == ["server-memory"]
         done = daemon.outcome("add", "server-memory", str(packed["everything"]), "--replace", *config)
         assert f"deleted its bundle, {root}/server-memory-{digest[:12]}" in done.stderr
