@@ -25,7 +25,7 @@ MAX_REQUESTS = 64
 """Requests of one operator that may be in progress; a command makes one."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without a request after which mcpd closes one of the few connections, at most twice as many."""
+"""Seconds without a request, at most twice as many, after which mcpd closes one of the few connections."""
 
 CONFIG_FAULT = -32078
 """JSON-RPC error code of `reload` for a faulty configuration (78 is EX_CONFIG); `data` has all faults."""

@@ -1,4 +1,4 @@
-"""The librarian: keeps the search index up to date with the catalog, in a worker thread; vectors come later."""
+"""The librarian: keeps the search index up to date with the catalog, in a worker thread; then its vectors."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ MUTE = (
 
 
 def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
-    """Connect without waiting; returns a connection, or the trouble, and whether nothing listens."""
+    """Connect without waiting; returns a non-blocking link, or the trouble, and whether nothing listens."""
     nobody = False
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     link.setblocking(False)

@@ -69,7 +69,7 @@ def absent(trouble: str, seconds: float = 0.0) -> Refusal:
 
 
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
-    """The line that refuses a request: with a result for the model if it is a call, else with an error."""
+    """The line that refuses a request: a call with a result for the model, others with a JSON-RPC error."""
     code, text = refusal
     if method != CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
@@ -103,7 +103,7 @@ HANDSHAKE_SECONDS = 1.0
 """Seconds that a handshake waits for a starting daemon, whose instructions are better: it binds in 0.2 s."""
 
 LIST_SECONDS = 3.0
-"""Seconds that other requests but calls wait. With the handshake, this is below 5 s, when agents give up."""
+"""Seconds that all else but calls waits; with the handshake below 5 s, when the first agents give up."""
 
 _PATIENCE = {
     PING: 0.0,

@@ -207,7 +207,7 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
     """Show an offer, ask the user for its inputs and whether to add it, and return the entry.
 
     Raises UsageError if an input is missing and there is no terminal, and CommandFailed if the user does not
-    agree or this machine has no sandboxes.
+    agree or the server cannot be sandboxed. KeyboardInterrupt: the user ends a question.
     """
     offer = _guarded(offer)
     print(*map(visible, described(offer)), sep="\n", file=sys.stderr, flush=True)

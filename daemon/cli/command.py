@@ -259,7 +259,7 @@ def browse(url: str) -> bool:
 
 
 def agreed(question: str, *, yes: bool, default: bool = True) -> bool:
-    """Ask a question, for which Enter means `default`; `yes` agrees without asking."""
+    """Ask a question, for which Enter means `default`; `yes` agrees unasked. False without a terminal."""
     if yes:
         return True
     if not has_terminal():

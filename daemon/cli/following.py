@@ -109,7 +109,7 @@ _ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
 
 
 def moment(text: str) -> float:
-    """Parse a time for argparse into epoch seconds: an age, an ISO time, a day's name, or a time of day."""
+    """Parse an age, a local ISO time, a day's name or a past time of day for argparse, into epoch seconds."""
     now = time.time()
     if (ago := length_in(text)) is not None:
         return now - ago
@@ -198,7 +198,7 @@ class EventLines:
         return entry
 
     def heading(self, at: float) -> str:
-        """The date of an entry if it differs from the last one's; the first entry needs none today."""
+        """The date of an entry if it differs from the last one's; if the first entry is of today, none."""
         before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
         return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
 

@@ -189,7 +189,7 @@ class Installing(NamedTuple):
         return file_plans.install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:
-        """Whether a client's files need a change, or cannot be read."""
+        """Whether a client's files need a change, or cannot be changed."""
         try:
             return any(change.writes for change in file_plans.preview(self.plans(program)))
         except (ConfigError, DocumentError):

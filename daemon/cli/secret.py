@@ -46,7 +46,7 @@ def _set(name: str) -> str:
 
 
 def given(what: str, *, hidden: bool = False) -> str:
-    """All of stdin without one last newline; at a terminal a line, unseen if `hidden`. Raises SecretTrouble."""
+    """All of stdin less one last newline; if `hidden`, a person types an unseen line. Raises SecretTrouble."""
     if hidden and has_terminal():
         prompt = f"{what[0].upper()}{what[1:]} (not shown): "
         content = typed(prompt, hidden=True).encode(errors="surrogateescape")

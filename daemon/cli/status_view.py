@@ -211,7 +211,7 @@ def _shown(daemon: reports.DaemonReport) -> str:
 
 
 def lately_in_words(told: reports.LatelyReport, width: int, lines: int = 2) -> list[str]:
-    """Past outages and changes, in at most `lines` lines of `width` characters."""
+    """Past outages and changes, in at most `lines` lines of `width` characters; empty without any."""
     servers = told["servers"]
     if not servers:
         return []

@@ -34,7 +34,7 @@ else:
 BACK = "taken back: the files are as they were"
 
 POLL_SECONDS = 0.25
-"""Seconds between two requests for a starting server's state."""
+"""Seconds between two requests for a starting server's state: cheap, and soon enough for a person."""
 
 FIRST_LOOKS = 4
 """Requests made before a server must have begun to start: a second, enough on a busy machine."""

@@ -146,7 +146,7 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
-    """The arguments, with missing ones asked for. Raises UsageError if some are still missing."""
+    """The arguments, with missing ones asked for. Raises UsageError, and sends nothing, if some still are."""
     wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
         schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])

@@ -432,7 +432,7 @@ class CallsInFlight:
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
-        """Send a notification that belongs to a call, and a log line only if it has the client's level."""
+        """Send a notification that belongs to a call, and a log line only from the client's level up."""
         request, raw, wanted = call.request, bytes(params), call.log_rank
         limit = self.context.catalog.value.config.limits.client_queue_bytes
         if method == protocol.LOG_MESSAGE:

@@ -295,7 +295,7 @@ class RootsOfClients:
         self._refused: set[str] = set()
 
     def ask(self, request: PeerRequest) -> None:
-        """Send a server's request to the only client with roots; refuse it if several clients have roots."""
+        """Relay a request for roots to the server's only client with roots; refuse all other requests."""
         only = self._only(request.server) if request.method == protocol.LIST_ROOTS else None
         if only is not None:
             only.ask_roots(request)

@@ -118,7 +118,7 @@ class _SharedLogin(msgspec.Struct, frozen=True, eq=False):
         return page
 
     async def wait_over(self, call: ClientCall, asked: Questions | None = None) -> None:
-        """Return once the login is over and the server could start; the user may decline in `asked`."""
+        """Return once the login is over and the server had time to start; a declined `asked` ends the wait."""
         async with patient(call, f"the user is logging in to {self._server}") as nursery:
             if asked is not None:
                 nursery.start_soon(_until_declined, asked, nursery.cancel_scope)

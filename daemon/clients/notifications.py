@@ -299,7 +299,7 @@ class ListChanges:
     """Whether the client sent `initialize`, and so gets notifications without a subscription."""
     open: dict[bytes, Mapping[str, object]] = attrs.field(factory=dict, init=False)
     """The acknowledged filter of each `subscriptions/listen`, by raw request id (MCP, `SubscriptionFilter`);
-    calls compare it by identity, so the dict is never replaced."""
+    each call's id is looked up in it."""
     _own: Habit | None = attrs.field(default=None, init=False)
     _given: dict[ListPlace, _GivenList] = attrs.field(factory=dict, init=False)
     _followed: set[ListPlace] = attrs.field(factory=set, init=False)

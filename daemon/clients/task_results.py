@@ -249,7 +249,7 @@ class PolledTask(Struct, eq=False):
             raise errors.Overloaded("too many calls wait for the input of their clients")
 
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
-        """Ask the server, and ask once more without an answer: repeating a `tasks/update` is harmless.
+        """Ask the server, again and again until it answers: repeating a `tasks/update` is harmless.
 
         Raises UpstreamLost if the task is lost: its call must not be sent again. Raises RemoteError if refused.
         """

@@ -74,7 +74,7 @@ async def wait_known(
 async def wait_awake(
     context: SessionContext, upstream: Upstream, route: CallRoute, report: Report | None
 ) -> None:
-    """Wake a server that has refused a call, and wait for its list of tools."""
+    """Wake a server that did not take a call by its route, and wait for its list of tools."""
     woken = await wait_up(upstream, report, route)
     await context.settled()
     if woken:

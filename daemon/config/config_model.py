@@ -405,7 +405,7 @@ class Server:
 
     @property
     def has_token(self) -> bool:
-        """Whether a header holds a token, or the URL a value that each start looks up: a login has one URL."""
+        """Whether a header holds a token, or the URL a value looked up for each run: a login is for one URL."""
         return "\0" in (self.url or "") or any(name.lower() == "authorization" for name in self.headers)
 
     @property

@@ -409,7 +409,7 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
 
 
 UNMISTAKABLE = 12
-"""Characters of a secret that appears in no text by chance."""
+"""Fewest characters of a secret that appears in no text by chance."""
 
 
 MAX_TOKENS = 12

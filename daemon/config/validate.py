@@ -408,7 +408,7 @@ def server_in(pattern: str, servers: Collection[str]) -> str | None:
 
 
 def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
-    """Faults of rules that never apply, because an earlier rule matches the same tools."""
+    """Faults of rules that never apply, because an earlier rule matches all of their tools."""
     for number, rule in enumerate(rules):
         earlier = next((n for n, other in enumerate(rules[:number]) if covers(other, rule)), None)
         if earlier is None:

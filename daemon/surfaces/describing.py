@@ -151,7 +151,7 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
 
 
 def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]) -> dict[str, object]:
-    """Members of `meta` about servers that are down and about the tools `names`, which cannot be called now."""
+    """Members of `meta` about servers that are down and the uncallable tools `names`; cut to fit."""
     meta: dict[str, object] = {}
     room = answers.share_of(view)
     absent = list(dict.fromkeys(names))

@@ -219,7 +219,7 @@ REST = "their tools are listed like all others"
 
 
 def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, object]:
-    """The member of `meta` with the instructions of servers that are new to this client; else empty."""
+    """The member `{"instructions": {SERVER: text}}` of `meta` for servers new to this client; else empty."""
     new = [entry for entry in entries if entry.said.instructions and not _was_met(view, entry)]
     if not new:
         return {}
@@ -228,7 +228,7 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
 
 
 def server_lines(view: View) -> str:
-    """A line for each server with a description, for mcpd's own instructions."""
+    """A line for each server with a description, for mcpd's own instructions; empty without one."""
     said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
     return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
 

@@ -186,7 +186,7 @@ SURFACES: dict[str, Surface] = {
 }
 
 ITSELF: Surface = ItselfSurface()
-"""The surface of clients that have chosen servers; profiles cannot name it."""
+"""The surface of clients that have chosen servers; profiles cannot name it, as it means nothing without any."""
 
 ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
     (READ_RESOURCE, attrgetter("read_resource")),
@@ -226,7 +226,7 @@ DEFERRED = SearchSurface.name
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface of a client before it identifies itself, perhaps `AUTO`; `lazy` None leaves that setting."""
+    """The surface of a client before it identifies itself, perhaps `AUTO`; without `lazy`, settings decide."""
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:

@@ -117,6 +117,7 @@ class CallCompanion(NamedTuple):
     """The terminal to read answers from; None declines every question."""
     stderr: TextIO
     progress: Progress | None
+    """None requests no progress."""
     roots: Sequence[Path] = ()
     colour: bool = False
 

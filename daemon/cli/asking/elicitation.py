@@ -103,7 +103,7 @@ _WARNING = (
 
 
 def answer(server: str, params: Message, person: Terminal, browse: Callable[[str], bool]) -> Message:
-    """Ask the person a server's question; returns the result of `elicitation/create`. `browse` opens a page."""
+    """Ask the person; returns the result of `elicitation/create`. `browse` opens a page, or returns False."""
     try:
         message = params.get("message")
         said = message if isinstance(message, str) else ""

@@ -36,7 +36,7 @@ class Turns:
 
 
 class _Paced(trio.abc.Stream):
-    """A stream that waits for a turn before each read."""
+    """A stream whose reader waits for a turn with each chunk."""
 
     def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
         self._inner = inner

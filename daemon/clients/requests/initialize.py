@@ -69,7 +69,7 @@ def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dic
 def declared_in(
     selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
 ) -> dict[str, object]:
-    """The capabilities in the answer to a handshake; `tasks` is only in the handshake era a capability."""
+    """The capabilities in the answer to a handshake; `tasks` is a capability in the handshake era only."""
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
         told = (each.said.introduction for each in view.servers.values())

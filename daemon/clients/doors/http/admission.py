@@ -187,7 +187,7 @@ class HttpAdmission:
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
     def visitor(self, head: Head) -> Principal:
-        """Identify a client by the token in `Authorization`; raises Refusal (401) without a valid token."""
+        """Identify a client by the token in `Authorization` alone; raises Refusal (401) without a valid one."""
         authorization = head.headers.get("authorization")
         if authorization is None:
             self._refused(head, "token_missing", "a request without a token")

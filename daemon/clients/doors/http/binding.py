@@ -13,7 +13,7 @@ from daemon.kit.wording import quoted
 from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
-"""Bytes that the kernel may buffer per connection; by default it buffers megabytes, and hides slow peers."""
+"""Bytes per connection that the kernel takes; its megabytes would make slow peers look stuck (`wire.link`)."""
 
 BACKLOG = 4096
 """Connections that wait in the kernel, its own limit since Linux 5.4: all agents may reconnect at once."""
@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"  # meaning of `localhost`, whatever a resolver says
 
 
 def bind_http(address: str) -> socket.socket:
-    """Listen as `listen_at` does. Blocks: an `OSError` names the process, found in /proc, that has the port."""
+    """Listen as `listen_at`. Blocks: an `OSError` names the port's holder, found in /proc, and a remedy."""
     try:
         return listen_at(address)
     except OSError as error:
@@ -50,7 +50,7 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare the service manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`."""
+    """Prepare the manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`: not TCP."""
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         message = "the socket named http is not a listening TCP socket: write ListenStream="

@@ -162,7 +162,7 @@ class HttpDoor:
         self._patience.cancel()
 
     async def renew(self) -> None:
-        """Read the certificate again; the old one stays if the new one is faulty."""
+        """Read the certificate again; a faulty one is logged, and the old one stays."""
         if self._tls is not None and self._http.tls is not None:
             try:
                 await trio.to_thread.run_sync(renew, self._tls, self._http.tls)

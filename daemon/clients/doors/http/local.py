@@ -106,7 +106,7 @@ def answers(
     outbox: Outbox,
     admit: Callable[[], object] = lambda: None,
 ) -> bool:
-    """Answer a request for health or metrics, and return False for others. `admit` may refuse metrics."""
+    """Answer a request for health, or for metrics unless `admit` raises Refusal; False for other requests."""
     found = health(exchange.head, readiness)
     if found is not None:
         status, text = found

@@ -1,7 +1,7 @@
 """MCP over HTTP, in both eras: POST, GET and DELETE under `/mcp`.
 
-`MCP-Protocol-Version` selects the Streamable HTTP of 2025-11-25 or 2026-07-28; old clients send none. Modern
-headers repeat the body: load balancers route by the headers, servers act by the body.
+`MCP-Protocol-Version` selects the Streamable HTTP of 2025-11-25 or 2026-07-28; clients before 2025-06-18
+send none. Modern headers repeat the body: load balancers route by the headers, servers act by the body.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The default token's value, made if missing. Raises `TokenTrouble` if only its digest is known."""
+        """The default token, made if missing. TokenTrouble: only its digest is kept, or the write fails."""
         if not self._default:
             if self.kept.default is not None:
                 raise tokens.TokenTrouble(
