@@ -61,7 +61,7 @@ class Sampler:
             self._look()
 
     def _look(self) -> None:
-        """Record the calls in flight, if there were never more in this minute."""
+        """Record the calls in flight, if they are more than before in this minute."""
         for name, each in self._upstreams.items():
             if each.in_flight > self._most.get(name, 0):
                 self._most[name] = each.in_flight

@@ -239,7 +239,7 @@ class Dialer:
         return link, trouble
 
     def ended(self, now: float, lasted: float | None) -> None:
-        """Record that a connection ended after `lasted` seconds; None if it was useless."""
+        """Record that a connection ended after `lasted` seconds; None for a useless connection."""
         self._absent = None
         if lasted is None:
             self._wait(now, self._failures + 1)

@@ -289,7 +289,7 @@ def note(text: str, *, lines: bool = False) -> None:
 def guarded(
     action: Callable[[], int], changing: str | None = None, kinds: Mapping[str, int] | None = None
 ) -> int:
-    """Run a command, report its failures and return its exit status, by error code as in `kinds`."""
+    """Run a command, report its failures, and return its exit status; `kinds` maps error codes to statuses."""
     try:
         return action()
     except DaemonUnreachable as error:
@@ -356,7 +356,7 @@ def _result(answer: Message, method: str, path: str) -> Message:
 def explained(
     options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = STATUS_SECONDS
 ) -> DaemonUnreachable | RemoteFault:
-    """The error for a server's request that timed out; it says whether the server or the daemon is silent."""
+    """The error for a request to a server that timed out; it says whether server or daemon is silent."""
     try:
         answer = ask_with(options, "status", {"server": server}, timeout=seconds)
     except DaemonSilent:

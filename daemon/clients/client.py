@@ -155,7 +155,7 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 
 
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
-    """Why a client may not see these servers as themselves; empty if it may. Unknown servers are no fault."""
+    """Why a client may not see these servers as themselves; empty if it may. Some, not all, may be unknown."""
     if servers is None:
         return f"`servers` is not a list of 1 to {MAX_CHOSEN} names of servers"
     if not servers:

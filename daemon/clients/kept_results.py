@@ -1,4 +1,4 @@
-"""Writes results that are too large for a context to files; one that cannot be written passes whole."""
+"""Writes results too large for a context to files, in one thread; one that cannot be written passes whole."""
 
 from __future__ import annotations
 

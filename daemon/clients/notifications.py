@@ -220,7 +220,7 @@ MAX_CLIENTS = 256
 """Kinds of clients whose habit is known, the latest ones; each unknown kind costs one wait."""
 
 MAX_OWED = 64
-"""After how many lists at most mcpd waits for a client again: so one load in 64 is slow at worst."""
+"""Most lists that a client must ask for before mcpd waits for it again: at worst one load in 64 is slow."""
 
 
 class Habit(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ def event(kind: EventKind, **details: Any) -> Any:
 
 
 async def test_a_user_s_choice(tmp_path: Path) -> None:
-    chosen = event(EventKind.ALLOWED, tool="git_add", by="the user of session 3", lasts="once", traceId="ab")
+    chosen = event(EventKind.ALLOWED, tool="git_add", by="uid 1000 (session #3)", lasts="once", traceId="ab")
     assert await recorded(tmp_path, chosen) == [
         {
             "at": "2027-01-15T08:00:00Z",
@@ -42,7 +42,7 @@ async def test_a_user_s_choice(tmp_path: Path) -> None:
             "session": "#3",
             "server": "git",
             "tool": "git_add",
-            "by": "the user of session 3",
+            "by": "uid 1000 (session #3)",
             "traceId": "ab",
             "details": {"lasts": "once"},
         }
@@ -94,7 +94,7 @@ async def test_a_command_shows_its_subject_and_no_secret(tmp_path: Path, params:
 
 
 async def test_who_agreed_and_what_was_switched_are_found_by_their_members(tmp_path: Path) -> None:
-    agreed = event(EventKind.ALLOWED, tool="git_add", by="its user", principal="uid 7", client="agent 1")
+    agreed = event(EventKind.ALLOWED, tool="add", by="uid 7 (session #3)", principal="uid 7", client="agent 1")
     switched = event(EventKind.SWITCHED, what="tool git_log", on=False)
     first, second = await recorded(tmp_path, agreed, switched)
     assert (first["principal"], first["client"]) == ("uid 7", "agent 1")

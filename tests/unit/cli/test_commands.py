@@ -44,7 +44,7 @@ INSTANCES = {
 GONE = {"server": "hub", "existed": True, "problem": "", **READY}
 GRANTS = [
     {"tool": "fs/write", "by": "an operator", "seconds": 3600},
-    {"tool": "fs/\x1bmove", "by": "its user", "seconds": None},
+    {"tool": "fs/\x1bmove", "by": "uid 0 (session #4)", "seconds": None},
 ]  # fmt: skip
 PLACE = {"file": "/m.json", "place": "$.lazy"}
 DESCRIBED = {"tool": "git/log", "description": "Commits.", "places": [PLACE], "already": False}
@@ -116,8 +116,8 @@ ROWS = (
         " server: it is away. End it there if somebody may have it.\n", code=1),
     row("allow 4 fs/write --for 1h", "allow", {"session": "#4", "allowed": GRANTS},
         "session #4 may call, unasked:\n  fs/write  for 1h, says an operator\n "
-        " fs/\\x1bmove  as long as it is in use, says its user\n", asked={"session": "4", "tool": "fs/write",
-        "seconds": 3600.0, "revoke": False}),
+        " fs/\\x1bmove  as long as it is in use, says uid 0 (session #4)\n",
+        asked={"session": "4", "tool": "fs/write", "seconds": 3600.0, "revoke": False}),
     row("allow k --revoke", "allow", {"session": "k", "allowed": []},
         "session k: nothing is allowed beyond its profile\n", asked={"session": "k", "tool": None,
         "seconds": None, "revoke": True}),

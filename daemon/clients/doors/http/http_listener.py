@@ -58,7 +58,7 @@ class Visit:
     tasks: trio.Nursery
     """Runs the tasks that answer requests; while one runs, the connection keeps its place."""
     owner: str | None = None
-    """The first principal's owner, whose place the connection takes; None while unauthenticated."""
+    """The owner of the first principal, to whom the place is charged; None while unauthenticated."""
     visitors: set[Principal] = attrs.field(factory=set)
     upgrade: Callable[[socket.socket], Awaitable[None]] | None = None
     """Serves the connection in another protocol and closes it."""
