@@ -76,7 +76,7 @@ class Task:
 
     @property
     def is_known_to_end(self) -> bool:
-        """Whether the final state has come with its result, even if that was too large to keep."""
+        """Whether the final state and the result are known here; a very large result is not kept."""
         return self.has_ended and ("result" in self.state or bytes(self.state["status"]) != b'"completed"')
 
     def note_lost(self, text: str) -> None:
