@@ -190,7 +190,7 @@ class TransientStorage:
 
 
 class DeviceAwareProvider(OAuthClientProvider):
-    """The SDK's OAuth client, extended by the device flow."""
+    """The SDK's OAuth client, with the device flow if `by_device` is set."""
 
     by_device: Callable[[], Awaitable[httpx2.Request]] | None = None
     """Sends the user to another device; returns the token request with its final answer."""

@@ -1,4 +1,4 @@
-"""Definitions of servers: their hashes and schemas, and the comparison of successive lists.
+"""Definitions: hashes, schemas, header marks, OpenAI's form, and the comparison of successive lists.
 
 MCP requires `"type": "object"` in the schema of a tool's arguments. Many servers omit it, and clients then
 refuse the whole list, so mcpd adds it; the meaning stays the same.
@@ -67,7 +67,7 @@ def encoded(value: str) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """Encode as JSON with sorted keys and no white space, much like RFC 8785; raises `RecursionError`."""
+    """JSON with sorted keys and no white space, close to RFC 8785; deep nesting raises `RecursionError`."""
     return _encode(value)
 
 
@@ -195,7 +195,7 @@ _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "e
 
 @lru_cache(maxsize=KEPT)
 def compact(schema: bytes) -> bytes:
-    """Remove white space, `$schema`, nulls and empty fields from a schema, whose meaning stays."""
+    """A schema without white space, `$schema`, nulls and empty fields; its meaning stays, non-objects pass."""
     try:
         decoded = msgspec.json.decode(schema)
         return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
@@ -261,6 +261,7 @@ REFUSED = _OF_ANY | _OF_OBJECTS | _OF_ARRAYS | {"propertyNames"}
 """Keywords that are dropped for OpenAI; each only restricts its neighbours."""
 
 FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+"""Values of `format` that OpenAI accepts."""
 
 _OF_TYPE = {"array": ("items",), "object": ("properties", "required", "additionalProperties")}
 """Keywords that stay with a type when a list of types becomes several options."""
@@ -269,7 +270,7 @@ Object = dict[str, Any]
 
 
 def shown_parts(tool: Tool, form: SchemaForm, *, cut: bool = False) -> Mapping[str, bytes]:
-    """A tool's members with schemas in the profile's form; `cut` leaves out the output schema."""
+    """A tool's members in the profile's schema form; `cut`: no output schema. `tool.parts` if unchanged."""
     schema, parts = tool.parts.get(SCHEMA, b""), tool.parts
     if cut:
         parts = {key: value for key, value in parts.items() if key != "outputSchema"}
@@ -287,7 +288,7 @@ def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
 
 @lru_cache(maxsize=KEPT_OPENAI)
 def openai_schema(raw: bytes) -> bytes:
-    """Remove the keywords that OpenAI refuses from a schema; returns it unchanged if that is impossible."""
+    """A schema without keywords that OpenAI refuses; the same bytes if there are none, or not convertible."""
     try:
         schema = msgspec.json.decode(raw) if len(raw) <= MAX_BYTES else None
         made = _root(_converted(schema)) if isinstance(schema, dict) else schema
@@ -365,6 +366,7 @@ def _whole_numbers(node: Object) -> Object:
 
 
 def _valued(node: Object) -> Object:
+    """Drop null from values and default, and unknown formats."""
     if isinstance(values := node.get("enum"), list):
         node = {**node, "enum": [each for each in values if each is not None] or values}
     if node.get("default", ...) is None:
@@ -375,6 +377,7 @@ def _valued(node: Object) -> Object:
 
 
 def _chosen(node: Object) -> Object:
+    """Drop null and repeated options; merge a single one."""
     kept: dict[bytes, Object] = {}
     for each in node.pop("anyOf", ()):
         if each.get("type") != "null" and each.get("const", ...) is not None:

@@ -46,6 +46,7 @@ class KnownList:
     listed: bool = True
     """Whether the server has listed; if not, only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
+    """Reasons of unusable definitions, by name."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
     """Descriptions of hidden characters, by name (`safety.legible`)."""
     completed: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class KnownList:
     refusal: bytes = attrs.field(default=b"", repr=False)
     """The server's error in answer to the last request for the list."""
     recalled: bool = False
+    """Whether the list comes from an earlier run of the daemon."""
     declared: bool = True
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     """When each definition got its form, in epoch seconds; the first forms count from `ServerEntry.begun`."""
@@ -148,7 +150,7 @@ class ServerEntry:
     """The trouble that lists report: as in `status`, but the same words while tries fail alike."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
     epoch: int = 0
-    """Rises with each visible change of the server."""
+    """Version of the capabilities that clients see."""
     first_run: int = 0
     """The first incarnation that counts; earlier ones have ended, or were another server."""
     begun: float = 0.0
@@ -162,6 +164,7 @@ class ServerEntry:
     """The self-description that came with the last list of tools."""
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
+    """Models' summaries of tools, by schema hash."""
 
     @property
     def tools(self) -> Mapping[str, Tool] | None:

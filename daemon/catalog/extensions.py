@@ -44,6 +44,7 @@ class Extension(msgspec.Struct, frozen=True):
     reach: Reach
     methods: tuple[str, ...] = ()
     modern: bool = False
+    """Whether both sides must speak MCP 2026-07-28."""
 
 
 KNOWN: Mapping[str, Extension] = {
@@ -87,13 +88,13 @@ _encode = msgspec.json.encode
 
 
 def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
-    """Whether an extension is passed on: if `alone`, to a client's only server; if `modern`, both sides are."""
+    """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides."""
     known = KNOWN.get(name, UNKNOWN)
     return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method goes unread to a client's only server: in no spelling does mcpd serve it."""
+    """Whether a method goes unread to a client's only server: in no spelling one of `served` or mcpd's."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None
@@ -193,7 +194,7 @@ def may_extend(told: bytes) -> bool:
 
 
 MAX_INTRODUCTION = 64 * 1024
-"""Bytes of an introduction: eight times the longest real instructions, with room for icons."""
+"""Bytes of an introduction: eight times the longest real instructions. One with larger icons is shortened."""
 
 SHORT = ("name", "title", "version", "description", "websiteUrl")
 """Members that are kept of an oversized `serverInfo`."""

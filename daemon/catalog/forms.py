@@ -133,6 +133,7 @@ def _folded_name(name: object) -> str:
 
 
 def _folded(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose properties each say whether they are required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return schema

@@ -35,7 +35,7 @@ LISTS: Mapping[Kind, ListOf] = {
     Kind.TEMPLATE: ListOf("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
     Kind.SKILL: ListOf("skills/list", "skills", "uri", "resources"),
 }
-"""Resources, templates and skills share a capability and a notification; skills are also an extension."""
+"""Resources, templates and skills share a capability and a notification; an extension declares skills, too."""
 
 BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, Kind.SKILL)
 """Kinds that cost models nothing; every surface lists them unchanged."""

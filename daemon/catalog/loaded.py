@@ -119,6 +119,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """A session's loaded tools, in order of loading."""
 
     tools: Mapping[ToolKey, LoadedTool] = msgspec.field(default_factory=dict)
+    """Includes invalid tools."""
 
     def __contains__(self, key: ToolKey) -> bool:
         return key in self.tools

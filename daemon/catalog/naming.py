@@ -144,6 +144,7 @@ SPELLINGS: Mapping[Kind, Spelling] = {
     Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
     Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
 }
+"""Resources and templates share their rules."""
 
 
 MAX_URI = 4096

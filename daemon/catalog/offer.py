@@ -40,6 +40,7 @@ class ProfileRules:
         self._profile = profile
         self.permissions = Permissions(profile.permissions) if permissions is None else permissions
         self.drawn_from = _by_server(catalog, profile)
+        """The profile's categories by server, in order."""
         self.whole = {
             server: only.name
             for server, (only, *others) in self.drawn_from.items()

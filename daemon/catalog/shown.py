@@ -1,9 +1,9 @@
 """The forms of tools that one client has seen, and the server that a URI of the client belongs to.
 
 A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
-turn. A URI belongs to the server that the URI names, or else that has linked to it, lists it, has a template
-for it, is the only one with a skill there, or the only one with resources. If a server lists the URI, links and
-templates of other servers do not count.
+turn. A URI belongs to the first of these servers: the one that it names, that has linked to it, that lists it,
+that has a template for it, the only one with a skill there, the only one with resources. If a server lists the
+URI, links and templates of other servers do not count.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _from_template(offer: Offer, uri: str) -> ToolKey | None:
-    """The server with the best fitting template. One with a variable scheme counts only if no other has any."""
+    """The server of the best fitting template; with a variable scheme only if it alone has such templates."""
     found = next(fitting(offer.templates, uri), None)
     if found is None:
         return None
@@ -75,6 +75,7 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _of_skill(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
+    """The only server with a skill that has a URI in its directory."""
     skills = catalog.lists[Kind.SKILL]
     found = [
         server
@@ -121,7 +122,7 @@ MAX_SHOWN = 10_000
 
 
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
-    """The hash of a tool shown to a client since `began` (epoch seconds); `UNKNOWN` if it may have changed."""
+    """The hash of a tool for a client known since `began` (epoch seconds); `UNKNOWN` if it may differ."""
     entry = catalog.servers.get(key[0])
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
     if entry is None or tool is None:
@@ -137,6 +138,7 @@ class Shown:
 
     def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
         self.version = 0
+        """Rises whenever something is shown."""
         self.latest = -1
         """The latest turn in which a tool was shown in a changed form."""
         self._before = before

@@ -111,6 +111,7 @@ class Catalog:
     begun: float = 0.0
     """When this run of the daemon began, in epoch seconds."""
     chosen: tuple[str, ...] = ()
+    """The selected servers of a narrowed catalog (`catalog.offer`)."""
     elsewhere: frozenset[str] = frozenset()
     """Servers left out because they are for clients in other directories (`catalog.offer`)."""
     approvals: Mapping[str, Known] | None = attrs.field(default=None, repr=False)
@@ -254,6 +255,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
+    """Restore stored names; unless other daemons give names, too, free those of removed servers."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
     return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))

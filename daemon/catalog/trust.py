@@ -31,7 +31,9 @@ class HeldBecause(StrEnum):
     """Why a definition is held."""
 
     NEW = "new"
+    """Nobody approved a definition of this name."""
     CHANGED = "changed"
+    """It differs from each approved form."""
     LOCK = "lock"
     """The lock cannot be read, or does not have the server as configured."""
     UNKNOWN = "unknown"
@@ -110,6 +112,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions that are not held; the same object as `listed` if none are."""
     held: Mapping[str, HeldDefinition] = {}
     approved: tuple[Approval, ...] = ()
+    """New approvals, of a first list or by the lock."""
 
 
 def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) -> Judged:

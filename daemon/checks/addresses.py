@@ -84,6 +84,7 @@ def _socket(path: Path, scene: Scene) -> Iterator[Finding]:
 
 
 def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
+    """Findings on a directory that `host.sockets.bind` would refuse."""
     try:
         status = directory.stat()
     except FileNotFoundError:

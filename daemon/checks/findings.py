@@ -36,9 +36,11 @@ class Scene:
     environ: Mapping[str, str] = attrs.field(repr=False)
     path: Path
     usual: Path
+    """The default configuration of a daemon."""
     config: Config | None = attrs.field(repr=False)
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()
+    """Translated and ignored keys."""
     running: Running | None = None
     silence: str = ""
     """Why no daemon answers; empty if nothing shows that there is one."""

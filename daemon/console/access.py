@@ -150,6 +150,7 @@ class ConsoleSession:
     who: str
     """See `audit.record.acting`."""
     token: str = ""
+    """Name of the token; empty: a link."""
     may_change: bool
     form_token: str = attrs.field(repr=False, factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
     """The secret in each form of the session's pages; other sites do not know it."""

@@ -101,7 +101,7 @@ class Application:
         pages: Sequence[ConsolePage] = PAGES,
         actions: Sequence[ConsoleAction] = ACTIONS,
     ) -> None:
-        """Reads templates and static files, and blocks. `sign_in` returns a cookie, or None and a delay."""
+        """Reads templates and static files; blocks. `sign_in` returns a cookie, or None and a delay in s."""
         self._context = context
         self._sessions = sessions
         self._sign_in_with = sign_in

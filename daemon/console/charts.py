@@ -56,6 +56,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a chart."""
 
     id: str
+    """Id of its figure, unique in the page."""
     title: str
     unit: str = ""
     moments: Sequence[float]
@@ -99,7 +100,7 @@ def y(value: float, most: float) -> float:
 
 
 def spark(values: Sequence[float | None]) -> Markup:
-    """A line chart without axes, for a cell that has the newest value as text; empty if nothing is known."""
+    """A line chart without axes, for a table's cell; empty if all values are zero or fewer than two known."""
     given = [(at, value) for at, value in enumerate(values) if value is not None]
     most = max((value for _, value in given), default=0.0)
     if len(given) < 2 or not most:  # noqa: PLR2004 - a line has two ends
@@ -240,6 +241,7 @@ class Span:
     """A time in which a server had one state."""
 
     state: str
+    """`ready`, `degraded`, `down` or `off`."""
     since: float
     until: float
     why: str = ""

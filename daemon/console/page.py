@@ -98,6 +98,7 @@ class Notice(msgspec.Struct, frozen=True):
     key: str = ""
     """Identifies the notice in the form that undoes the change."""
     server: str = ""
+    """The server that was changed, for the audit."""
     leads_to: str = ""
     """The next page, below `/ui`; if empty, that of the form."""
     shown: str = ""
@@ -115,6 +116,7 @@ class ConsolePage:
     fragments: Callable[[Viewer], Awaitable[Holders]]
     """Returns the fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
     own: Callable[[Viewer], Awaitable[Mapping[str, object]]] | None = None
+    """Values of the frame, for this viewer and moment."""
     calls_every: float | None = 5.0
     """Seconds between two computations while only calls happen; None for a page that shows no calls."""
     in_navigation: bool = True

@@ -21,7 +21,7 @@ from daemon.processes.children import MOST_PRINTED
 ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"}) | {
     *("disable", "restart", "secret", "uninstall")
 }
-"""Sub-commands that the console may run: each checks and tries what it changes, or has a way back."""
+"""Sub-commands that the console may run: each tries what it changes, has a way back, or changes no file."""
 
 LINE_SECONDS = 600.0
 """Seconds of a line: the first start of a server may fetch its package, which takes minutes."""

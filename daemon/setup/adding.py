@@ -150,7 +150,9 @@ class WantedServer:
     name: str
     entry: dict[str, Any] = attrs.field(repr=False)
     pinned: tuple[str, ...] = ()
+    """Packages with their new versions."""
     loose: tuple[str, ...] = ()
+    """Packages whose version lookup failed."""
     notes: tuple[str, ...] = ()
     """Remarks on keys of other clients in the entry."""
     kept: tuple[tuple[str, str], ...] = ()
@@ -228,7 +230,7 @@ def _is_entry(value: object) -> bool:
 def with_versions(
     server: WantedServer, newest: Newest, *, images: bool = False, again: bool = False
 ) -> WantedServer:
-    """Pin packages without a version to the newest (`again`: pinned ones, too), and `images` to digests."""
+    """Pin packages without a version (`again`: all) to the newest, and `images` to digests, if found."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None or not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         return server

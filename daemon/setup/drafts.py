@@ -58,6 +58,7 @@ class Draft:
     env: str = attrs.field(repr=False)
     secrets: frozenset[str] = attrs.field(repr=False)
     unconfined: CannotStart | None = None
+    """Why a new configuration asks for no sandbox."""
     kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Secrets to store in the keyring, by name."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -215,6 +216,7 @@ def _text(found: FoundFile) -> str:
 
 
 def _make_private(env: FoundFile) -> None:
+    """Remove other users' access before secrets are written."""
     if env.content is None:
         return
     try:

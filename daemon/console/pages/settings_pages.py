@@ -132,6 +132,7 @@ async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
 
 
 def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
+    """The findings of `mcpd check` for the file as it is now. Blocks."""
     try:
         checked = load_with_notes(path, facts.environ, SURFACES)
     except ConfigError as error:

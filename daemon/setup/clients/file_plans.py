@@ -102,6 +102,8 @@ MOST_LINES = 20_000
 
 
 class _Hunk(NamedTuple):
+    """Lines of the common text that one side replaced."""
+
     first: int
     last: int
     lines: list[str]
@@ -288,6 +290,7 @@ class FileChange:
     taken: tuple[str, ...] = ()
     """Servers that the client now reaches through mcpd."""
     left: tuple[str, ...] = ()
+    """Servers that mcpd does not have."""
     back: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     """Servers that are not returned because the file has others of these names."""

@@ -111,6 +111,7 @@ class ClientServers:
     left: tuple[LeftServer, ...]
     unread: tuple[UnreadFile, ...]
     own: tuple[Origin, ...]
+    """Entries of mcpd itself."""
     looked: Mapping[str, tuple[Path, ...]]
     there: frozenset[Path]
     """Those of the `looked` files that exist."""
@@ -278,7 +279,7 @@ class ConfiguredServers:
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
-        """Make a finder of mcpd's name of a client's server; one that cannot run must be off in the client."""
+        """Match a client's server, also by `records`; one that cannot run only if it is off there, too."""
         there, on = dict[tuple[object, ...], str](), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, written in self.servers.items():
@@ -388,10 +389,12 @@ class PlannedServer:
     """The entry, with references in place of secrets; for an existing server, only whether it is enabled."""
     origins: tuple[Origin, ...]
     secrets: tuple[str, ...] = ()
+    """Variables to store."""
     missing: tuple[str, ...] = ()
     """Variables that are not set, for which the server waits."""
     notes: tuple[Note, ...] = ()
     known: tuple[Advice, ...] = ()
+    """Advice written into the entry."""
     beside: str | None = None
     """An existing server of that name with another version or token."""
     is_there: bool = False
@@ -416,7 +419,7 @@ class ImportPlan:
 def plan(
     findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
 ) -> ImportPlan:
-    """Plan an import, with secrets in the file `env` or the keyring. Raises SecretTrouble: unreadable."""
+    """Plan an import, with secrets in `env` or the keyring. Raises SecretTrouble if a secret cannot be read."""
     variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
     planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
     same: dict[tuple[object, ...], list[FoundServer]] = {}

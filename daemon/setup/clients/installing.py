@@ -183,7 +183,7 @@ class PutIn:
 def put_in(
     text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
 ) -> PutIn:
-    """Install mcpd into a file's text at the place `into`; None if mcpd goes into another file.
+    """Install mcpd into a file's text at the place `into`, which is None if mcpd goes into another file.
 
     Raises ConfigError and DocumentError.
     """

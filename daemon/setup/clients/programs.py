@@ -159,6 +159,7 @@ class RuleRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowing: tuple[str, ...] = ()
     """Rules that only allow."""
     named: tuple[str, ...] = ()
+    """Lists of servers' names."""
     bare: tuple[str, ...] = ()
     """Lists in which a bare name may be a tool of any server."""
 
@@ -182,6 +183,7 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The name for commands: `claude-code`."""
     title: str
     source: str
+    """The documentation of its files."""
     kept: tuple[PlaceRow, ...] = msgspec.field(name="places")
     aliases: tuple[str, ...] = ()
     shape: str = ""

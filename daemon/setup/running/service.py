@@ -391,6 +391,7 @@ def lingers() -> bool:
 
 
 def _enable_linger(environ: Mapping[str, str]) -> str:
+    """Enable lingering; return why that failed and the remedy, or an empty text."""
     if lingers():
         return ""
     program = shutil.which("loginctl", path=environ.get("PATH"))

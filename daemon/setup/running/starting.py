@@ -106,7 +106,7 @@ def listener(path: Path) -> int | None:
 
 
 def who_listens(path: Path) -> tuple[int | None, str]:
-    """The pid of the listener on a socket, and why it is not trusted; (None, "") without a listener."""
+    """The trusted listener's pid, or the reason for distrust; (None, "") without a listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
@@ -141,7 +141,7 @@ class NotStopped(McpdError):
 
 
 def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | None:
-    """End the daemon; returns its pid (0: systemd's daemon; None: none was running). Raises NotStopped."""
+    """End the daemon and wait; returns its pid (0: systemd's; None: none was running). Raises NotStopped."""
     pid, distrusted = who_listens(control)
     if distrusted:
         raise NotStopped(distrusted)
@@ -337,6 +337,7 @@ class StartRequest:
     run: Callable[[list[str]], int]
     """Runs the daemon in this process, as `mcpd run` with these arguments."""
     read: Callable[[], Config]
+    """Reads the daemon's configuration. Raises ConfigError."""
     config: Path | None = None
     socket: Path | None = None
     """The socket and `state_dir` as absolute paths; None if the user has not named one."""
