@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from daemon.cli import adding_offers
 from daemon.cli.add import configured, newest_version, spare
-from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines, on_trial
+from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines, on_trial, trial_of
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
 from daemon.cli.servers import switch
@@ -226,6 +226,8 @@ def _settle(
         print(visible(draft.diff(), lines=True), end="")
         return 0
     name = becomes or options.server
+    if options.server != WHOLE:  # by this name: a rename back, for one, is tried under the other
+        trial_of(options.server).unlink(missing_ok=True)
     if options.no_reload or options.server == WHOLE:
         draft.write()
         status, kept = 0 if options.no_reload else tell_reload(options, path), True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ from daemon.config.translation import SERVERS
 from daemon.console.page import ConsoleAction, Notice, Undo, Viewer, server_page, with_query
 from daemon.documents.edited import spelt, value_at, with_texts
 from daemon.documents.formats import Format, read_document
-from daemon.errors import Fault, McpdError
+from daemon.errors import ConfigError, Fault, InvalidArguments, McpdError
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import run_line
 from daemon.setup.drafts import EX_MEANWHILE, KEYRING, Present, read_present
@@ -63,8 +64,14 @@ CHOICES: Mapping[str, Sequence[str]] = {"share": [*Share], "sandbox": [*SandboxM
 
 
 def keys_of(shown: str) -> dict[str, Any]:
-    """The common keys of an entry, as a form has them: lists as lines, without those that lines cannot hold."""
+    """The common keys of an entry, as a form has them: lists as lines, without those that lines cannot hold.
+
+    None for an entry whose values have other shapes: it is corrected as JSON.
+    """
     entry = json.loads(shown)
+    shapes = {"args": list, "env": dict, "timeouts": dict}
+    if not all(isinstance(entry.get(key, shape()), shape) for key, shape in shapes.items()):
+        return {}
     variables = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
     lines = {"args": entry.get("args", []), "env": variables} if "command" in entry else {}
     found = {key: entry[key] for key in ("command", "url") if key in entry}
@@ -76,15 +83,19 @@ def keys_of(shown: str) -> dict[str, Any]:
 
 
 def with_keys(shown: str, fields: Mapping[str, str]) -> str:
-    """The entry with the keys of a form; one that is empty there is taken out. Raises ConfigError."""
+    """The entry with the keys of a form; one that is empty there is taken out. Raises InvalidArguments."""
+    if not keys_of(shown):
+        raise InvalidArguments("this entry has values of other shapes than the form: correct it as JSON")
     entry, given = json.loads(shown), {key: text.replace("\r", "").strip() for key, text in fields.items()}
     new: dict[str, Any] = {key: given[key] for key in (*CHOICES, "command", "url") if key in given}
     new |= {key: [*filter(None, given[key].split("\n"))] for key in ("args", "env") if key in given}
     if "env" in new:
         new["env"] = dict(line.partition("=")[::2] for line in new["env"])
-    call = decode(given["call"], source="timeouts.call")[0] if given.get("call") else None
+    call: Any = given.get("call", "")
+    with suppress(ConfigError):  # "30s" is as good as 30
+        call = decode(call, source="timeouts.call")[0]
     timeouts = {**entry.get("timeouts", {}), "call": call}
-    new["timeouts"] = {key: each for key, each in timeouts.items() if each is not None}
+    new["timeouts"] = {key: each for key, each in timeouts.items() if each != ""}
     new["enabled"] = "" if "enabled" in given else False
     entry |= new
     return json.dumps({key: each for key, each in entry.items() if key not in new or each not in ("", [], {})})

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from daemon.host.paths import state_dir
 from tests.e2e.harness import Daemon, running
 from tests.scripted_server import command
 from tests.waiting import PATIENCE, eventually
@@ -169,6 +170,11 @@ def test_a_server_has_another_name_everywhere_and_runs_on(daemon: Daemon) -> Non
     assert [*daemon.ask("status")["servers"]] == ["clock"]
     assert "UTC" in daemon.run("tools", "clock/get_current_time")
     assert daemon.run("check", str(daemon.config)) == checked
+    # As a rename that was killed leaves it.
+    mark = state_dir(daemon.environ) / "trials" / "clock"
+    mark.write_text("4194304 clock: `mcpd rename` was killed")
+    assert "`mcpd rename` was killed" in daemon.outcome("status").stderr
+    assert (told(daemon, "rename", "clock", "time")[0], mark.exists()) == (0, False)
 
 
 def test_a_key_of_the_whole_configuration_is_applied(daemon: Daemon) -> None:

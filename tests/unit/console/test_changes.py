@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from daemon.console import changes
-from daemon.console.changes import UNDO, entry_of, faults, way_back
+from daemon.console.changes import UNDO, entry_of, faults, keys_of, way_back, with_keys
 from daemon.console.page import Notice, Viewer
+from daemon.errors import InvalidArguments
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import Printed
 from daemon.setup.drafts import EX_MEANWHILE
@@ -52,6 +53,21 @@ def test_an_entry_without_secrets_is_shown_as_it_is(facts: DaemonFacts) -> None:
     entry = {"command": "x", "env": {"EMPTY": ""}}
     Path(facts.config).write_text(json.dumps({"mcpServers": {"git": entry}}))
     assert json.loads(entry_of(facts, "git")) == entry
+
+
+@pytest.mark.parametrize("call", [7.5, "30s"])
+def test_a_form_keeps_the_time_of_calls_in_each_spelling(call: object) -> None:
+    shown = json.dumps({"command": "x", "timeouts": {"call": call, "idle": 60}})
+    fields = {key: str(each) for key, each in keys_of(shown).items()}
+    assert json.loads(with_keys(shown, fields)) == json.loads(shown)
+
+
+@pytest.mark.parametrize("faulty", [{"timeouts": 5}, {"env": ["A=b"]}, {"args": "--verbose"}, {"env": None}])
+def test_an_entry_of_other_shapes_has_no_form_and_is_left_alone(faulty: dict[str, Any]) -> None:
+    shown = json.dumps({"command": "x", **faulty})
+    assert keys_of(shown) == {}
+    with pytest.raises(InvalidArguments, match="correct it as JSON"):
+        with_keys(shown, {"command": "y"})
 
 
 @cases("name", "text", "said")
