@@ -275,6 +275,7 @@ async def test_a_forker_that_is_killed_with_a_stub_to_fork_prevents_one_start(ho
         with pytest.raises(CannotStart) as raised:
             await trio.to_thread.run_sync(stub.namespaces, ())
         assert ending_of(raised.value.reason) is Ending.CRASHED
+        await gone(forker)
         assert (await look(home, SandboxMode.HOME))["fds"] == ["0", "1", "2"]
 
 
