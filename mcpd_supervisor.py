@@ -1,13 +1,13 @@
-"""The console script `mcpd`: runs the package `daemon`, or says that another program's stands in its place.
+"""The console script `mcpd`: runs the package `daemon`, or reports that another program took its name.
 
-python-daemon (PyPI) has a package of that name, too. Where both are installed in one environment, one of them
-cannot work, and this module, which has a name of its own, is what is left to say so.
+python-daemon (PyPI) has a package `daemon`, too. If both are installed in one environment, one of them cannot
+work; this module, whose name is unique, can then say so.
 """
 
 import sys
 
 OWN = "mcpd"
-"""What `daemon.__program__` is, if the package is mcpd's."""
+"""The value of `daemon.__program__` in mcpd's package."""
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""How large the answers of meta-tools are, and what a search adds to the list of tools.
+"""Measures the size of meta-tools' answers, and of what a search adds to the list of tools.
 
-The real daemon serves recorded tool lists, each from a child of its own, under two profiles: one with the limit
-as it comes, one with the largest that may be configured and searches for 20 tools, as both were before there
-was a limit. Every server is described on every surface; every page is followed. Tokens are bytes / 4.
+The daemon serves recorded tool lists, each from its own child, under two profiles: one has the default limit,
+the other the largest possible limit and searches for 20 tools, as mcpd had before there was a limit. Every
+server is described on every surface, and every page is followed. Tokens are bytes / 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bench.tokens import Upstream
 
 LIMIT = 8000
-"""A profile's `answerTokens` as it comes."""
+"""The default of a profile's `answerTokens`."""
 
 PROFILES: dict[str, dict[str, Any]] = {"before": {"answerTokens": 65_536}, "after": {}}
 SEARCHED = {"before": 20, "after": 5}
@@ -48,13 +48,13 @@ class Largest:
     """The largest answer of one meta-tool."""
 
     size: int = 0
-    """Its bytes."""
+    """The answer's bytes."""
     asked: str = ""
-    """For what."""
+    """The request that got it."""
     calls: int = 0
-    """How many answers there were."""
+    """The count of answers."""
     alone: int = 0
-    """How many were above the limit with a single definition, which is given whole whatever its size."""
+    """Answers above the limit with a single definition, which is never cut."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -114,7 +114,7 @@ def _measure(daemon: Daemon, profile: str, upstreams: Sequence[Upstream]) -> dic
 
 
 def _walk(client: Client, name: str, arguments: dict[str, Any], largest: Largest) -> None:
-    """Ask, and go on as long as the answer says how."""
+    """Call a tool, and follow the answer's pages to the end."""
     step: dict[str, Any] | None = {"name": name, "arguments": arguments}
     while step:
         answer = client.result_of("tools/call", step)
@@ -129,7 +129,7 @@ def _walk(client: Client, name: str, arguments: dict[str, Any], largest: Largest
 
 
 def _added(daemon: Daemon, profile: str) -> list[int]:
-    """Bytes that each need adds to what a client lists and a model is told."""
+    """Bytes that each need adds to a client's list and to the model's context."""
     sizes = []
     for need in NEEDS:
         with Client(daemon, "search", profile=profile) as client:

@@ -1,7 +1,7 @@
-"""`python -m bench.audited [--rounds N] [--seconds S]`: what the audit costs a call.
+"""`python -m bench.audited [--rounds N] [--seconds S]`: the cost of the audit for a call.
 
-A daemon with and one without an audit take turns; the table has the medians of the rounds, and of each round's
-ratio.
+A daemon with an audit and one without take turns; the table has the medians of the rounds, and the median of
+the rounds' ratios.
 """
 
 from __future__ import annotations

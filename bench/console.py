@@ -1,10 +1,10 @@
-"""`python -m bench.console`: how long the console's pages take, their size, and what open ones cost calls.
+"""`python -m bench.console`: times and sizes of the console's pages, and the cost of open pages for calls.
 
     python -m bench.console [--rounds N] [--watch PAGE] [--tiny]
 
-A daemon with 50 servers of 100 tools each. Calls with and without twenty pages that are kept up to date, in
-pairs of turns, so that a busy moment hits both; less than five minutes. Calls at a pace leave the daemon time:
-its CPU then says what the pages cost whatever else the machine does.
+The daemon has 50 servers with 100 tools each. Calls are made with and without twenty live pages, in pairs of
+turns, so that a busy moment hits both; less than five minutes in all. Calls at a fixed pace leave the daemon
+idle time: its CPU time then shows the cost of the pages, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ PAGES = (
 )
 CONSOLES = 20
 PACE = 100
-"""Calls a second, at most: enough for every look to find another page of calls."""
+"""Calls a second: enough to change the page of calls before each update."""
 FLOWS = {"one at a time": 1, "32 in flight": 32, f"{PACE} a second": 0}
-"""Calls that are made meanwhile, and how many are in flight; 0: at the pace."""
+"""The flows of calls, with the number in flight; 0: calls at the pace."""
 
 
 @attrs.frozen(kw_only=True)
 class Scope:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     servers: int = 50
     tools: int = 100
     """Of each server."""
     times: int = 15
-    """How often each page is asked for."""
+    """Requests for each page."""
     rounds: int = 3
     """Pairs of turns."""
     seconds: float = 10.5
-    """Of each turn: the longest time between two computations of a page while calls flow, and a little."""
+    """Seconds of each turn: longer than the longest time between two updates of a page while calls flow."""
 
 
 TINY = Scope(servers=2, tools=5, times=2, rounds=1, seconds=0.05)
 
 
 class Principal:
-    """A browser that has followed a link."""
+    """A browser that has followed the console's link."""
 
     def __init__(self, daemon: Daemon) -> None:
-        """Come in."""
+        """Log in."""
         link = urlsplit(str(daemon.ask("ui")["link"]))
         self._where = str(link.hostname), link.port or 0
         self._connection = http.client.HTTPConnection(*self._where, timeout=WAIT)
@@ -82,7 +82,7 @@ class Principal:
         """Seconds to the last byte of a page, and its bytes.
 
         Raises:
-            Unmeasurable: it was refused.
+            Unmeasurable: the page was refused.
         """
         begun = time.perf_counter()
         self._connection.request("GET", f"/ui/{path}", headers={"cookie": self._cookie})
@@ -94,11 +94,11 @@ class Principal:
         return took, len(body)
 
     def leave(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     def stream(self, path: str) -> socket.socket:
-        """The stream of what changes of a page, open."""
+        """An open stream of a page's changes."""
         link = socket.create_connection(self._where, timeout=WAIT)
         host, port = self._where
         lines = (
@@ -119,7 +119,7 @@ class Principal:
 
 @contextmanager
 def watching(visitor: Principal, paths: Sequence[str]) -> Iterator[list[int]]:
-    """So many consoles, which read what comes until the end; gives the bytes that came, as they come."""
+    """Open consoles that read until the end; gives the count of received bytes, which grows."""
     links = [visitor.stream(paths[each % len(paths)]) for each in range(CONSOLES)]
     ours, theirs = socket.socketpair()
     got = [0]
@@ -162,7 +162,7 @@ def pages(visitor: Principal, times: int) -> Iterator[list[str]]:
 def calls(
     daemon: Daemon, visitor: Principal, scope: Scope, paths: Sequence[str] = PAGES
 ) -> Iterator[list[str]]:
-    """A row for each flow of calls: what it loses while these pages are watched, what the daemon uses more."""
+    """A row for each flow of calls: its loss while these pages are open, and the daemon's additional CPU."""
     with stage([Mcpd(SOCKET, daemon)]) as connected:
         for flow, window in FLOWS.items():
             pairs = []
@@ -186,7 +186,7 @@ def _turn(connected: Stage, flow: str, window: int, seconds: float) -> Turn:
 
 
 def _share(turn: Turn) -> float:
-    """The CPU that the daemon used, in percent of one."""
+    """The daemon's CPU, in percent of one."""
     return 100 * (turn.cpu or 0) * turn.rate
 
 

@@ -1,4 +1,4 @@
-"""What a model has to read before it has called anything, and on its way to one call."""
+"""Counts the bytes that a model reads before its first call, and on its way to one call."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Call = tuple[str, dict[str, Any]]
 
 @attrs.frozen(kw_only=True)
 class First:
-    """What stands in the context from the start."""
+    """The part of the context that is there from the start."""
 
     instructions: bytes
-    """Those of the handshake, as the text that a model reads."""
+    """The handshake's instructions, as text."""
     tools: bytes
-    """The answers to `tools/list`, all pages of them."""
+    """The answers to `tools/list`, all pages."""
 
     @property
     def size(self) -> int:
@@ -43,48 +43,48 @@ class Step:
     request: int
     """Bytes of the name and the arguments, which the model writes."""
     wire: int
-    """Bytes of the answer as it came."""
+    """Bytes of the answer on the wire."""
     read: int
-    """Bytes of it that the model reads: the longer of text and structuredContent; clients show one of them."""
+    """Bytes of the answer that the model reads: text or structuredContent, whichever is longer."""
     listed: int
-    """Bytes that `tools/list` has grown by: a client which lists again shows the model these, too."""
+    """Bytes added to `tools/list`, which a client shows the model when it lists again."""
 
     @property
     def size(self) -> int:
-        """Bytes that it adds to the context."""
+        """Bytes that the step adds to the context."""
         return self.request + self.read + self.listed
 
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """From nothing to the answer of one tool."""
+    """The steps from the first list to a tool's answer."""
 
     steps: list[Step]
-    """In their order."""
+    """In order."""
     faults: list[str]
     """Answers that do not lead to the tool."""
 
     @property
     def size(self) -> int:
-        """Bytes that it adds to the context."""
+        """Bytes that all steps add to the context."""
         return sum(step.size for step in self.steps)
 
 
 @attrs.frozen(kw_only=True)
 class Aim:
-    """The one call that every surface is to reach."""
+    """The call that every surface must reach."""
 
     server: str
-    """Whose tool it is; also its category, as none are configured."""
+    """The tool's server, which is also its category."""
     tool: str
-    """Its name, as this set of servers makes it."""
+    """The tool's name in lists."""
     need: str
-    """What a model would search for."""
+    """The query of a model that searches."""
     arguments: Mapping[str, Any]
-    """What it is called with."""
+    """The arguments of the call."""
 
     def way(self, surface: str) -> list[Call]:
-        """Discover, describe, call: as the surface's instructions have it."""
+        """The calls to discover, describe and call the tool, as the surface's instructions say."""
         arguments = dict(self.arguments)
         direct = (self.tool, arguments)
         ways: dict[str, list[Call]] = {
@@ -114,7 +114,7 @@ def first_sight(client: Client) -> First:
 
 
 def listing(client: Client) -> bytes:
-    """`tools/list`, every page of it, without the spaces between members, which not every server writes."""
+    """All pages of `tools/list`, without spaces between members, which only some servers write."""
     pages = [client.result_of("tools/list", {})]
     while cursor := pages[-1].result.get("nextCursor"):
         pages.append(client.result_of("tools/list", {"cursor": cursor}))
@@ -122,15 +122,15 @@ def listing(client: Client) -> bytes:
 
 
 def names(listed: bytes) -> list[str]:
-    """The names in what `listing` gave."""
+    """The names in a result of `listing`."""
     return [tool["name"] for page in listed.split(b"\n") for tool in json.loads(page)["result"]["tools"]]
 
 
 def name_in(listed: bytes, server: str, tool: str) -> str:
-    """What a server's tool is called in the list of the `full` surface.
+    """The name of a server's tool in the list of the `full` surface.
 
     Raises:
-        Unmeasurable: it is not there.
+        Unmeasurable: the list lacks it.
     """
     known = set(names(listed))
     for name in (f"{server}__{tool}", tool):
@@ -140,11 +140,11 @@ def name_in(listed: bytes, server: str, tool: str) -> str:
 
 
 def walk(client: Client, aim: Aim, surface: str, listed: int) -> Way:
-    """Go the way of a surface and count.
+    """Make the calls of a surface and count the bytes.
 
     Args:
-        client: connected to the surface, past its first list.
-        aim: where to.
+        client: connected to the surface, after its first list.
+        aim: the tool to reach.
         surface: its name.
         listed: bytes of the first list.
 

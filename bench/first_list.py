@@ -1,9 +1,9 @@
-"""How soon a client has its tools where no daemon runs: `python -m bench.first_list`.
+"""Measures how soon a client has its tools if no daemon runs: `python -m bench.first_list`.
 
 The daemon has listed its servers before, so its store knows them. Each round begins without a daemon, opens
-`mcpd connect` as a client does, and measures until the answers to `tools/list` and `prompts/list` are there.
-The CPU time is that of the bridge, of all that it starts, and of the daemon until then, without servers. With
-`--against DIR` both checkouts take turns. Python keeps its bytecode, as it does wherever mcpd is installed.
+`mcpd connect` as a client does, and measures the time until the answers to `tools/list` and `prompts/list`. The
+CPU time is that of the bridge, of its child processes, and of the daemon until then, without servers. With
+`--against DIR` both checkouts take turns. Python keeps its bytecode, as in every installation of mcpd.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SERVERS, TOOLS = 8, 10
-"""Servers, and tools of each."""
+"""Servers, and tools of each server."""
 
 KNOWN_SECONDS = 60.0
-"""How long the first daemon has to list and store all servers."""
+"""Seconds that the first daemon has to list and store all servers."""
 
 METHODS = {"tools/list": "tools", "prompts/list": "prompts"}
 
 
 @attrs.frozen
 class Round:
-    """What a client waited for, in seconds; infinity where a bridge stood in for a daemon that was late."""
+    """The waiting times of a client in seconds; infinity if a bridge answered for a late daemon."""
 
     tools: float
     prompts: float
@@ -81,7 +81,7 @@ def _median(rounds: Sequence[Round]) -> Round:
 
 
 def _environ(home: Path, code: Path) -> dict[str, str]:
-    """The environment of a user who has such servers and no daemon."""
+    """The environment of a user with these servers and no daemon."""
     places = {"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state"}
     found = {name: str(home / each) for name, each in places.items()}
     (home / "run").mkdir(mode=0o700, parents=True)
@@ -103,7 +103,7 @@ def _mcpd(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedPr
 
 
 def _know(environ: Mapping[str, str]) -> None:
-    """Have a daemon list all servers and store that, and stop it."""
+    """Let a daemon list all servers and store the lists, then stop it."""
     _mcpd(environ, "start")
     until = time.monotonic() + KNOWN_SECONDS
     while True:
@@ -116,7 +116,7 @@ def _know(environ: Mapping[str, str]) -> None:
 
 
 def _round(environ: Mapping[str, str]) -> Round:
-    """From the start of the client's bridge to its tools and its prompts; no daemon runs before or after it."""
+    """Measure a bridge from its start to its tools and prompts; no daemon runs before or after."""
     began, before = time.monotonic(), _cpu_of_children()
     command = [sys.executable, "-P", "-m", "daemon", "connect"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -143,7 +143,7 @@ def _cpu_of_children() -> float:
 
 
 def _daemon(environ: Mapping[str, str]) -> int:
-    """The process that serves clients."""
+    """The pid of the daemon."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(Path(environ["XDG_RUNTIME_DIR"], "mcpd", "mcpd.sock")))
         raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

@@ -1,8 +1,8 @@
-"""What local clients and operators notice while strangers and token holders flood HTTP.
+"""Measures the delay of local clients and operators while strangers and token holders flood HTTP.
 
-The real daemon serves a local client over the unix socket, one call after the other with a pause between, first
-alone, then under each attack: `CONNECTIONS` connections of another process that send as fast as the daemon
-takes it, read every answer, and come again when they are cut off. During each, `mcpd status` is run as well.
+The daemon serves a local client over the unix socket, one call after the other with pauses, first alone, then
+under each attack: `CONNECTIONS` connections of another process that send as fast as the daemon reads, read
+every answer, and reconnect when the daemon disconnects them. During each attack, `mcpd status` runs as well.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ CONNECTIONS = 100
 PAUSE = 0.002
 """Seconds between the answer to a call and the next call."""
 BUFFER = 300_000
-"""Bytes of requests or chunks that each connection has ready."""
+"""Bytes of requests or chunks that each connection has prepared."""
 CHUNKS = b"1\r\nx\r\n"
 
 TIMES_QUIET, STATUS_SECONDS = 5.0, 1.0
-"""The bars: p99 of a call to the quiet one, and `mcpd status`."""
+"""The bars: p99 of a call relative to calm, and seconds for `mcpd status`."""
 
 
 @attrs.frozen
 class Attack:
-    """What every connection sends: a beginning, then one thing again and again."""
+    """The bytes that every connection of an attack sends: a beginning, then a part that it repeats."""
 
     name: str
     begin: bytes
     again: bytes
     console: bool = False
-    """Whether it goes to the door of the console alone, of a daemon that serves no HTTP."""
+    """Whether the attack goes to the console, on a daemon that serves no other HTTP."""
     waits: bool = False
-    """Whether the beginning is answered before anything follows."""
+    """Whether the attacker waits for the answer to the beginning."""
 
 
 def _upload(token: str) -> bytes:
@@ -69,7 +69,7 @@ OPENING = (
     b"Sec-WebSocket-Protocol: mcp\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
 )
 MASKED = b"\x80\0\0\0\0"
-"""What follows the first byte of an empty frame of a client's."""
+"""The bytes after the first byte of a client's empty frame."""
 
 ATTACKS = (
     Attack("WebSocket, pings", OPENING, b"\x89" + MASKED, waits=True),
@@ -100,17 +100,17 @@ ATTACKS = (
 
 @attrs.frozen
 class Row:
-    """What was noticed meanwhile."""
+    """The measurements during one attack."""
 
     name: str
     calls: int
     p50: float
-    """Milliseconds, as all times here."""
+    """In milliseconds, as all times here."""
     p99: float
     longest: float
     status: float
     megabytes: float = 0.0
-    """Sent by the attack."""
+    """Megabytes that the attack sent."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -201,7 +201,7 @@ def _row(name: str, daemon: Daemon, wire: Wire, seconds: float) -> Row:
 
 @contextmanager
 def _attacking(port: int, attack: Attack) -> Iterator[multiprocessing.sharedctypes.Synchronized[float]]:
-    """Attack for as long as the block lasts; yields how many bytes were sent, as a shared number."""
+    """Attack during the block; yields the number of sent bytes in shared memory."""
     sent = multiprocessing.Value("d", 0.0)
     attacker = multiprocessing.Process(target=_attack, args=(port, attack, sent), daemon=True)
     attacker.start()

@@ -1,9 +1,9 @@
-"""`python -m bench.flows`: how many files of `daemon/` the daemon enters for one thing that happens.
+"""`python -m bench.flows`: the number of files of `daemon/` that the daemon enters for one event.
 
-What a reader has to open to follow it, and half of what makes a change hard. Each thing happens a few times in
-one daemon (`bench.trace` counts), and the run with the fewest files is taken, since a timer may fall into any
-of them. After a crash and a reload, the time in which all watchers learn of it is part of it. The last row is
-the modules of `daemon` that the program `mcpd status` imports.
+A reader must open these files to follow the event, and a change may touch them. Each event happens a few times
+in one daemon (`bench.trace` counts), and the run with the fewest files counts, since timers may add files to
+the others. A crash and a reload include the time until all watchers know. The last row counts the modules of
+`daemon` that `mcpd status` imports.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ MOST = {
     "an elicitation in a call": 18,
     STATUS: 25,
 }
-"""What is wanted at most."""
+"""The most files that each event may enter."""
 
 RUNS = 3
 
 SETTLE_SECONDS = 1.5
-"""After a kill or a change: a restart at once, and half a second until its events are stored."""
+"""Seconds after a kill or a change: for the restart, and half a second until its events are stored."""
 
 SOON = {"base": 0.2, "floor": 0.1, "cap": 0.4}
-"""A restart at once, so that little else falls into a crash."""
+"""An early restart, so that few other events happen during a crash."""
 
 QUESTION = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -74,11 +74,11 @@ for line in sys.stdin:
         continue
     print(json.dumps({{"jsonrpc": "2.0", **answer}}), flush=True)
 """
-"""A server whose only tool asks its client something first."""
+"""A server whose only tool first asks its client something."""
 
 
 def crash(daemon: Traced) -> Trace:
-    """Kill a server, which is ready again in the end; nobody asks the daemon meanwhile."""
+    """Kill a server and wait until it is ready again; nobody asks the daemon meanwhile."""
     pid = daemon.ask("status")["servers"]["s0"]["pid"]
 
     def happens() -> None:
@@ -106,12 +106,12 @@ def reload(daemon: Traced) -> Trace:
 
 
 def status(daemon: Traced) -> Trace:
-    """Ask what `mcpd status` asks."""
+    """Make the request of `mcpd status`."""
     return daemon.traced(partial(daemon.ask, "status"))
 
 
 def elicitation(daemon: Traced) -> Trace:
-    """Call a tool that asks, and answer; its client has done so before."""
+    """Call a tool that asks the client, and answer; the client has done so before."""
     with Client(daemon, "full") as client:
         client.ask("initialize", {**INTRODUCTION, "capabilities": {"elicitation": {}}})
         client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
@@ -130,7 +130,7 @@ def elicitation(daemon: Traced) -> Trace:
 
 
 def imported(daemon: Traced) -> int:
-    """Modules of `daemon` that `mcpd status` imports to show this daemon."""
+    """The count of modules of `daemon` that `mcpd status` imports."""
     count = "print(sum(name.startswith('daemon') for name in sys.modules), file=sys.stderr)"
     program = f"import atexit, sys, daemon.cli; atexit.register(lambda: {count}); daemon.cli.main()"
     environ = {**daemon.environ, "PYTHONPATH": str(daemon.code)}
@@ -148,7 +148,7 @@ FLOWS: dict[str, Callable[[Traced], Trace]] = {
 
 
 def measured() -> Iterator[tuple[str, Trace]]:
-    """Each thing that happens in the daemon, and its trace.
+    """Each event with its trace.
 
     Raises:
         Unmeasurable: something did not happen.
@@ -166,7 +166,7 @@ def measured() -> Iterator[tuple[str, Trace]]:
 
 
 def main(words: list[str]) -> int:
-    """Print a line for each; with `--files`, also the files, as they are entered first."""
+    """Print a line for each event; with `--files`, also its files in the order of entry."""
     print(f"{'what happens':<40}{'files':>7}{'wanted':>8}")
     for what, trace in measured():
         print(f"{what:<40}{trace.files:>7}{MOST[what]:>8}", flush=True)

@@ -1,8 +1,8 @@
-"""Which HTTP server stands beneath the door: `python -m bench.http_servers`.
+"""Compares HTTP servers that the daemon could use: `python -m bench.http_servers`.
 
-Each candidate answers every POST with the same 100 bytes. Asked of it: calls one at a time over a connection
-that is kept, calls over 32 such connections at once, and the memory of 1,000 that were used once and are kept.
-What is sent is what a client of MCP sends; all candidates are up at once and take turns.
+Each candidate answers every POST with the same 100 bytes. Measured are calls one at a time over a persistent
+connection, calls over 32 such connections, and the memory of 1,000 idle ones after one request. Requests are
+those of an MCP client; all candidates run at once and take turns.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def by_hypercorn(listener: socket.socket) -> None:
 
 
 async def by_door(listener: socket.socket) -> None:
-    """The daemon's own connection: llhttp in the poll of all links."""
+    """The daemon's connection: llhttp in the poll of all links."""
     outbox = Outbox()
 
     def answer(exchange: HttpExchange) -> None:
@@ -114,7 +114,7 @@ CANDIDATES: dict[str, Callable[[socket.socket], Any]] = {
 
 
 def idle_kilobytes(candidate: Yardstick, count: int) -> float:
-    """What a connection takes that was used once and is kept."""
+    """Kilobytes of an idle connection after one request."""
     assert candidate.pid is not None
     with ExitStack() as stack:
         before = kilobytes(candidate.pid, "VmRSS")

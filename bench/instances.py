@@ -1,8 +1,8 @@
-"""Many sessions with servers of their own: `python -m bench.instances`.
+"""Measures many sessions with private servers: `python -m bench.instances`.
 
-Each session calls each server, and so gets an instance of it. What an instance takes is compared with the same
-program started and greeted without a daemon, one after the other in the same run: so the machine's load counts
-for both. Then nothing is called any more, until `idle` has ended them all.
+Each session calls each server, and so gets an instance of it. The cost of an instance is compared with that of
+the same program, started without a daemon in the same run, so that the machine's load counts for both. Then
+calls stop until `idle` has ended all instances.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ TOOLS = 3
 """Tools of each server."""
 
 REST_SECONDS = 2.0
-"""Before memory is read: what a start has used up is given back by then."""
+"""Seconds before memory is measured, in which memory for starts is freed."""
 
 GONE_SECONDS = 30.0
-"""For which the end of instances is waited beyond their `idle`."""
+"""Seconds beyond `idle` to wait for the end of instances."""
 
 GREETING = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}\n'
 
@@ -42,31 +42,31 @@ class Found:
     """What was measured."""
 
     instances: int
-    """How many ran at once."""
+    """The count of instances that ran at once."""
     alone: float
     """Milliseconds from the start of the same program to its first answer, without a daemon; the median."""
     first: list[float]
-    """Milliseconds of the calls that started an instance each."""
+    """Milliseconds of calls that started an instance."""
     second: list[float]
-    """Milliseconds of calls to instances that ran."""
+    """Milliseconds of calls to running instances."""
     cpu: float
-    """Milliseconds of the daemon's CPU for each of these starts, its connection included."""
+    """Milliseconds of the daemon's CPU for each instance's start, with its connection."""
     own: float
-    """Kilobytes of the daemon's own memory for each."""
+    """Kilobytes of the daemon's memory for each instance."""
     session: float
-    """Kilobytes of the daemon's own memory for a session without instances."""
+    """Kilobytes of the daemon's memory for a session without instances."""
     resident: float
-    """Megabytes that an instance uses, with all that it shares."""
+    """Megabytes of an instance, shared memory included."""
     proportional: float
-    """Megabytes of it if what it shares is divided by those that share it."""
+    """Megabytes of an instance, with shared memory divided among its users."""
     gone: float
-    """Seconds from the last call until no instance was left."""
+    """Seconds from the last call until all instances had ended."""
     left: float
-    """Kilobytes of the daemon's own memory for each, once they were gone."""
+    """Kilobytes of the daemon's memory for each instance, after all have ended."""
 
 
 def configuration(sessions: int, each: int, idle: float) -> dict[str, Any]:
-    """So many servers, of which each session gets an instance."""
+    """A configuration with `each` servers, of which each session gets instances."""
     own = {"share": "session", "idle": idle, "limits": {"instances": sessions + 1}}
     configured = {name: {**entry, **own} for name, entry in servers([TOOLS] * each).items()}
     return {"mcpServers": configured, "limits": {"connections": sessions + 64}}
@@ -89,7 +89,7 @@ def alone(command: list[str], times: int) -> float:
 
 
 def measured(sessions: int, each: int, idle: float) -> Found:
-    """One run.
+    """Measure once.
 
     Raises:
         Unmeasurable: an instance did not start, or did not end.
@@ -167,13 +167,13 @@ def _wait_gone(daemon: Daemon, idle: float) -> None:
 
 
 def _proportional(pid: int) -> int:
-    """Kilobytes that a process uses, what it shares divided by those that share it."""
+    """Kilobytes of a process, with shared memory divided among its users."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:  # noqa: PTH123 - not a path of ours
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def table(found: Found, idle: float) -> Table:
-    """What is told of a run."""
+    """The table of a run."""
     first, second = statistics.median(found.first), statistics.median(found.second)
     late = statistics.quantiles(found.first, n=20)[-1]
     rows = [

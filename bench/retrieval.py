@@ -1,4 +1,4 @@
-"""Sets of queries with the tools that answer them, and how good a ranking of tools is."""
+"""Sets of queries with the tools that answer them, and measures of a ranking of tools."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 MEASURES = ("R@1", "R@5", "R@10", "MRR", "nDCG@10")
 
 DEPTH = 50
-"""Tools of a ranking that are looked at."""
+"""Tools of a ranking that count."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Tools:
-    """A catalogue: what an index is made of, and which row each tool was."""
+    """A catalogue: the servers for an index, and the row of each tool."""
 
     servers: dict[str, ServerEntry]
     ids: dict[ToolKey, str]
@@ -41,7 +41,7 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def catalogue(rows: list[Row]) -> Tools:
-    """Rows as servers with tools. A name that a server has twice gets an underscore more."""
+    """Rows as servers with tools. The second tool of a name gets an underscore."""
     tools: dict[str, dict[str, Tool]] = {}
     about: dict[str, str] = {}
     ids: dict[ToolKey, str] = {}
@@ -73,7 +73,7 @@ def catalogue(rows: list[Row]) -> Tools:
 
 
 def measure(query: Row, ranking: list[str]) -> dict[str, float]:
-    """How good a ranking is: recall by slots (any tool of a slot will do), reciprocal rank, and graded nDCG."""
+    """The quality of a ranking: recall by slots (any tool of a slot counts), reciprocal rank, graded nDCG."""
     slots = [set(slot) for slot in query["slots"]]
     grades = query.get("grades") or {}
     scores = {f"R@{k}": sum(bool(slot & set(ranking[:k])) for slot in slots) / len(slots) for k in (1, 5, 10)}

@@ -1,4 +1,4 @@
-"""The real daemon for measuring: the tests' own harness, and an error that says why there is no number."""
+"""Runs the daemon for measurements with the tests' harness, and has an error for failed ones."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ INTRODUCTION = {
 """The params of `initialize`."""
 
 LOG_LINES = 20
-"""Of the log, shown when something went wrong: a traceback in short."""
+"""Lines of the log to show after a failure: a short traceback."""
 
 
 class Unmeasurable(Exception):
-    """Something did not start, did not answer, or answered something else."""
+    """Something did not start, did not answer, or gave an unexpected answer."""
 
 
 class Daemon(harness.Daemon):
-    """`mcpd run` in a directory of its own, from any checkout; its memory may be read from outside."""
+    """`mcpd run` in a temporary directory, from any checkout; other processes may read its memory."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any], code: Path = ROOT) -> None:
-        """Write the configuration; `start` does the rest."""
+        """Write the configuration; `start` starts it."""
         super().__init__(directory, config, {"MCPD_DUMPABLE": "1"}, code)
         self.configured: dict[str, Any] = dict(config)
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The daemon's pid."""
         assert self.process is not None
         return self.process.pid
 
     def write(self) -> None:
-        """Write `configured` as it is now, whole or not at all."""
+        """Write `configured` to the file atomically."""
         fresh = self.config.with_suffix(".new")
         fresh.write_text(json.dumps(self.configured))
         fresh.replace(self.config)
 
     def wait_listed(self, expected: Mapping[str, int] | None = None) -> None:
-        """Wait until all servers are up and have listed, or have listed so many tools each, usable or not."""
+        """Wait until all servers are up with their lists, or with these numbers of tools, usable or not."""
         wanted = expected or dict.fromkeys(self.configured["mcpServers"])
 
         def listed() -> bool:
@@ -66,7 +66,7 @@ class Daemon(harness.Daemon):
         eventually(listed, lambda: f"not all of {', '.join([*wanted][:5])} have listed")
 
     def quit(self) -> None:
-        """End it, whatever state it is in."""
+        """End the daemon in any state."""
         if self.process is not None and self.process.poll() is None:
             self.stop()
 
@@ -78,10 +78,10 @@ def _has_listed(server: Mapping[str, Any], count: int | None) -> bool:
 
 @contextmanager
 def prepared(config: Mapping[str, Any], code: Path = ROOT) -> Iterator[Daemon]:
-    """A daemon that is not started; in the end it is stopped and its directory is gone.
+    """A daemon that is not started; in the end it is stopped and its directory removed.
 
     Raises:
-        Unmeasurable: from within, with the end of its log.
+        Unmeasurable: raised in the block, with the end of the log.
     """
     daemon = Daemon(own_directory(), config, code)
     try:
@@ -100,12 +100,12 @@ def prepared(config: Mapping[str, Any], code: Path = ROOT) -> Iterator[Daemon]:
 def running(
     config: Mapping[str, Any], expected: Mapping[str, int] | None = None, code: Path = ROOT
 ) -> Iterator[Daemon]:
-    """The same, started, its servers up.
+    """A started daemon whose servers are up.
 
     Args:
         config: the configuration.
-        expected: server to the number of tools that it is going to list; any number where it is not said.
-        code: the checkout whose daemon it is.
+        expected: the number of tools of servers; for others, any number.
+        code: the checkout of the daemon.
     """
     with prepared(config, code) as daemon:
         daemon.start()
@@ -115,7 +115,7 @@ def running(
 
 @attrs.frozen
 class Answer:
-    """One answer as it came."""
+    """One answer."""
 
     line: bytes = attrs.field(repr=False)
     """The message on the wire, without its newline."""
@@ -124,10 +124,10 @@ class Answer:
 
 
 class Client(harness.RawClient):
-    """A connection that keeps the bytes of each answer."""
+    """A connection that keeps the bytes of the last answer."""
 
     def __init__(self, daemon: Daemon, surface: str, **hello: Any) -> None:
-        """Connect and say which surface is wanted, as `mcpd connect` does; `hello` is what else it wants."""
+        """Connect and ask for a surface, as `mcpd connect` does; `hello` has its other members."""
         super().__init__(daemon.socket)
         self._line = b""
         self.hello(surface=surface, **hello)
@@ -141,17 +141,17 @@ class Client(harness.RawClient):
         return message
 
     def introduce(self) -> str:
-        """The handshake. Returns the instructions."""
+        """Make the handshake. Returns the instructions."""
         answer = self.result_of("initialize", INTRODUCTION)
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         text: str = answer.result.get("instructions", "")
         return text
 
     def result_of(self, method: str, params: dict[str, Any]) -> Answer:
-        """Send a request and wait for its result, past notifications.
+        """Send a request and wait for its result; notifications are skipped.
 
         Raises:
-            Unmeasurable: it is a JSON-RPC error.
+            Unmeasurable: the answer is a JSON-RPC error.
         """
         message = self.ask(method, params)
         if "error" in message:

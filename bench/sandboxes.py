@@ -1,9 +1,9 @@
-"""The price of sandboxes, as ratios and differences within one run: `python -m bench.sandboxes`.
+"""Measures the cost of sandboxes, as ratios and differences within one run: `python -m bench.sandboxes`.
 
-A start is measured from its preparation to the first byte of a program that does nothing else, in turns
-without a sandbox, in `strict` and in `home`, whose home directory has 120 entries and some secrets; a pause
-before lets the kernel take the last namespaces down. Then daemons with and without sandboxes start in turns:
-READY, all servers up, a warm call, and the daemon's own memory.
+A start is measured from its preparation to the first byte of a program that does nothing else, in turns without
+a sandbox, in `strict` and in `home`, whose home directory has 120 entries and some secrets; after a pause, in
+which the kernel removes the last namespaces. Then daemons with and without sandboxes start in turns: READY, all
+servers up, a warm call, and the daemon's memory.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from daemon.sandbox.launch import Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 
 BARS = {SandboxMode.STRICT: 10.0, SandboxMode.HOME: 30.0}
-"""Milliseconds that the median start may take longer."""
+"""Milliseconds by which the median start may be slower."""
 
 RATIO = 1.03
-"""READY, a warm call and memory with sandboxes, compared with those without."""
+"""The bar for READY, a warm call and memory, relative to no sandboxes."""
 
 ENTRIES = 120
-"""Of the home directory: as many as a used one has."""
+"""Entries of the home directory: as many as in a used one."""
 
 SECRETS = (".ssh", ".aws", ".gnupg", ".config/gh", ".config/google-chrome", ".claude", ".mozilla", ".docker")
 UNCOUNTED = 3
-"""First starts of each kind: they read programs from the disk."""
+"""Uncounted first starts of each kind, which read programs from the disk."""
 
 PAUSE = 0.05
-"""Seconds before each start: the kernel frees a network after its last program's end, under a lock of all."""
+"""Seconds before each start: the kernel frees a network after its last program's end, under a global lock."""
 
 CALLS = 500
-"""Calls whose median counts."""
+"""Calls for the median."""
 
 
 def furnished(home: Path) -> dict[str, str]:
@@ -89,7 +89,7 @@ async def _first(child: ChildProcess) -> None:
 
 
 async def starts(home: Path, rounds: int) -> dict[SandboxMode, float]:
-    """Median milliseconds of a start by mode, in turns."""
+    """Median milliseconds of a start by mode; the modes take turns."""
     times: dict[SandboxMode, list[float]] = {mode: [] for mode in (SandboxMode.OFF, *BARS)}
     environ, children = furnished(home), Children()
     async with Sandboxes(children, DaemonPlaces(environ=environ)).serving() as sandboxes:

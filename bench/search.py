@@ -1,11 +1,10 @@
-"""How well and how quickly tools are found: the index of the daemon on public sets of queries.
+"""Measures the quality and speed of the daemon's search on public sets of queries.
 
     python -m bench.search DATA_DIR [--set livemcp_step] [--semantic [MODEL]]
 
-DATA_DIR holds a folder for each set: `tools.jsonl` (id, server, name, description, inputSchema and
-server_description) and `queries.jsonl` (id, text, grades, and slots: lists of tool ids; any of a list answers a
-part of the query). `toolgym_catalog/tools.jsonl.gz`, if it is there, is added to one of them to see what 10,000
-tools cost.
+DATA_DIR has a folder for each set: `tools.jsonl` (id, server, name, description, inputSchema and
+server_description) and `queries.jsonl` (id, text, grades, and slots: lists of tool ids, of which any answers a
+part of the query). If `toolgym_catalog/tools.jsonl.gz` exists, it is added to one set to measure 10,000 tools.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ SETS = ("livemcp_step", "livemcp_agent", "livemcp_task", "metatool_single", "sta
 DISTRACTORS = Path("toolgym_catalog") / "tools.jsonl.gz"
 
 GOAL = (0.64, 0.58)
-"""recall@5 and nDCG@10, mean of the livemcp sets: what others measured of the same data with a BM25F recipe."""
+"""recall@5 and nDCG@10, mean of the livemcp sets: others' results with a BM25F recipe on the same data."""
 
 MANY = 1_397
-"""Tools of forty-four real servers: among so many, needs that nothing serves are looked for, too."""
+"""Tools of forty-four real servers: in a set as large, needs that no tool serves are searched for, too."""
 
 SMALL_MS, LARGE_MS = 1.0, 8.0
-"""Medians to stay under, at about 500 and about 10,000 tools, without vectors."""
+"""Bars for the medians, at about 500 and about 10,000 tools, without vectors."""
 
 
 class Outcome(NamedTuple):
-    """One set, run."""
+    """The results of one set."""
 
     scores: dict[str, float]
     milliseconds: list[float]
     tools: int
     unserved: int
-    """How many of the needs that nothing serves list something."""
+    """The count of unserved needs for which the search lists something."""
 
 
 def main() -> int:
-    """Print the tables. Returns 0: goals met; 1: not; 2: usage."""
+    """Print the tables. Returns 0 if goals are met, 1 if not, 2 for wrong usage."""
     options = _parser().parse_args()
     names = options.set or [name for name in SETS if (options.data / name).is_dir()]
     if not names:
@@ -110,7 +109,7 @@ def _run(folder: Path, encoder: object) -> Outcome:
 
 
 def _listing(index: Index) -> int:
-    """How many of the needs that nothing serves list something."""
+    """The count of unserved needs for which the search lists something."""
     return sum(bool(index.search([need], limit=1).hits) for need in UNSERVED)
 
 
@@ -145,7 +144,7 @@ def _print_reference(outcomes: dict[str, Outcome]) -> bool:
 
 
 def _print_scale(data: Path, names: Sequence[str], encoder: object) -> float | None:
-    """What about 10,000 tools cost; the median of a search, in ms."""
+    """Print the cost of about 10,000 tools; returns the median of a search, in ms."""
     if not (data / DISTRACTORS).exists():
         return None
     rows = [*rows_of(data / names[0] / "tools.jsonl"), *rows_of(data / DISTRACTORS)]

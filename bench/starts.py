@@ -1,7 +1,7 @@
-"""How long many servers take to come up that have much to do first: `python -m bench.starts`.
+"""Measures the start of many servers that compute for some time first: `python -m bench.starts`.
 
-The *ideal* is what as many processes as may start at once take for the same work and nothing else, measured
-just before and after: on a busy machine fewer would get less of it. With `--against DIR` another checkout is
+The *ideal* is the time of the same work in as many processes as may start at once, without mcpd, measured just
+before and after: on a busy machine fewer processes would get less CPU. With `--against DIR` another checkout is
 measured in the same run.
 """
 
@@ -22,18 +22,18 @@ from bench.running import prepared
 from tests.e2e.harness import ROOT
 
 BURN = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): sum(range(1000))\n"
-"""Uses so many seconds of CPU, as the imports of a large program do."""
+"""Uses the given seconds of CPU, as the imports of a large program do."""
 
 SERVER = BURN + "import runpy\ndel sys.argv[1]\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
-"""Reads nothing before its work is done: then it is the echo server whose path and arguments follow."""
+"""Computes before it reads anything, then becomes the echo server whose path and arguments follow."""
 
 HANGING = "import time; time.sleep(86400)"
 
 STARTS = 4
-"""Servers that start at once, by default (`limits.starts`)."""
+"""Servers that start at once by default (`limits.starts`)."""
 
 LOOK = 0.1
-"""Seconds between two looks at the daemon's log."""
+"""Seconds between two reads of the daemon's log."""
 
 _UP = re.compile(r"\bslow-(\d+)\b.*speaks MCP")
 _TIMEOUT = re.compile(r"\bslow-\d+\b.*no answer to initialize")
@@ -41,16 +41,16 @@ _TIMEOUT = re.compile(r"\bslow-\d+\b.*no answer to initialize")
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """One boot."""
+    """The results of one boot."""
 
     up: int
     """Servers that came up in time."""
     half: float
     """Seconds until half of them were up."""
     whole: float
-    """Until all were, or the patience ended."""
+    """Seconds until all were up, or until the patience ended."""
     timeouts: int
-    """Starts that were given up."""
+    """Starts that timed out."""
 
 
 def ideal(servers: int, seconds: float) -> float:
@@ -64,14 +64,14 @@ def ideal(servers: int, seconds: float) -> float:
 
 
 def boot(checkout: Path, servers: int, seconds: float, hanging: int, patience: float) -> Found:
-    """One boot of a daemon with so many servers.
+    """Start a daemon with servers, and measure.
 
     Args:
-        checkout: where its program lies.
-        servers: how many are healthy.
-        seconds: of CPU that each needs first.
-        hanging: how many never answer.
-        patience: seconds after which it is told how far it came.
+        checkout: the checkout of the daemon.
+        servers: number of healthy servers.
+        seconds: CPU that each needs first.
+        hanging: number of servers that never answer.
+        patience: seconds after which the measurement ends.
     """
     slow = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, str(seconds), *ECHO[3:], "0", "3"]}
     hung = {"command": sys.executable, "args": ["-S", "-c", HANGING]}

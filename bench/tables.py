@@ -1,4 +1,4 @@
-"""Tables of numbers: for a terminal, and for a document that has a place for them."""
+"""Tables of numbers: for a terminal, and for a document with a place for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Table = tuple[str, list[str], list[list[str]]]
-"""Its title, its heads, its cells."""
+"""Title, column heads and cells."""
 
 
 def machine() -> str:
@@ -25,7 +25,7 @@ def machine() -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits that mean something."""
+    """A number with three significant digits."""
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -63,11 +63,11 @@ def _cells(cells: Iterable[str]) -> str:
 
 
 def place_in(path: Path, begin: str, end: str) -> tuple[str, str, str]:
-    """What stands before two marks of a document, between them, and after them.
+    """The parts of a document before, between and after two marks.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it has no such place.
+        ValueError: a mark is missing.
     """
     before, begun, rest = path.read_text(encoding="utf-8").partition(begin)
     between, ended, after = rest.partition(end)
@@ -77,11 +77,11 @@ def place_in(path: Path, begin: str, end: str) -> tuple[str, str, str]:
 
 
 def put(path: Path, begin: str, end: str, said: str) -> None:
-    """Replace what stands between two marks of a document.
+    """Replace the part of a document between two marks.
 
     Raises:
         OSError: the file cannot be read or written.
-        ValueError: it has no such place.
+        ValueError: a mark is missing.
     """
     before, _, after = place_in(path, begin, end)
     path.write_text(f"{before}{begin}\n\n{said}\n\n{end}{after}", encoding="utf-8")

@@ -1,9 +1,9 @@
-"""The price of telemetry, within one run: `python -m bench.telemetry [--calls N] [--before CHECKOUT]`.
+"""Measures the cost of telemetry within one run: `python -m bench.telemetry [--calls N] [--before CHECKOUT]`.
 
-A daemon without telemetry takes turns with one of each other kind: with a sound collector (all calls sampled,
-and one in a hundred), and with collectors that are slow, gone, and wrong. A turn begins when both are at rest.
-Then the other one gets so many more calls, 32 in flight, and its memory and what it has lost are read.
-Collectors are processes of their own. `--before` is another checkout, for a daemon without this code.
+A daemon without telemetry takes turns with one of each other kind: with a healthy collector (all calls sampled,
+and one in a hundred), and with collectors that are slow, gone or wrong. A turn begins when both daemons are
+idle. Then the other daemon gets further calls, 32 in flight, and its memory and lost traces are read.
+Collectors are separate processes. `--before` is another checkout, for a daemon without this code.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ PACED = Case(name="one at a time, 10 ms apart", targets=())
 MANY = Case(name="32 in flight", targets=(), window=32)
 REST_SECONDS, LOOK_SECONDS = 15.0, 0.2
 IDLE = 0.004
-"""Seconds of CPU between two looks at a daemon at rest."""
+"""Most seconds of CPU between two checks of an idle daemon."""
 
 PAUSE = 0.01
-"""Seconds between paced calls: a hundred calls a second are a busy daemon."""
+"""Seconds between paced calls: a busy daemon gets a hundred a second."""
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes what it gets, as it was told to."""
+    """A collector that behaves in one manner."""
 
     manner = "sound"
 
     def do_POST(self) -> None:
-        """Read the request, and answer it in its manner."""
+        """Read the request, and answer it in this manner."""
         self.rfile.read(int(self.headers["Content-Length"]))
         if self.manner == "slow":
             time.sleep(SLOW_SECONDS)
@@ -62,11 +62,11 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_args: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def serve(manner: str, port: int) -> None:
-    """Be a collector, until killed."""
+    """Run a collector until killed."""
     Collector.manner = manner
     with ThreadingHTTPServer(("127.0.0.1", port), Collector) as server:
         print("up", flush=True)
@@ -75,7 +75,7 @@ def serve(manner: str, port: int) -> None:
 
 @contextmanager
 def collector(manner: str) -> Iterator[str]:
-    """The URL of a collector in a process of its own; of nobody if it is `gone`."""
+    """The URL of a collector in a separate process; if it is `gone`, nothing listens there."""
     port = free_port()
     words = [sys.executable, "-m", "bench.telemetry", "--serve", manner, str(port)]
     if manner == "gone":
@@ -107,7 +107,7 @@ def configured(url: str | None, share: float) -> dict[str, Any]:
 
 
 def rest(daemon: Daemon) -> None:
-    """Wait until a daemon has done what it does after calls."""
+    """Wait until a daemon is idle again."""
     until, used = time.monotonic() + REST_SECONDS, -1.0
     while time.monotonic() < until and (now := cpu_of(daemon.pid)) - used > IDLE:
         used = now
@@ -115,7 +115,7 @@ def rest(daemon: Daemon) -> None:
 
 
 def compare(connected: Stage, pair: Mapping[str, Daemon], options: argparse.Namespace) -> None:
-    """Let two daemons take turns; print the second beside the first."""
+    """Let two daemons take turns; print the second relative to the first."""
     turns: dict[tuple[str, str], list[Turn]] = {}
     for _ in range(options.rounds):
         for case in (ONE, PACED, MANY):
@@ -140,7 +140,7 @@ def compare(connected: Stage, pair: Mapping[str, Daemon], options: argparse.Name
 
 
 def lost(daemon: Daemon) -> int:
-    """Traces that a daemon has not exported."""
+    """Traces that a daemon has lost."""
     lines = daemon.run("metrics").splitlines()
     found = [line for line in lines if line.startswith('mcpd_telemetry_dropped_total{signal="traces"}')]
     return int(float(found[0].split()[-1])) if found else 0

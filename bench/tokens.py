@@ -1,10 +1,10 @@
-"""What each surface costs a model's context, and what one call costs on it, against every tool listed.
+"""Measures the tokens of each surface, and of one call on it, relative to a list of every tool.
 
-The real daemon serves recorded tool lists, each from a child of its own; a client reads the wire. Tokens are
+The daemon serves recorded tool lists, each from its own child; a client counts bytes on the wire. Tokens are
 bytes / 4, rounded up.
 
-Fixed text is what a surface says however few servers there are: it is measured on a second daemon that has one
-server, so it includes one line of the index. The index is what the first daemon says beyond that.
+A surface's fixed text does not depend on the servers: it is measured on a second daemon with one server, so it
+includes one line of the index. The index is the first daemon's text beyond that.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ LAZY = ("category", "browse", "search", "load")
 SURFACES = (*LAZY, "full")
 
 BYTES_PER_TOKEN = 4
-"""The rule of thumb for English and JSON, as `mcpd status` has it."""
+"""The rule of thumb for English and JSON, as in `mcpd status`."""
 
 FIXED_TOKENS = 600
-"""Goal: a lazy surface's own words."""
+"""Goal: most tokens of a lazy surface's fixed text."""
 
 SAVED_PERCENT = 99.0
-"""Goal: how much less than `full` the first sight of a lazy surface is."""
+"""Goal: percent of `full`'s first sight that a lazy surface saves."""
 
 INDEX_SLACK = 1.1
-"""An index is bounded in characters of text (`limits.indexCharacters`); JSON's escapes come on top, and a last
-line that says how many are left out."""
+"""Factor for an index: `limits.indexCharacters` limits its text, to which JSON's escapes add, and a last line
+with the number of omitted servers."""
 
 STARTS = 8
-"""Servers started at once: more than the daemon's default, for nothing else goes on."""
+"""Servers started at once: more than the default, since nothing else runs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,9 +56,9 @@ class Upstream:
     name: str
     """Its name in the configuration."""
     path: Path
-    """Its list."""
+    """The file with its list."""
     tools: int
-    """How many it has."""
+    """The count of its tools."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +68,7 @@ class Measured:
     name: str
     first: First
     fixed: First
-    """The same with one server."""
+    """The first sight with one server."""
     way: Way
 
 
@@ -150,10 +150,10 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def upstreams_in(directory: Path, copies: int) -> list[Upstream]:
-    """The recorded servers, copies after all originals.
+    """The recorded servers: all originals, then copies.
 
     Raises:
-        ValueError: there is none, or one is no list of tools.
+        ValueError: there is no list, or a file is not a list of tools.
     """
     originals = [
         Upstream(
@@ -175,7 +175,7 @@ def _sanitised(name: str) -> str:
 
 
 def config_of(upstreams: Iterable[Upstream]) -> dict[str, Any]:
-    """A configuration with these servers, undescribed."""
+    """A configuration with these servers, without descriptions."""
     program, *words = command()
     servers = {each.name: {"command": program, "args": [*words[:-1], f"@{each.path}"]} for each in upstreams}
     return {"mcpServers": servers, "limits": {"starts": STARTS}}
@@ -310,7 +310,7 @@ def _saved(each: Measured, full: int) -> float:
 
 
 def tokens_in(size: int) -> int:
-    """By the rule of thumb, rounded up."""
+    """Tokens of a number of bytes, by the rule of thumb, rounded up."""
     return -(-size // BYTES_PER_TOKEN)
 
 

@@ -1,17 +1,17 @@
-"""`python -m bench.trace`: how much Python of ours one warm call runs, for each surface.
+"""`python -m bench.trace`: counts the Python calls in `daemon/` of one warm call, for each surface.
 
-A real `mcpd run` is started with one stdio server, and one client calls one tool over the socket: first to warm
-up, then a few times more while `sys.setprofile` counts what of `daemon/` is called in the daemon's main thread,
-from reading the request to the line in the log of calls. SIGUSR2 turns the counting on and off; a pipe says
-that it is on, and what was counted. Both happen between two steps of the loop, so that no step is counted in
-part. The I/O loop itself (`wire/outbox.py`) counts as one file and no call: how often it polls depends on how
-fast the server answers. Of several counted calls the one with the fewest Python calls is taken, since a timer
-of the daemon may fall into any of them.
+It starts `mcpd run` with one stdio server, and one client calls one tool over the socket: first to warm up,
+then a few times while `sys.setprofile` counts calls of functions in `daemon/` in the daemon's main thread, from
+reading the request to the line in the log of calls. SIGUSR2 turns the counting on and off; a pipe reports that
+it is on, and the result. Both happen between two steps of the loop, so that no step is counted in part. The I/O
+loop itself (`wire/outbox.py`) counts as one file and no call: its number of polls depends on the server's
+speed. Of several counted calls, the one with the fewest Python calls counts, since timers of the daemon may add
+some.
 
     python -m bench.trace [--order SURFACE]
 
-Columns: Python calls, files that they stand in, and how often the next one stands in another file than the one
-before. `--order` prints a surface's files in the order in which they are entered.
+Columns: Python calls, their files, and the number of switches from one file to another. `--order` prints a
+surface's files in the order in which they are entered.
 """
 
 from __future__ import annotations
@@ -41,43 +41,43 @@ if TYPE_CHECKING:
 SURFACES = ("category", "browse", "search", "load", "full")
 
 WARM_CALLS = 5
-"""Before one is counted: the first remembers its way, the second is the first to take it."""
+"""Calls before the first counted one: they fill the caches."""
 
 COUNTED_CALLS = 15
-"""The quietest of these counts."""
+"""Counted calls, of which the one with the fewest Python calls counts."""
 
 CALL_ID = 1000
-"""The id of the calls: beyond those of a client's other requests."""
+"""The id of the calls: beyond the ids of a client's other requests."""
 
 _LOOP = "wire/outbox.py"
 """The I/O loop."""
 
 _GENERATED = "<attrs generated methods daemon."
-"""What attrs wrote for a class of ours counts as a call, and stands in no file."""
+"""Methods that attrs generated for our classes count as calls, but have no file."""
 
 
 @attrs.frozen(kw_only=True)
 class Trace:
-    """What one call ran."""
+    """The Python calls of one tool call."""
 
     calls: int
     """Python calls of functions in daemon/."""
     order: tuple[str, ...]
-    """Their files, a file again whenever another one was entered between."""
+    """Their files; a file appears again after each switch."""
 
     @property
     def files(self) -> int:
-        """Different files."""
+        """The number of different files."""
         return len(set(self.order))
 
     @property
     def switches(self) -> int:
-        """How often another file was entered."""
+        """The number of switches between files."""
         return len(self.order) - 1
 
 
 class _Counter:
-    """Counts in the daemon's main thread, turned on and off by a signal, and tells in a pipe."""
+    """Counts calls in the daemon's main thread; a signal turns it on and off, and a pipe gets the result."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -117,14 +117,14 @@ class _Counter:
 
 
 def _daemon(pipe: str, words: list[str]) -> None:
-    """Be the daemon that is counted."""
+    """Run the counted daemon."""
     signal.signal(signal.SIGUSR2, _Counter(os.open(pipe, os.O_WRONLY)).toggle)
     sys.argv[1:] = words
     mcpd()
 
 
 class Traced(Daemon):
-    """A daemon that counts its calls on demand, and tells of them in a pipe."""
+    """A daemon that counts its calls on demand, and reports them through a pipe."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Write the configuration and make the pipe."""
@@ -140,7 +140,7 @@ class Traced(Daemon):
         return [sys.executable, "-m", "bench.trace", "--daemon", str(self._pipe), *words]
 
     def traced(self, act: Callable[[], object]) -> Trace:
-        """What the daemon runs while something is done."""
+        """The daemon's Python calls during an action."""
         os.kill(self.pid, signal.SIGUSR2)
         self.told.readline()
         act()
@@ -151,7 +151,7 @@ class Traced(Daemon):
 
 @contextmanager
 def tracing(config: Mapping[str, Any]) -> Iterator[Traced]:
-    """Run such a daemon whose servers are up."""
+    """Run a counted daemon whose servers are up."""
     daemon = Traced(config)
     with daemon.told, started(daemon):
         daemon.wait_listed()
@@ -159,7 +159,7 @@ def tracing(config: Mapping[str, Any]) -> Iterator[Traced]:
 
 
 def _call_of(surface: str) -> dict[str, Any]:
-    """The params of a call of an echo server's tool as the surface wants it."""
+    """The params of a call of an echo server's tool in the surface's form."""
     arguments = {"text": "hello"}
     if surface == "category":
         wrapped = {"category": "s0", "name": "echo_0", "args": arguments}
@@ -180,7 +180,7 @@ def _call(client: Client, surface: str) -> None:
 
 
 def _prepare(client: Client, surface: str) -> None:
-    """What a client does before it calls: it shakes hands, lists, and loads where that is asked for."""
+    """Prepare a client for calls: handshake, list, and a load if the surface needs it."""
     client.introduce()
     client.result_of("tools/list", {})
     if surface == "load":

@@ -1,7 +1,7 @@
-"""Needs of every day that next to no tool of the public sets serves: a search for one should find nothing.
+"""Everyday needs that almost no tool of the public sets serves: a search for one should find nothing.
 
-The floor of `daemon/search/segment.py` was learned with the first thirty and checked with the others. A few
-come close to a tool: a recipe for banana bread finds a server of Chinese recipes.
+The floor of `daemon/search/segment.py` was learned with the first thirty and tested with the others. A few are
+close to a tool: a recipe for banana bread finds a server of Chinese recipes.
 """
 
 UNSERVED = """\

@@ -1,16 +1,16 @@
 """mcpd, the init system for MCP servers.
 
-Imports nothing: each agent window starts `mcpd connect`, which must be up in milliseconds.
+Imports nothing: each agent window starts `mcpd connect`, which must be ready in milliseconds.
 """
 
 __version__ = "0.1.0"
 
 __program__ = "mcpd"
-"""Tells this package from python-daemon's of the same name (mcpd_supervisor.py)."""
+"""Distinguishes this package from python-daemon's of the same name (mcpd_supervisor.py)."""
 
 
 def version() -> str:
-    """The version, with the commit unless released: `0.1.0+g1a2b3c4d`."""
+    """The version, with the commit unless it is a release: `0.1.0+g1a2b3c4d`."""
     package = __file__.rpartition("/")[0]
     # `make install` stores the commit in the package, a checkout has it in .git, a release in neither.
     commit = _read(f"{package}/commit") or _commit(package.rpartition("/")[0] + "/.git")
@@ -18,12 +18,12 @@ def version() -> str:
 
 
 def program() -> str:
-    """The version and this module on disk; they change when another program is installed."""
+    """The version and this module's source; they change when another version is installed."""
     return f"{version()} {_read(__file__)}"
 
 
 def _commit(git: str) -> str:
-    """The checked-out commit; empty without one, or if tagged as this release."""
+    """The checked-out commit; empty without one, or if it is tagged as this release."""
     # In a worktree .git is a file that names the directory, and references belong to the main checkout.
     git = _read(git).removeprefix("gitdir: ") or git
     common = f"{git}/{_read(f'{git}/commondir') or '.'}"

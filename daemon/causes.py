@@ -1,4 +1,4 @@
-"""Causes of unhealthy servers: an enum with data, worded at the edge. Its values are a contract."""
+"""Causes of unhealthy servers: codes with data, worded where they are shown. The codes are a contract."""
 
 from __future__ import annotations
 
@@ -12,100 +12,100 @@ Datum = str | int | float
 
 
 class Cause(StrEnum):
-    """The cause of an ended, prevented or degraded run; each member names its data."""
+    """Why a run ended, could not begin or is degraded; each member lists its data."""
 
     # A program that cannot be started.
     COMMAND_NOT_FOUND = "command-not-found"
-    """No such program. `command`; if a path, `file`: the searched place."""
+    """The program does not exist. `command`; for a path also `file`: the place searched."""
     DIRECTORY_UNUSABLE = "directory-unusable"
     """`cwd` is missing or cannot be entered. `command`, `directory`, `error` (the system's words)."""
     NOT_EXECUTABLE = "not-executable"
-    """No permission to execute. `command`."""
+    """mcpd may not execute the file. `command`."""
     NOT_A_PROGRAM = "not-a-program"
-    """No program for this machine. `command`."""
+    """The file is not a program for this machine. `command`."""
     OUT_OF_FILES = "out-of-files"
     """The daemon has no descriptor left."""
     OUT_OF_PROCESSES = "out-of-processes"
-    """The user or the unit may have no more processes."""
+    """The user or the unit has reached its limit of processes."""
     OUT_OF_MEMORY = "out-of-memory"
     """The machine or the unit has no memory left."""
     CANNOT_START = "cannot-start"
     """Another failure that a retry does not cure. `command`, `error`."""
     SANDBOX_UNAVAILABLE = "sandbox-unavailable"
-    """The sandbox cannot be made, so the server does not start. `error`; `problem`, its kind; `path` of
-    the entry, if that is at fault."""
+    """mcpd cannot make the sandbox. `error`; `problem`, its kind; `path` of the
+    entry, if at fault."""
     SECRET_UNAVAILABLE = "secret-unavailable"  # noqa: S105 - a cause
-    """A command or the keyring did not give a secret. `error`; `command`, or `secret`: the name there."""
+    """A command or the keyring gave no secret. `error`; `command`, or `secret`: its name in the keyring."""
     CONFIGURATION = "configuration"
-    """A faulty entry. `error`, the first fault; `variable`, if one is unset; `env`, its equal name there."""
+    """The entry is faulty. `error`, the first fault; `variable`, if one is unset; `env`, its name in `env`."""
 
     # A program that ended or was killed.
     ENDED = "ended"
-    """Exit status 0."""
+    """The program ended with exit status 0."""
     EXITED = "exited"
-    """`status`, another exit status."""
+    """The program ended with another exit status, `status`."""
     KILLED = "killed"
-    """`signal`, its name."""
+    """A signal killed the program. `signal`: its name."""
     MEMORY_CEILING = "memory-ceiling"
-    """More memory than `limits.memoryBytes`. `used`, `limit`: bytes."""
+    """The server used more memory than `limits.memoryBytes`. `used`, `limit`: bytes."""
     INTERNAL = "internal"
     """A bug in mcpd. `error`."""
 
     # A connection that was never established, or broke.
     HANDSHAKE_TIMEOUT = "handshake-timeout"
-    """No answer to `initialize`. `seconds`."""
+    """The server did not answer `initialize`. `seconds`."""
     HANDSHAKE_REFUSED = "handshake-refused"
-    """`initialize` was answered with an error. `error`."""
+    """The server answered `initialize` with an error. `error`."""
     NOT_MCP = "not-mcp"
-    """A fatal breach of JSON-RPC or MCP. Over HTTP `place`, `form`: the unexpected media type."""
+    """The server broke JSON-RPC or MCP fatally. Over HTTP `place`, `form`: the unexpected media type."""
     NO_COMMON_VERSION = "no-common-version"
-    """mcpd does not speak its revision of MCP. `version`."""
+    """mcpd does not speak the server's revision of MCP. `version`."""
     CONNECTION_LOST = "connection-lost"
-    """It hung up, or the connection broke."""
+    """The server disconnected, or the connection broke."""
     NOT_ANSWERING = "not-answering"
-    """Unanswered pings. `count`, `seconds`."""
+    """The server did not answer pings. `count`, `seconds`."""
     NOT_READING = "not-reading"
-    """It does not read its input."""
+    """The server does not read its input."""
     NOISE = "noise"
-    """It floods stdout with other text than MCP. `first`, a line of it."""
+    """The server floods stdout with text that is not MCP. `first`: one line of it."""
     MESSAGE_TOO_LARGE = "message-too-large"
-    """A message over `limits.messageBytes`."""
+    """A message exceeded `limits.messageBytes`."""
 
     # A silent but running server: degraded.
     UNANSWERED_PINGS = "unanswered-pings"
-    """`count`, in a row; `seconds` of silence; `calls` in flight."""
+    """The server leaves pings unanswered. `count`, in a row; `seconds` of silence; `calls` in flight."""
 
     # A bad list of tools: the server is up, but degraded.
     LIST_REFUSED = "list-refused"
-    """`tools/list` was answered with an error, or no list. `error`."""
+    """The server answered `tools/list` with an error or without a list. `error`."""
     LIST_TIMEOUT = "list-timeout"
-    """`tools/list` was not answered in time. `seconds`."""
+    """The server did not answer `tools/list` in time. `seconds`."""
     LIST_ENDLESS = "list-endless"
     """The pages of `tools/list` do not end."""
     NO_TOOLS = "no-tools"
-    """It declares tools and lists none."""
+    """The server declares tools but lists none."""
     NOTHING_OFFERED = "nothing-offered"
-    """It declares neither tools nor prompts nor resources."""
+    """The server declares no tools, prompts or resources."""
     TOOLS_UNUSABLE = "tools-unusable"
     """No tool is usable. `count`; `tool` and `error`, of the first."""
 
     # A server that mcpd connects to but does not run.
     BAD_URL = "bad-url"
-    """Its `type` cannot use the `url`."""
+    """The `url` does not suit the entry's `type`."""
     NAME_NOT_FOUND = "name-not-found"
-    """The host's name is unknown. `place`: host and port, as below."""
+    """The host name is unknown. `place`: host and port, as below."""
     REFUSED = "refused"
-    """Nothing listens there. `place`."""
+    """Nothing listens at the address. `place`."""
     UNREACHABLE = "unreachable"
-    """No route to the host. `place`."""
+    """There is no route to the host. `place`."""
     CONNECT_TIMEOUT = "connect-timeout"
-    """No connection in time. `place`."""
+    """The connection took too long. `place`."""
     CANNOT_CONNECT = "cannot-connect"
-    """Another connect failure. `place`, `error`."""
+    """Connecting failed for another reason. `place`, `error`."""
     SOCKET_MISSING = "socket-missing"
-    """No such unix socket. `place`: its path."""
+    """The unix socket does not exist. `place`: its path."""
     SOCKET_DENIED = "socket-denied"
-    """No permission to connect to the unix socket. `place`: its path."""
+    """mcpd may not connect to the unix socket. `place`: its path."""
     TLS_UNTRUSTED = "tls-untrusted"
     """No trusted authority signed the certificate. `place`."""
     TLS_EXPIRED = "tls-expired"
@@ -119,15 +119,15 @@ class Cause(StrEnum):
     FORBIDDEN = "forbidden"
     """HTTP 403: insufficient credentials. `place`, `status`."""
     LOGIN_NEEDED = "login-needed"
-    """A missing or ended OAuth login (`mcpd login`). `place`; `status`, if from the server."""
+    """The OAuth login is missing or has ended (`mcpd login`). `place`; `status`, if from the server."""
     SCOPE_MISSING = "scope-missing"
-    """The login grants too little (`mcpd login`). `place`, `status`; `scope`, if stated."""
+    """The login does not grant enough (`mcpd login`). `place`, `status`; `scope`, if stated."""
     LOGIN_REFUSED = "login-refused"
-    """The login of mcpd itself (`auth`) fails. `place`, `error`; `status`, if from the server."""
+    """mcpd's own login (`auth`) fails. `place`, `error`; `status`, if from the server."""
     LOGIN_NOT_RENEWED = "login-not-renewed"
-    """The authorization server is unreachable just now. `place`, `error`; `issuer`, if mcpd logs in itself."""
+    """The authorization server is unreachable now. `place`, `error`; `issuer`, if mcpd logs in by itself."""
     REDIRECT = "redirect"
-    """HTTP 3xx, not followed with credentials. `place`, `status`."""
+    """HTTP 3xx, which mcpd does not follow with credentials. `place`, `status`."""
     NOT_AN_ENDPOINT = "not-an-endpoint"
     """HTTP 404, 405, 406 or 410: no MCP at this path. `place`, `status`."""
     BUSY = "busy"
@@ -137,9 +137,9 @@ class Cause(StrEnum):
     HTTP_STATUS = "http-status"
     """Another HTTP status. `place`, `status`."""
     SESSION_OVER = "session-over"
-    """The server forgot our session. `place`, `status`."""
+    """The server no longer knows the session. `place`, `status`."""
     OTHER_ORIGIN = "other-origin"
-    """Messages are to go to another origin. `origin`."""
+    """The server wants messages sent to another origin. `origin`."""
     WEBSOCKET_REFUSED = "websocket-refused"
     """WebSocket close code 1008. `place`."""
 
@@ -149,12 +149,12 @@ PASSING = ("ended", "silent")
 nothing: that process may hang."""
 
 CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
-"""Removed by `mcpd login`."""
+"""Causes that `mcpd login` cures."""
 
 
 @attrs.frozen
 class Remedy:
-    """A diagnosis: the event and its remedy, a sentence or two each."""
+    """A diagnosis: what happened, and the remedy, a sentence or two each."""
 
     happened: str
     helps: str
@@ -168,15 +168,15 @@ class Remedy:
 
 @attrs.frozen
 class Reason:
-    """A server's reason for its state: a sentence for people, a cause with data for programs."""
+    """Why a server is in its state: a sentence for people, and a cause with data for programs."""
 
     text: str = ""
-    """May contain secrets until `redacted`."""
+    """The sentence, which may contain secrets until `redacted`."""
     cause: Cause | None = None
-    """None if healthy, or if an operator or the daemon wanted the state."""
+    """The cause; None if healthy, or if an operator or the daemon wanted the state."""
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     remedy: Remedy | None = None
-    """From `supervision.lifecycle`."""
+    """The diagnosis, added by `supervision.lifecycle`."""
 
     @property
     def diagnosis(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Reason:
         return Reason(redact(self.text), self.cause, data, found)
 
     def after(self, words: str) -> Reason:
-        """The reason with a prefix about the present action."""
+        """The reason, after words about the current action."""
         return attrs.evolve(self, text=f"{words}{self.text}")
 
 

@@ -1,7 +1,7 @@
 """All errors that mcpd raises or answers with.
 
 `CallError`s answer a model, with a code, a next step and details for programs. `RunError`s go to the supervisor
-and into `mcpd status`; their cause decides on retries. Names and texts tell whether a call was sent: only a
+and into `mcpd status`; their cause decides about retries. Names and texts tell whether a call was sent: only a
 call that was certainly not sent is "safe to retry".
 """
 
@@ -36,7 +36,7 @@ class Fault:
 
 
 class ConfigError(McpdError):
-    """An unusable configuration, with all faults."""
+    """An unusable configuration, with all its faults."""
 
     def __init__(self, source: str, faults: Sequence[Fault]) -> None:
         self.source = source
@@ -51,7 +51,7 @@ class DaemonRunning(McpdError):
 
 
 class CoreFailed(McpdError):
-    """The daemon ends because of its own, logged fault."""
+    """The daemon ends because of an internal error, which was logged."""
 
 
 # --- errors of a call -------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class ToolHeld(CallError):
 
 
 class AuditUnavailable(CallError):
-    """The audit cannot be written, and its `fail` is `closed`."""
+    """mcpd cannot write the audit, whose `fail` is `closed`."""
 
     code = "AuditUnavailable"
 
@@ -126,13 +126,13 @@ class AuditUnavailable(CallError):
 
 
 class ScriptFailed(CallError):
-    """A script has ended with an error, or at a limit; `error.printed` has its output."""
+    """A script ended with an error, or at a limit; `error.printed` has its output."""
 
     code = "ScriptFailed"
 
 
 class ScriptsUnavailable(CallError):
-    """No script can be run here."""
+    """Scripts cannot run on this machine."""
 
     code = "ScriptsUnavailable"
 
@@ -162,7 +162,7 @@ class UnknownResource(CallError):
 
 
 class ResultExpired(UnknownResource):
-    """The large result is not kept any more, or is another session's."""
+    """The large result is no longer kept, or belongs to another session."""
 
     code = "ResultExpired"
 
@@ -193,7 +193,7 @@ class ToolChanged(CallError):
 
 
 class InvalidArguments(CallError):
-    """The arguments of a meta-tool, or wrapped ones, do not match their schema."""
+    """The arguments of a meta-tool or of the tool that it calls do not match their schema."""
 
     code = "InvalidArguments"
 
@@ -205,19 +205,19 @@ class UpstreamUnavailable(CallError):
 
 
 class ScriptToRun(CallError):
-    """The tool is a script, which only the session of a client runs."""
+    """The tool is a script, which only a client's session can run."""
 
     code = "ScriptToRun"
 
 
 class NoWorkspace(CallError):
-    """The client has no usable directory, which the server needs."""
+    """The server needs a directory of the client, which has named no usable one."""
 
     code = "NoWorkspace"
 
 
 class NoSession(CallError):
-    """The server has instances per session, and the client has none."""
+    """The server has an instance for each session, but the client has no session."""
 
     code = "NoSession"
 
@@ -229,13 +229,13 @@ class UpstreamCallError(CallError):
 
 
 class CallCancelled(CallError):
-    """An operator cancelled the call; if sent, its execution is unknown."""
+    """An operator cancelled the call, which may have run if it was sent."""
 
     code = "CallCancelled"
 
 
 class UpstreamLost(CallError):
-    """The connection was lost after sending: the call's execution is unknown."""
+    """The connection was lost after the call was sent: the call may have run."""
 
     code = "UpstreamLost"
 
@@ -246,7 +246,7 @@ class UpstreamLost(CallError):
 
 
 class UpstreamTimeout(CallError):
-    """No answer in time: the call's execution is unknown."""
+    """The server did not answer in time: the call may have run."""
 
     code = "UpstreamTimeout"
 
@@ -276,7 +276,7 @@ class UnknownRequestState(CallError):
 
 
 class Overloaded(CallError):
-    """A limit on calls in flight was reached. The call was not sent: it is safe to retry."""
+    """A limit on calls in flight is reached. The call was not sent: it is safe to retry."""
 
     code = "Overloaded"
 
@@ -285,7 +285,7 @@ class Overloaded(CallError):
 
 
 class RunError(McpdError):
-    """A run of a server ended or never began; the cause in `reason`, else `default`, decides on retries."""
+    """A run of a server ended or never began; the cause in `reason`, else `default`, decides about retries."""
 
     default: ClassVar[Cause] = Cause.CONNECTION_LOST
 
@@ -323,17 +323,17 @@ class ProtocolFault(RunError):
 
 
 class CannotStart(RunError):
-    """A soon retry is pointless: no such command, no permission, an impossible configuration."""
+    """An early retry is pointless: no such command, no permission, an impossible configuration."""
 
     default = Cause.CANNOT_START
 
 
 class ListingFault(RunError):
-    """The server is up but did not list its tools; it stays up, degraded, and is asked again."""
+    """The server is up but failed to list its tools; it stays up, degraded, and is asked again."""
 
     default = Cause.LIST_REFUSED
     refusal = b""
-    """The server's own error object; empty if it has sent none."""
+    """The server's error object; empty if it sent none."""
 
 
 class NeedsAuth(RunError):
@@ -343,7 +343,7 @@ class NeedsAuth(RunError):
 
 
 def leaf(group: BaseException) -> BaseException:
-    """The exception behind a nursery's group, preferably an `McpdError`; any other exception is its own."""
+    """The exception inside a nursery's group, preferably an `McpdError`; another exception unchanged."""
     if not isinstance(group, BaseExceptionGroup):
         return group
     ours = group.subgroup(McpdError)

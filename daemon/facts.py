@@ -1,4 +1,4 @@
-"""Facts for the registry: frozen, each states the present and replaces an unread older one of its kind."""
+"""Facts for the registry: frozen; each states a current value, and replaces an unread older one of its kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerStatus:
 
     state: ServerState
     reason: str = ""
-    """In words; set for a serving server with a problem, too."""
+    """The reason in words; also set for a serving server with a problem."""
     cause: Cause | None = None
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     remedy: Remedy | None = None
@@ -30,16 +30,16 @@ class ServerStatus:
     """Failed runs in a row."""
     next_retry_at: float | None = None
     incarnation: int = 0
-    """The number of this start: a fencing token, against facts of older ones."""
+    """The number of this start: a fencing token against facts of older starts."""
     restarts: int = 0
-    """Ended runs since the daemon's start."""
+    """Runs that have ended since the daemon started."""
 
     of_instance: bool = False
-    """Whether it describes one instance: other clients' may be healthy."""
+    """Whether it describes one instance, while other clients' instances may be healthy."""
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a start comes without a request: first, queued, under way, due, or after a restart."""
+        """Whether a start follows without a request: first, queued, running, due, or after a restart."""
         is_due = self.state is ServerState.BACKOFF and self.next_retry_at is None
         return is_due or self.state in COMING or self.state is ServerState.STOPPED
 
@@ -50,7 +50,7 @@ class ServerStatus:
 
 
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A server's present status."""
+    """A server's current status."""
 
     server: str
     status: ServerStatus
@@ -67,22 +67,22 @@ class SelfDescription:
 
 @attrs.frozen(kw_only=True)
 class DefinitionsListed:
-    """A server's present tools, prompts, resources or templates, or its failure to list them."""
+    """A server's current tools, prompts, resources or templates, or its failure to list them."""
 
     server: str
     incarnation: int
     """A fencing token."""
     kind: Kind
     definitions: tuple[Definition, ...] = attrs.field(default=(), repr=False)
-    """Usable ones, in the server's order."""
+    """The usable definitions, in the server's order."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     problem: str = ""
-    """The reason of a failure, which keeps the known list."""
+    """Why listing failed, in which case the known list stays."""
     refusal: bytes = attrs.field(default=b"", repr=False)
-    """The server's JSON-RPC error object in place of a list."""
+    """The server's JSON-RPC error object, sent in place of a list."""
     at: float = 0.0
     first: bool = False
-    """Whether it is the incarnation's first list, which may be empty while a backend warms up."""
+    """Whether it is this run's first list, which may be empty while a backend warms up."""
     declared: bool = True
     said: SelfDescription | None = attrs.field(default=None, repr=False)
 
@@ -93,28 +93,28 @@ class ServerRecord:
 
     server: str
     fingerprint: str
-    """The configuration behind the lists; they are invalid under another."""
+    """The configuration that led to the lists; they are invalid under another."""
     epoch: int
     lists: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
-    """Each in the server's order; an empty list is known to be empty, a missing one unknown."""
+    """Lists in the server's order; an empty list is known to be empty, a missing one is unknown."""
     refreshed_at: float = 0.0
     """When tools were last listed or changed, in seconds since the epoch."""
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
-    """Without instructions, which are not stored."""
+    """The self-description without instructions, which are not stored."""
     by_another: bool = False
-    """Whether another running daemon wrote it, not an earlier life of this one."""
+    """Whether another running daemon wrote the record, rather than an earlier run of this one."""
 
     @property
     def tools(self) -> tuple[Tool, ...] | None:
-        """None if never listed."""
+        """The stored tools; None if never listed."""
         return cast("tuple[Tool, ...] | None", self.lists.get(Kind.TOOL))
 
     @property
     def definitions(self) -> Mapping[Kind, tuple[Definition, ...]]:
-        """All lists except that of tools."""
+        """All lists except the list of tools."""
         return {kind: each for kind, each in self.lists.items() if kind is not Kind.TOOL}
 
 
@@ -123,43 +123,43 @@ class NamesRecalled(msgspec.Struct, frozen=True, kw_only=True):
 
     names: tuple[GivenName, ...]
     shared: bool = False
-    """Whether other daemons give names, too, and their tools' names are taken."""
+    """Whether other daemons give names, too, so that their tools' names are taken."""
 
 
 class Switched(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that operators disabled."""
+    """Everything that operators switched off."""
 
     off: frozenset[tuple[str, str]]
-    """Server and tool, or server and `catalog.kinds.switch_of`; an empty second part is the whole server."""
+    """Server and tool, or server and `catalog.kinds.switch_of`; an empty second part means the whole server."""
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True):
-    """Approvals that count besides those known before; also that the store was read."""
+    """Approvals to add to those known before; also says that the store was read."""
 
     approvals: tuple[Approval, ...] = ()
     at: float = 0.0
     """Seconds since the epoch."""
     number: int = msgspec.field(default_factory=count().__next__)
-    """No later fact replaces this one: approvals are added."""
+    """Distinguishes facts, so that none replaces another: approvals are added."""
 
 
 @attrs.frozen(kw_only=True)
 class Configured:
-    """The present configuration."""
+    """The current configuration."""
 
     config: Config = attrs.field(repr=False)
     now: float
 
 
 class Summarized(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's summaries of a server and its present tools."""
+    """A model's summaries of a server and its current tools."""
 
     server: str
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = {}
 
     def __repr__(self) -> str:
-        """Without texts, which a model has made of a server's."""
+        """Without texts, which a model made from a server's."""
         return f"<Summarized {self.server}>"
 
 

@@ -9,11 +9,11 @@ import attrs
 import msgspec
 
 ToolKey = tuple[str, str]
-"""Server's configured name, tool's bare name."""
+"""The server's configured name, and the tool's own name."""
 
 
 class Era(StrEnum):
-    """The two forms of MCP."""
+    """The two eras of MCP."""
 
     HANDSHAKE = "handshake"
     """2024-11-05 to 2025-11-25: `initialize`, sessions, server-to-client requests."""
@@ -23,14 +23,14 @@ class Era(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class StandingWishes:
-    """The standing demands of clients on a server."""
+    """Lasting requests of clients to a server: log level and followed resources."""
 
     level: str | None = None
     uris: frozenset[str] = frozenset()
 
 
 class Kind(StrEnum):
-    """The lists of a server (MCP, server features)."""
+    """The kinds of definitions that servers list (MCP, server features)."""
 
     TOOL = "tool"
     PROMPT = "prompt"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
     TEMPLATE = "template"
     """A URI template (RFC 6570)."""
     SKILL = "skill"
-    """SEP-2640; its hash covers the digests of its files."""
+    """A skill (SEP-2640); its hash covers the digests of its files."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,25 +53,25 @@ class Definition:
     schema_hash: str
     """Hex SHA-256 of the definition's canonical JSON."""
     content_hash: str
-    """The hash without `name`: a rename keeps it."""
+    """The hash without `name`, which a rename does not change."""
 
 
 class AppLink(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's relation to MCP Apps (SEP-1865)."""
 
     page: str = ""
-    """The server's URI of the app that shows its results; empty without one."""
+    """The server's URI of the app that shows the tool's results; empty without one."""
     for_models: bool = True
     for_apps: bool = True
 
 
 NO_APP = AppLink()
-"""The relation of most tools: without an app, and for everybody."""
+"""The link of most tools: no app, and open to models and apps."""
 
 
 @attrs.frozen(kw_only=True)
 class Tool(Definition):
-    """A tool, with the parts needed for calls and descriptions."""
+    """A tool, with the parts that calls and descriptions need."""
 
     kind: Kind = Kind.TOOL
     description: str
@@ -88,9 +88,9 @@ class GivenName:
     name: str
     key: ToolKey
     kind: Kind = Kind.TOOL
-    """`RESOURCE` includes templates."""
+    """The kind; `RESOURCE` includes templates."""
     beside: bool = False
-    """Whether it is a second name, for lists with a meta-tool of the first name."""
+    """Whether it is a second name, for lists in which a meta-tool has the first name."""
     since: float = 0.0
 
 
@@ -101,7 +101,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     keywords: tuple[str, ...] = ()
     """Search terms that the description lacks."""
     of: str = ""
-    """Its source: a tool's schema hash, or its server's digest (`catalog.definitions`)."""
+    """The source: a tool's schema hash, or the server's digest (`catalog.definitions`)."""
     at: float = 0.0
 
 
@@ -109,10 +109,10 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """The approval of one form of a definition."""
 
     identity: str
-    """`config.lock_file.identity_of` the server."""
+    """The server's identity (`config.lock_file.identity_of`)."""
     kind: Kind
     name: str
-    """Empty: the first list of this kind was taken, and what comes later is new."""
+    """The name; empty means that the first list of this kind was accepted, and later definitions are new."""
     raw: bytes = b""
     by: str = ""
     at: float = 0.0
@@ -124,11 +124,11 @@ Known = Mapping[tuple[Kind, str], tuple[Approval, ...]]
 
 
 class Repair(StrEnum):
-    """The repair of arguments; of several, the outermost."""
+    """The repair that arguments got; of several repairs, the outermost."""
 
     STRINGIFIED = "stringified"
-    """They were a string that holds an object."""
+    """The arguments were a string that contains an object."""
     UNWRAPPED = "unwrapped"
-    """They were wrapped once more, or in a slot of another name."""
+    """The arguments were wrapped once too often, or in a member with another name."""
     FLATTENED = "flattened"
-    """They were next to the tool's name instead of in their slot."""
+    """The arguments were next to the tool's name instead of in their member."""

@@ -1,4 +1,4 @@
-"""Ports: Protocols that let actors and rooms meet without importing each other."""
+"""Protocols through which actors and rooms use each other without importing each other."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class CallToSend(Protocol):
 
     method: str
     params: tuple[Buffer, ...]
-    """Raw members of `params` except `_meta`, an object in braces; the last part is the client's payload."""
+    """The raw members of `params` except `_meta`, without braces; the last part is the client's payload."""
     meta: Mapping[str, Raw]
-    """The caller's `_meta` without its connection's keys (progress token, era envelope)."""
+    """The caller's `_meta` without keys of its own connection (progress token, era envelope)."""
     wants_progress: bool
     in_line: bool
-    """Whether it queues at the server; set by `upstreams.call_admission`."""
+    """Whether it is queued at the server; set by `upstreams.call_admission`."""
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
@@ -37,12 +37,12 @@ class CallToSend(Protocol):
 
     @property
     def check(self) -> Callable[[], bool]:
-        """Returns whether to send the call after its queueing; raises a `CallError` if it must not be sent."""
+        """Returns whether to send the call after it was queued; raises a `CallError` if it must not be sent."""
 
 
 @attrs.define(kw_only=True)
 class OwnCall:
-    """A `CallToSend` of the daemon itself."""
+    """A `CallToSend` that the daemon itself makes."""
 
     method: str
     params: tuple[Buffer, ...]
@@ -58,7 +58,7 @@ class UpstreamConnection(Protocol):
 
     last_heard: float
     given_up: GivenUp
-    """Unanswered calls that were given up and may still run."""
+    """Cancelled calls without an answer, which may still run."""
     capabilities: Mapping[str, object]
     """The capabilities declared to the server (MCP, `ClientCapabilities`)."""
 
@@ -70,16 +70,16 @@ class UpstreamConnection(Protocol):
         """Use the era and version of the handshake from now on."""
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server learns about the cancellation, which an outer scope could not do
-        """Make a request. Raises RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result."""
+        """Send a request, return its result. Raises RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth."""
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
-        """Send a notification; a closing connection drops it."""
+        """Send a notification, which a closing connection drops."""
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a request, answered to `exchange`; return the key for `cancel`. Raises `Overloaded`."""
+        """Forward a request; its answer goes to `exchange`. Return a key for `cancel`. Raises `Overloaded`."""
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a request: notify the server, and detach the exchange."""
+        """Cancel a request: notify the server, and detach the exchange."""
 
     def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
         """Cancel and yield calls older than `total`, or silent for `idle` seconds and not in `alive`."""
@@ -88,39 +88,39 @@ class UpstreamConnection(Protocol):
         """Return once all requests of the server to clients are answered."""
 
     async def run(self) -> None:
-        """Receive until the connection ends; then every open exchange is `lost`. Raises `ConnectionLost`."""
+        """Receive until the connection ends; then report open exchanges as `lost`. Raises `ConnectionLost`."""
 
 
 class ConnectionEvents(Protocol):
-    """The events of a connection for its owner, synchronous and in order."""
+    """Receives the events of a connection, synchronously and in order."""
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """Note that the server announced changed lists of these kinds."""
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Take the server's request; `cause` is the call that led to the request, if known."""
+        """Take the server's request; `cause` is the call that led to it, if known."""
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a notification for clients; `cause` is the call that led to the notification, if known."""
+        """Take a notification for clients; `cause` is the call that led to it, if known."""
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """Take a message that is not JSON-RPC."""
 
     def on_child(self, pid: int, mark: int) -> None:
-        """Learn the server's child process; `mark` identifies its descendants (`processes.children`)."""
+        """Note the server's child process; `mark` identifies its descendants (`processes.children`)."""
 
     def on_lost(self, reason: str) -> None:
-        """Note the end of the connection; called before open exchanges are lost."""
+        """Note the end of the connection, before open exchanges are reported as lost."""
 
     def on_log(self, said: bytes) -> None:
         """Take a line, of any length, of stderr or of a log notification."""
 
 
 class TaskOwner(Protocol):
-    """The client that made a task and gets the server's requests about it."""
+    """The client that created a task and gets the server's requests about it."""
 
     def asked(self, request: PeerRequest) -> None:
-        """Put a request to the client."""
+        """Pass a request to the client."""
 
     @property
     def asker(self) -> object:
@@ -134,16 +134,16 @@ class Subscribers(Protocol):
         """Deliver a notification to its clients (`ConnectionEvents.on_message`)."""
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        """The clients' standing demands on a server, up or down."""
+        """The lasting requests of clients to a server, which may be up or down."""
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Note that a server announces a resource's updates from now on, or its refusal."""
+        """Note that the server now announces a resource's updates, or refuses to."""
 
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
-        """The owner of the request's task, or None; the request then has the owner's task id."""
+        """The owner of the task that a request names, or None; sets the owner's task id in the request."""
 
     def lost(self, server: str, *, wholly: bool = False) -> None:
-        """Note the end of a connection; `wholly`: another server answers under this name from now on."""
+        """Note that a connection ended; `wholly`: another server answers under this name from now on."""
 
     def uses(self, server: str) -> bool:
         """Whether a client follows a resource of the server, or has an open task there."""
@@ -152,22 +152,22 @@ class Subscribers(Protocol):
         """Forget a server or instance that will not return."""
 
     def ask(self, request: PeerRequest) -> None:
-        """Pass a request outside of any call to the only possible client, or refuse it."""
+        """Pass a request that belongs to no call to the only possible client, or refuse it."""
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        """Note the refusal of a request that no user may see."""
+        """Note the refusal of a question that no user may see."""
 
     def refused_host(self, refusal: Event) -> None:
         """Note that a server's sandbox refused a host."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The client of an instance that is not shared."""
+    """The client for which an instance runs."""
 
     session: Hashable | None
-    """None: each request may be another user's (MCP 2026-07-28 over HTTP without `Mcpd-Session`)."""
+    """The session; None if each request may be another user's (HTTP without `Mcpd-Session`, MCP 2026-07-28)."""
     number: int
-    """The connection's number, in the names of its session's instances: `playwright#12`."""
+    """The connection's number, used in the names of its session's instances: `playwright#12`."""
     owner: str = ""
     workspace: str | None = None
     fault: str = ""
@@ -176,23 +176,23 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instances(Protocol):
-    """The instances of a server that clients do not share (`share`)."""
+    """The instances of a divided server (`share`)."""
 
     begun: int
     ended: int
 
     def of(self, holder: Holder) -> Upstream:
-        """The instance for a client, made if missing; raises NoWorkspace, NoSession, Overloaded."""
+        """The client's instance, created if missing; raises NoWorkspace, NoSession, Overloaded."""
 
     def take_loss(self, holder: Holder) -> str:
-        """The end of the session's former instance, once: "after N s without use", "to make room" or empty."""
+        """The end of the session's last instance, told once: "after N s without use", "to make room" or ""."""
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
-        """Note that a session is unused; its instances end after a while, or at once if `soon`."""
+        """Note that a session has no connection; its instances end after a while, or at once if `soon`."""
 
 
 class CallRoute(Protocol):
-    """A connection that takes a client's calls once it is up."""
+    """A connection that takes a client's calls while it is up."""
 
     @property
     def can_wake(self) -> bool:
@@ -202,11 +202,11 @@ class CallRoute(Protocol):
         """Forward a call; return the key for `cancel`. Raises UpstreamUnavailable, Overloaded: not sent."""
 
     async def wake(self) -> bool:
-        """Cut a backoff, or await a first start, for the configured time; return whether calls are taken."""
+        """Cut a backoff short, or wait for a first start, within limits; return whether calls are taken."""
 
 
 class Upstream(CallRoute, Protocol):
-    """A server, up or down, for sessions and operators."""
+    """A server, up or down, as sessions and operators use it."""
 
     name: str
     """The name for logs and errors: the server's, or an instance's."""
@@ -215,9 +215,9 @@ class Upstream(CallRoute, Protocol):
     """Whether it last spoke MCP 2026-07-28, whose results may ask for input."""
     has_resources: bool
     is_own: bool
-    """Whether it is an instance of one session, declared that session's capabilities."""
+    """Whether it is an instance for one session, to which that session's capabilities were declared."""
     roots: bytes | None
-    """An instance's workspace as a `roots/list` result, for a client without roots."""
+    """An instance's workspace as a `roots/list` result, for a client that has no roots."""
 
     @property
     def is_gone(self) -> bool:
@@ -225,16 +225,16 @@ class Upstream(CallRoute, Protocol):
 
     @property
     def instances(self) -> Instances | None:
-        """The instances that calls go to, if clients do not share one."""
+        """The instances that take the calls; None for a shared server."""
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a call; keys of earlier connections are ignored."""
+        """Cancel a call; keys of earlier connections are ignored."""
 
     def notify(self, method: str) -> None:
         """Send a notification without params, if the server is up."""
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
-        """Wake the server to list its tools, `wholly` for its whole first start; callers share a wait."""
+        """Wake the server to list its tools (`wholly`: wait for its whole first start); callers share it."""
 
     @property
     def second(self) -> CallRoute | None:
@@ -242,7 +242,7 @@ class Upstream(CallRoute, Protocol):
 
     @property
     def outlook(self) -> str:
-        """The state in words, such as queued or starting, for waiting callers."""
+        """The state in words, such as queued or starting, for callers that wait."""
 
     @property
     def is_stale(self) -> bool:
@@ -255,19 +255,19 @@ class Upstream(CallRoute, Protocol):
         """Count ended calls with their seconds."""
 
     def own_catalog(self, catalog: Catalog, /) -> Catalog:
-        """The catalog for its clients' calls, with this instance's lists; the same object if none differ."""
+        """The catalog for this instance's calls, with its own lists; the same object if none differ."""
 
 
 class WatchedFile(Protocol):
-    """The configuration's file; methods block, so call them in worker threads."""
+    """The configuration file; the methods block, so call them in worker threads."""
 
     seen: tuple[object, object] | None
 
     def look(self) -> tuple[object, object] | None:
-        """A fingerprint of the file and one of its variables; None if the file is inaccessible."""
+        """Fingerprints of the file and of its variables; None if the file is inaccessible."""
 
     def read(self) -> Config:
-        """Read the configuration, with the command line's additions. Raises `ConfigError`: it is faulty."""
+        """Read the configuration, with the command line's additions. Raises `ConfigError` if faulty."""
 
 
 class Approving(Protocol):
@@ -276,4 +276,4 @@ class Approving(Protocol):
     async def approve(
         self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
     ) -> list[Definition]:
-        """Approve what is held in this form, in `where` if given; returns that. Raises CannotApprove."""
+        """Approve definitions held in this form, in `where` if given; returns those. Raises CannotApprove."""

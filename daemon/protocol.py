@@ -13,18 +13,18 @@ from daemon import __version__
 Decoded = TypeVar("Decoded")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""The errors of a decoder: no JSON, of another shape, not UTF-8, or nested too deeply."""
+"""Errors of a decoder: not JSON, another shape, not UTF-8, or nested too deeply."""
 
 decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-"""Decodes an object, and leaves its members as they are."""
+"""Decodes an object, leaving its members raw."""
 decode_object = msgspec.json.Decoder(dict[str, object]).decode
 decode_text = msgspec.json.Decoder(str).decode
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""With `initialize`, oldest first; the newest is offered."""
+"""Versions with `initialize`, oldest first; mcpd offers the newest."""
 
 MODERN_VERSION = "2026-07-28"
-"""Stateless."""
+"""The stateless version."""
 
 META = "io.modelcontextprotocol/"
 """The prefix of the protocol's keys in `_meta`."""
@@ -36,7 +36,7 @@ SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
 LOG_LEVEL_KEY = META + "logLevel"
 RELATED_TASK_KEY = META + "related-task"
-"""Names the task of a request (MCP 2025-11-25, tasks)."""
+"""The `_meta` key that names a request's task (MCP 2025-11-25, tasks)."""
 
 UI = META + "ui"
 """The extension for MCP Apps (SEP-1865)."""
@@ -45,27 +45,27 @@ SKILLS = META + "skills"
 """The extension for skills (SEP-2640)."""
 
 SESSION_KEY = "mcpd/session"
-"""Names a request's session; never sent to servers."""
+"""The `_meta` key that names a request's session; never sent to servers."""
 
 SUBPROTOCOL = "mcp"
-"""Of a WebSocket that carries MCP."""
+"""The subprotocol of a WebSocket that carries MCP."""
 
 HELLO = "mcpd/hello"
-"""Notification of `mcpd connect` with its profile, surface and session; only as a connection's first
-message."""
+"""The notification with which `mcpd connect` sends its profile, surface and session, only as the first message
+of a connection."""
 
 UNSENT = "mcpd/unsent"
-"""Notification of a stopping daemon with requests for a bridge to keep for the next, `{"ids": [...]}`."""
+"""Notification from a stopping daemon: the requests that a bridge keeps for the next one, `{"ids": [...]}`."""
 
 HELD = "mcpd/held"
-"""Notification of a bridge after `UNSENT`: the stopping daemon has every line that it gets from the bridge."""
+"""Notification from a bridge after `UNSENT`: it has sent its last line to the stopping daemon."""
 
 TASKS_EXTENSION = META + "tasks"
 """The tasks extension (SEP-2663): a server may answer a call with a task, which the client polls."""
 
 IDENTITY = {"name": "mcpd", "version": __version__}
 TASKS: Mapping[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-"""Declared to clients of a server with this capability (MCP 2025-11-25, tasks)."""
+"""The capability declared to clients of a server that has it (MCP 2025-11-25, tasks)."""
 
 CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
@@ -73,7 +73,7 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
     "elicitation": {"form": {}, "url": {}},
     "extensions": {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
-"""Declared to servers, which show fewer tools without: everything that some client may have."""
+"""The capabilities declared to servers, which show fewer tools without: the union of all clients'."""
 
 LIST_ROOTS = "roots/list"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -83,11 +83,11 @@ ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", LI
 CALL_TOOL = "tools/call"
 GET_TASK = "tasks/get"
 TASK_RESULT = "tasks/result"
-"""Waits for a task's result."""
+"""The request that waits for a task's result."""
 
 CANCEL_TASK = "tasks/cancel"
 UPDATE_TASK = "tasks/update"
-"""Answers what a task asks (SEP-2663)."""
+"""The request that answers a task's question (SEP-2663)."""
 
 INITIALIZED = "notifications/initialized"
 GET_PROMPT = "prompts/get"
@@ -99,7 +99,7 @@ GET_SKILL = "skills/get"
 READ_DIRECTORY = "resources/directory/read"
 COMPLETE = "completion/complete"
 RESOURCE_NOT_FOUND = -32002
-"""JSON-RPC code before 2026-07-28, which uses -32602."""
+"""The JSON-RPC code before 2026-07-28, which uses -32602."""
 
 CANCEL = "notifications/cancelled"
 PROGRESS = "notifications/progress"
@@ -109,16 +109,16 @@ LOG_MESSAGE = "notifications/message"
 RESOURCE_UPDATED = "notifications/resources/updated"
 TASK_STATUS = "notifications/tasks/status"
 TASK_CHANGED = "notifications/tasks"
-"""A task's whole state (SEP-2663)."""
+"""The notification with a task's whole state (SEP-2663)."""
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-"""Confirms the filter of a `subscriptions/listen` (MCP 2026-07-28)."""
+"""The notification that confirms the filter of a `subscriptions/listen` (MCP 2026-07-28)."""
 
 UNSUPPORTED_VERSION = -32022
-"""JSON-RPC code of 2026-07-28."""
+"""The JSON-RPC code of 2026-07-28."""
 
 LIST_TTL_MS = 0
-"""No caching of our lists (`ttlMs`): any server can change a category."""
+"""Milliseconds that clients may cache mcpd's lists (`ttlMs`): none, as any server can change a category."""
 
 UNCACHED = b'"ttlMs":%d,"cacheScope":"private"' % LIST_TTL_MS
 """The raw members that forbid caching (2026-07-28)."""
@@ -133,11 +133,11 @@ class CallParams(Struct):
     arguments: Raw
     meta: dict[str, Raw] | None
     others: Mapping[str, Raw]
-    """Other members, passed on: `task`, `inputResponses`, `requestState`, unknown ones."""
+    """Other members, which are passed on: `task`, `inputResponses`, `requestState`, unknown ones."""
 
 
 class NamedParams(Struct):
-    """The `params` by which a request names what it is about (`NAMED_BY`)."""
+    """The `params` of a request that names its subject (`NAMED_BY`)."""
 
     name: str = ""
     uri: str = ""
@@ -194,7 +194,7 @@ def decode_call(params: bytes | Raw) -> CallParams:
 
 
 def members_before(others: Mapping[str, Raw]) -> bytes:
-    """Raw members of an object, each with its comma."""
+    """Raw members of an object, each followed by a comma."""
     return b"".join(b"%b:%b," % (_encode(key), bytes(value)) for key, value in others.items())
 
 
@@ -250,7 +250,7 @@ def wanted_notifications(params: Raw | None) -> dict[str, object]:
 def decoded(
     decode: Callable[[Any], Decoded], raw: bytes | bytearray | memoryview | Raw | str
 ) -> Decoded | None:
-    """A peer's JSON; None if unreadable: no JSON, of another shape, not UTF-8, or nested too deeply."""
+    """A peer's decoded JSON; None if unreadable: not JSON, another shape, not UTF-8, or nested too deeply."""
     try:
         return decode(raw)
     except UNREADABLE:
@@ -258,22 +258,22 @@ def decoded(
 
 
 def texts_in(value: object) -> list[str]:
-    """The strings in a decoded array, else empty."""
+    """The strings in a decoded array; empty for any other value."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def already_in_flight(request_id: bytes) -> str:
-    """The error text about a request with an open request's id."""
+    """The error text for a request whose id an open request has."""
     return f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
 
 
 def of_subscription(subscription: bytes, **params: object) -> bytes:
-    """The params of a notification of a subscription."""
+    """The params of a notification for a subscription."""
     return _encode({**params, "_meta": {SUBSCRIPTION_KEY: Raw(subscription)}})
 
 
 def completed(result: bytes, more: bytes = b"") -> bytes:
-    """A result with the `resultType` and the raw members `more` of 2026-07-28, unless it has a `resultType`."""
+    """A result with the `resultType` of 2026-07-28 and the raw members `more`, unless it has a `resultType`."""
     try:
         if decode_result_type(result).resultType is not UNSET:
             return result
@@ -286,5 +286,5 @@ def completed(result: bytes, more: bytes = b"") -> bytes:
 
 
 def envelope_meta(version: str, can: Mapping[str, object] = CLIENT_CAPABILITIES) -> dict[str, object]:
-    """The `_meta` of the daemon's requests to a modern server, with all capabilities that some client has."""
+    """The `_meta` of the daemon's requests to a modern server, with all capabilities that any client has."""
     return {VERSION_KEY: version, CAPABILITIES_KEY: can, CLIENT_INFO_KEY: IDENTITY}

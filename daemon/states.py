@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ServerState(StrEnum):
-    """The activity of a server, for operators and models."""
+    """A server's present activity, for operators and models."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -25,19 +25,19 @@ class ServerState(StrEnum):
 _S = ServerState
 
 COMING = frozenset({_S.QUEUED, _S.STARTING})
-"""A start is under way or queued."""
+"""States in which a start is under way or queued."""
 
 WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
-"""Down, with a retry scheduled."""
+"""States in which the server is down, with a retry scheduled."""
 
 SERVING = frozenset({_S.READY, _S.DEGRADED})
-"""A connection is up and takes calls."""
+"""States with a connection that takes calls."""
 
 WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
-"""Needs no operator: `mcpd status` exits with 0 if all servers are in these."""
+"""States that need no operator: `mcpd status` exits with 0 if all servers are in these."""
 
 WAKEABLE = frozenset({_S.QUEUED, _S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
-"""A call may cut the wait short; parked servers (failed, needs_auth) wait for a change or the operator."""
+"""States whose wait a call may shorten; parked servers (failed, needs_auth) wait for a change or operator."""
 
 WORST_FIRST = (
     *(_S.FAILED, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.BACKOFF, _S.DEGRADED),

@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry: takes OTLP over HTTP, decodes the protobuf, and behaves as badly as told."""
+"""A collector of OpenTelemetry: takes OTLP over HTTP, decodes the protobuf, and misbehaves on demand."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def _plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
 
 @attrs.define
 class Collected:
-    """What arrived."""
+    """The requests that arrived."""
 
     port: int = 0
     requests: list[tuple[str, dict[str, str], Any]] = attrs.field(factory=list)
@@ -40,7 +40,7 @@ class Collected:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that name this collector."""
+        """The environment variables that name this collector."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url}
 
     @property
@@ -72,19 +72,19 @@ class Collected:
         return [{**each, "attributes": _plain(each.get("attributes", []))} for each in found]
 
     def durations(self, name: str) -> list[tuple[dict[str, Any], int]]:
-        """The attributes and counts of a histogram as it was told last."""
+        """The attributes and counts of a histogram in its latest report."""
         found = self._each("metrics", "resourceMetrics", "scopeMetrics", "metrics")
         last = [each["histogram"]["dataPoints"] for each in found if each["name"] == name][-1]
         return [(_plain(each["attributes"]), int(each["count"])) for each in last]
 
     def wait_spans(self, count: int) -> list[dict[str, Any]]:
-        """Wait for so many spans in all."""
+        """Wait until this many spans have arrived."""
         return eventually(lambda: found if len(found := self.spans) >= count else None)
 
 
 @contextmanager
 def collector(answer: Callable[[BaseHTTPRequestHandler], None] | None = None) -> Iterator[Collected]:
-    """Serve on a port of its own; `answer` may answer a request in another way than with 200."""
+    """Serve on a free port; `answer` may answer a request differently than with 200."""
     collected = Collected()
 
     class Handler(BaseHTTPRequestHandler):
@@ -100,7 +100,7 @@ def collector(answer: Callable[[BaseHTTPRequestHandler], None] | None = None) ->
                 self.end_headers()
 
         def log_message(self, *_args: object) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -1,10 +1,10 @@
-"""What a busy machine must not decide: when a virtual clock leaps, and whether an example took too long.
+"""Keeps a slow machine from failing tests: it delays jumps of the virtual clock, and allows slow examples.
 
-The virtual clock of the tests stands still while a worker thread works. trio's own leaps as soon as every task
-waits, also for a thread: what a busy machine then computes slowly is, in virtual time, later than any deadline,
-and a test of two virtual seconds fails once in a thousand runs.
+The tests' virtual clock stands still while a worker thread works. trio's own clock jumps as soon as every task
+waits, also for a thread: the result of a slow computation then comes after any deadline, in virtual time, so a
+test of two virtual seconds fails once in a thousand runs.
 
-Hypothesis fails whoever takes 0.2 s for an example, or long to make some. Neither is a fault of what is tested.
+Hypothesis fails a test whose example takes 0.2 s, or is slow to make. Neither is a fault of the tested code.
 """
 
 import gc
@@ -37,12 +37,12 @@ signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 KINDS = {"bench": "e2e", "browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
-"""The marker of the tests of a folder."""
+"""The marker for the tests of each folder."""
 
 
 @define(eq=False)
 class Patience(trio.abc.Instrument):
-    """Lets a clock leap only while no thread is at work."""
+    """Lets a clock jump only while no thread works."""
 
     clock: trio.testing.MockClock
 
@@ -56,9 +56,9 @@ def run_patiently(
     clock: trio.testing.MockClock | None,
     instruments: list[trio.abc.Instrument],
 ) -> Any:
-    """As `trio.run`, with a clock that leaps only while no thread is at work.
+    """As `trio.run`, with a clock that jumps only while no thread works.
 
-    There is no clock among the arguments of a test that takes it by `usefixtures`.
+    A test that takes the clock by `usefixtures` has no clock among its arguments.
     """
     clock = clock or trio.testing.MockClock(autojump_threshold=0)
     return trio.run(main, clock=clock, instruments=[*instruments, Patience(clock)])
@@ -66,28 +66,28 @@ def run_patiently(
 
 @pytest.fixture
 def sockets() -> Iterator[Path]:
-    """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
+    """A short directory: a unix socket's path has at most 107 bytes, and pytest's directories can be longer."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """What was logged as a warning or worse."""
+    """Log lines of level warning or above."""
     with logging_from("WARNING") as lines:
         yield lines
 
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """What was logged, but for what is only of use while mcpd is written."""
+    """Log lines of all levels but debug."""
     with logging_from("INFO") as lines:
         yield lines
 
 
 @contextmanager
 def logging_from(level: str) -> Iterator[list[str]]:
-    """The texts that are logged meanwhile at this level or above it."""
+    """The texts logged during the block at this level or above."""
     lines: list[str] = []
     sink = logger.add(lambda message: lines.append(message.record["message"]), level=level)
     yield lines
@@ -95,14 +95,14 @@ def logging_from(level: str) -> Iterator[list[str]]:
 
 
 def pytest_configure() -> None:
-    """Let children be interrupted: a shell that starts the tests in the background ignores SIGINT for all."""
+    """Make children interruptible: a shell that starts the tests in the background ignores SIGINT for all."""
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """Keep thousands of collected tests from the garbage collector: a third of the time was spent on them."""
+    """Exclude thousands of collected tests from garbage collection, which took a third of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -110,7 +110,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test with a leaping clock has a patient one; who needs a database server is no unit test."""
+    """Give every test with an autojump clock a patient one, and mark tests that need a database server."""
     here = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""

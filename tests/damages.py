@@ -1,4 +1,4 @@
-"""What people, programs and disks do to a store's file."""
+"""Damages to a store's file that people, programs and disks cause."""
 
 import sqlite3
 import subprocess
@@ -15,12 +15,12 @@ connection.execute("BEGIN EXCLUSIVE")
 print("held", flush=True)
 sys.stdin.read()
 """
-"""A program that has the file for itself until its standard input ends."""
+"""A program that locks the file until its standard input ends."""
 
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Another program has the file for itself."""
+    """Lock the file from another program."""
     words = [sys.executable, "-S", "-E", "-c", HOLDER, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

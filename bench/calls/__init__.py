@@ -1,1 +1,1 @@
-"""What a call costs with and without mcpd: `python -m bench.calls`."""
+"""The cost of a call with and without mcpd: `python -m bench.calls`."""

@@ -1,10 +1,11 @@
-"""`python -m bench.calls`: what a call costs with and without mcpd, and what else the daemon costs.
+"""`python -m bench.calls`: the cost of a call with and without mcpd, and the daemon's other costs.
 
     python -m bench.calls [--quick] [--only NAMES] [--json FILE] [--write]
 
-NAMES are some of `calls`, `memory`, `delays`, `rest`, with commas between. `--write` puts the tables into
+NAMES are some of `calls`, `memory`, `delays`, `rest`, separated by commas. `--write` puts the tables into
 docs/performance.md.
-The exit status is 0 however many bars are met; 1 if something could not be measured.
+
+The exit status is 0 even if bars are missed, and 1 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -40,32 +41,32 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 PARTS = ("calls", "memory", "delays", "rest")
 
 DESCRIPTORS = 8192
-"""This process has two for each of a thousand clients, twice."""
+"""Most descriptors of this process: it opens two for each of a thousand clients, twice."""
 
 
 @attrs.frozen(kw_only=True)
 class Scope:
-    """How much is measured."""
+    """The extent of a measurement."""
 
     upstreams: tuple[int, ...]
-    """Servers of the daemons that are called; the first is 1."""
+    """Numbers of servers behind the measured daemons; the first is 1."""
     few: int
-    """Clients at once, each with one call in flight."""
+    """Concurrent clients, each with one call in flight."""
     many: int
     rounds: int
     seconds: float
-    """Of each turn of a target in a round."""
+    """Length of a target's turn in a round."""
     times: int
-    """How often others are disturbed in each way."""
+    """Disturbances of each kind."""
     tools: int
-    """Of the server that lists anew."""
+    """Tools of the server whose list changes."""
     servers: int
-    """Of the daemon that is started and left alone."""
+    """Servers of the daemon that idles."""
     starts: int
     idle: float
-    """Seconds of rest."""
+    """Seconds for which the daemon idles."""
     settle: float
-    """Seconds after something large until the daemon is at rest."""
+    """Seconds that the daemon gets to settle after a large task."""
 
 
 FULL = Scope(
@@ -96,11 +97,11 @@ TINY = attrs.evolve(
     idle=0.2,
     settle=0.2,
 )
-"""For the tests: everything once, and no number means anything."""
+"""For the tests: runs everything once; its numbers mean nothing."""
 
 
 def measure(results: Results, scope: Scope, parts: Sequence[str]) -> None:
-    """Measure the parts, in this order: what is sensitive first, while nothing is warm from something else.
+    """Measure the parts, the sensitive ones first, before others warm the caches.
 
     Raises:
         Unmeasurable: something did not start, or did not answer.

@@ -1,9 +1,9 @@
-"""`python -m bench.calls.against DIR`: what a plain call costs here and in another checkout, in one run.
+"""`python -m bench.calls.against DIR`: the cost of a plain call here and in another checkout, in one run.
 
     python -m bench.calls.against DIR [--rounds N]
 
-Both daemons run side by side, and each has its turn in every round, so that a busy moment hits both. What is
-compared is each round's own ratio; its median, and the CPU of the daemon for a call.
+Both daemons run at the same time and take turns in every round, so that a busy moment hits both. The table
+compares the median of the rounds' ratios, and the daemon's CPU time for a call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.e2e.harness import ROOT
 
 ROUNDS = 30
 SECONDS = 0.3
-"""Of each turn."""
+"""Length of each turn."""
 
 
 def main() -> None:

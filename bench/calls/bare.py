@@ -1,7 +1,7 @@
-"""The least that can stand between a client and a server in Python: bytes passed on, unread. A yardstick.
+"""The smallest possible proxy in Python, as a yardstick: it passes bytes on without parsing them.
 
-Run as `python bare.py SOCKET COMMAND...`: each client gets a copy of the server, and the next one its turn when
-that has gone. It knows no message, so it can share no server, and loses what a full pipe makes it wait for.
+Run as `python bare.py SOCKET COMMAND...`: each client gets its own server process, and clients are served one
+after the other. It parses no message, so clients cannot share a server, and it stalls at a full pipe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 READ_BYTES = 256 * 1024
-"""As `daemon.wire.link` reads."""
+"""As many as `daemon.wire.link` reads."""
 
 
 def main(path: str, command: list[str]) -> None:
@@ -34,7 +34,7 @@ def main(path: str, command: list[str]) -> None:
 
 
 def pass_on(client: int, to_server: int, from_server: int) -> None:
-    """Until either side ends."""
+    """Copy bytes both ways until either side ends."""
     there = {client: to_server, from_server: client}
     with select.epoll() as poll:
         for fd in there:

@@ -1,4 +1,4 @@
-"""What must be reached: each bar beside what was measured."""
+"""The bars that measurements must reach."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     Found = Mapping[tuple[str, str], Row]
 
 ALONE, PIPELINED, LARGE = "one at a time, 100 B", "32 in flight, 100 B", "one at a time, 10 MB answers"
-"""The cases that bars are about."""
+"""The cases with bars."""
 
 SAME = 1.1
-"""Two costs that differ by less are the same: so much does one differ from itself in another run."""
+"""Costs that differ by less count as equal: two runs of the same code differ as much."""
 
 GIVEN_BACK = 0.1
-"""Of a payload, at most so much may be kept: an allocator keeps a little."""
+"""The share of a payload that the daemon may keep: an allocator keeps a little."""
 
 
 @attrs.frozen
 class Bar:
-    """One demand."""
+    """One bar."""
 
     name: str
     measured: float
     limit: float
     unit: str = ""
     least: bool = False
-    """Whether it must be at least the limit; else at most."""
+    """Whether the limit is the least, not the most."""
 
     @property
     def met(self) -> bool:
-        """Whether it is reached."""
+        """Whether the measurement reaches the bar."""
         return self.measured >= self.limit if self.least else self.measured <= self.limit
 
 
 def of_calls(rows: Sequence[Row], upstreams: Sequence[int]) -> list[Bar]:
-    """What the calls must reach."""
+    """The bars of calls."""
     found = {(row.case, row.target): row for row in rows}
     return [*_against_direct(found), *_against_naive(found), *_by_itself(found, upstreams), *_over_tcp(found)]
 
@@ -94,7 +94,7 @@ def _by_itself(found: Found, upstreams: Sequence[int]) -> Iterator[Bar]:
 
 
 def of_memory(memory: Memory) -> list[Bar]:
-    """What memory it may take."""
+    """The bars of memory."""
     return [
         Bar(f"memory of an idle client ({memory.clients:,} of them)", memory.per_client, 20, "KB"),
         Bar("memory of an idle stream of a session over HTTP", memory.per_stream, 40, "KB"),
@@ -110,14 +110,14 @@ def of_memory(memory: Memory) -> list[Bar]:
 
 
 def of_delays(delays: Sequence[Delay]) -> list[Bar]:
-    """How long others may be kept waiting."""
+    """The bars for the delay of other clients' calls."""
     return [
         Bar(f"others wait for {delay.kind}", delay.added, 5, "ms") for delay in delays if delay.kind != CALM
     ]
 
 
 def of_rest(rest: Rest) -> list[Bar]:
-    """How quick a start is to be, and how quiet the rest."""
+    """The bars for start-up times and for an idle daemon."""
     return [
         Bar("mcpd connect to the first byte", rest.connect_ms, 60, "ms"),
         Bar("mcpd connect: memory", rest.connect_rss_kb / 1024, 15, "MB"),

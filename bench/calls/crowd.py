@@ -1,4 +1,4 @@
-"""Many calls in flight, over one connection or a thousand: one process, one epoll, one read per readiness."""
+"""Keeps many calls in flight, over one connection or a thousand: one epoll, one read per readiness."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from bench.calls.wires import Request, Wire
 
 STALLED = 60.0
-"""Seconds without any answer after which there will be none."""
+"""Seconds without an answer after which the run fails."""
 
 ROOM_BYTES = 1024 * 1024
 
 SHOWN = 500
-"""Bytes of an answer that is none."""
+"""Bytes shown of an unexpected answer."""
 
 _room = memoryview(bytearray(ROOM_BYTES))
 
 
 @attrs.frozen(kw_only=True)
 class Ran:
-    """What came of it."""
+    """The result of a run."""
 
     calls: int
     seconds: float
     latencies: list[float] = attrs.field(repr=False)
-    """Seconds of each call; only where each connection has one in flight."""
+    """Seconds of each call, if each connection has only one in flight."""
 
 
 class _Caller:
-    """One connection's share."""
+    """The state of one connection."""
 
     __slots__ = ("answered", "open", "received", "request", "sent_at", "unsent", "wire")
 
@@ -53,15 +53,15 @@ class _Caller:
 
 
 class Crowd:
-    """Keeps `window` calls in flight on each connection for a while, then lets them end."""
+    """Keeps `window` calls in flight on each connection for some seconds, then lets them finish."""
 
     def __init__(self, wires: Sequence[Wire], window: int, requests: Sequence[Request], size: int) -> None:
-        """Take connections over for one run.
+        """Take over connections for one run.
 
         Args:
-            wires: greeted.
+            wires: connections after their handshake.
             window: calls in flight on each.
-            requests: what each calls.
+            requests: the call that each connection repeats.
             size: bytes of each answer.
         """
         self._window = window
@@ -73,10 +73,10 @@ class Crowd:
         self._latencies: list[float] = []
 
     def run(self, seconds: float) -> Ran:
-        """Call for so long.
+        """Call for some seconds.
 
         Raises:
-            Unmeasurable: a connection ended, stalled, or answered something else.
+            Unmeasurable: a connection ended, stalled, or gave an unexpected answer.
         """
         for caller in self._callers:
             os.set_blocking(caller.wire.read_fd, False)
@@ -112,7 +112,7 @@ class Crowd:
         return Ran(calls=calls, seconds=took, latencies=self._latencies)
 
     def _read(self, caller: _Caller, *, more: bool) -> int:
-        """Take what has come, and call anew for each answer. Returns by how much there is less in flight."""
+        """Read what has arrived, and make a call for each answer. Returns the decrease of calls in flight."""
         try:
             size = os.readv(caller.wire.read_fd, [_room])
         except BlockingIOError:
@@ -144,7 +144,7 @@ class Crowd:
         self._write(caller, data)
 
     def _write(self, caller: _Caller, data: bytes) -> None:
-        """What the kernel takes now; epoll tells when it takes more."""
+        """Write as much as the kernel takes now; epoll reports when it takes more."""
         had, caller.unsent = caller.unsent, b""
         data = had + data if had else data
         try:
@@ -157,7 +157,7 @@ class Crowd:
             self._watch(caller)
 
     def _watch(self, caller: _Caller) -> None:
-        """Ask epoll whether it can be written to as long as there is something to write."""
+        """Have epoll report writability while data is unsent."""
         wire, wants = caller.wire, select.EPOLLOUT if caller.unsent else 0
         if wire.read_fd == wire.write_fd:
             self._epoll.modify(wire.read_fd, select.EPOLLIN | wants)

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from bench.running import Daemon
 
 ECHO = [sys.executable, "-I", "-S", str(Path(__file__).with_name("echo_server.py"))]
-"""The start of an echo server's command; its number and its tools come next."""
+"""The start of an echo server's command; its number and its count of tools follow."""
 
 
 TOKEN = "mcpd_" + 43 * "0"
-"""As long as those that mcpd makes."""
+"""A token as long as mcpd's."""
 
 
 def servers(counts: list[int]) -> dict[str, Any]:
-    """`mcpServers` with an echo server for each number of tools."""
+    """An entry of `mcpServers` for each number of tools: an echo server with as many."""
     return {
         f"s{number}": {"command": ECHO[0], "args": [*ECHO[1:], str(number), str(count)]}
         for number, count in enumerate(counts)
@@ -33,28 +33,28 @@ def servers(counts: list[int]) -> dict[str, Any]:
 
 
 def mcpd(*words: str) -> list[str]:
-    """The command line of mcpd, as users have it."""
+    """The command line of mcpd as users type it."""
     script = Path(sys.executable).with_name("mcpd")
     return [str(script), *words] if script.exists() else [sys.executable, "-m", "daemon", *words]
 
 
 def environment(daemon: Daemon) -> dict[str, str]:
-    """What an operator's command and a bridge need to find a daemon, and to be of its checkout."""
+    """Variables for operators' commands and bridges, so that they find the daemon and use its checkout."""
     return {**daemon.environ, "PYTHONPATH": str(daemon.code)}
 
 
 def listening() -> dict[str, Any]:
-    """The part of a configuration that has a daemon serve HTTP on a port of its own."""
+    """The configuration keys that make a daemon serve HTTP on a free port."""
     return {"listen": {"http": {"address": f"{LOOPBACK}:{free_port()}", "tokens": TOKEN}}}
 
 
 def over_http(daemon: Daemon) -> HttpWire:
-    """A connection to the surface `full`."""
+    """An HTTP connection to the surface `full`."""
     return HttpWire(_place(daemon, "mcp"))
 
 
 def over_websocket(daemon: Daemon) -> WebSocketWire:
-    """The same as a WebSocket."""
+    """A WebSocket connection to the surface `full`."""
     return WebSocketWire(_place(daemon, "ws"))
 
 
@@ -64,13 +64,13 @@ def _place(daemon: Daemon, endpoint: str) -> Place:
 
 
 def greeted(wire: Wire) -> Wire:
-    """The same, past the handshake."""
+    """The connection, after its handshake."""
     wire.greet()
     return wire
 
 
 def connected(daemon: Daemon, surface: str) -> Wire:
-    """A client of a surface, greeted."""
+    """A client of a surface, after its handshake."""
     wire = over_socket(daemon.socket)
     wire.greet({"surface": surface})
     return wire
@@ -88,7 +88,7 @@ def over_socket(path: str | Path) -> Wire:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End a child that was started here."""
+    """End a child that this process started."""
     for stream in (child.stdin, child.stdout):
         if stream is not None:
             stream.close()

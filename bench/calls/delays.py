@@ -1,8 +1,8 @@
-"""How long one client's small calls take while the daemon does something large for somebody else.
+"""Measures the delay of one client's small calls while the daemon does large work for others.
 
-The small calls go to a server of their own, one after the other. A forked process does the other thing now and
-then, and notes when. Of each time, the slowest small call that it touched counts: what is longer than in the
-same length of time in which nothing happened was waited for somebody else.
+The small calls go to their own server, one after the other. A forked process causes the large work now and
+then, and notes the times. For each disturbance the slowest small call that overlaps it counts: its excess over
+the slowest call in an undisturbed window of the same length is the delay.
 """
 
 from __future__ import annotations
@@ -33,61 +33,61 @@ if TYPE_CHECKING:
     from bench.running import Daemon
 
     Action = Callable[[], None]
-    """Does something once for another client or an operator."""
+    """Disturbs once: as another client or an operator."""
 
 MANY_TOOLS = 5000
-"""Tools of the server that lists them anew."""
+"""Tools of the server whose list changes."""
 
 PAUSE = 0.15
 """Seconds between two disturbances."""
 
 AFTERMATH = 1.0
-"""Seconds after a new list in which the index is built and the store is written, in threads."""
+"""Seconds after a new list in which threads build the index and write the store."""
 
 LIMIT = 120.0
-"""Seconds for the whole of one kind."""
+"""Most seconds for one kind of disturbance."""
 
 GRACE = 10.0
-"""Seconds that the disturber has to end."""
+"""Seconds that the disturbing process has to end."""
 
 CALM = "nothing"
 
 
 @attrs.frozen(kw_only=True)
 class Kind:
-    """One way to disturb."""
+    """A kind of disturbance."""
 
     name: str
     prepare: Callable[[], Action]
-    """Called in the other process, once."""
+    """Called once, in the disturbing process."""
     tail: float = 0.01
-    """Seconds after it is over in which it may still delay somebody."""
+    """Seconds after a disturbance in which it may still delay calls."""
     share: int = 1
-    """One of so many times as many are done: for what takes long."""
+    """Divides the number of disturbances: for slow kinds."""
 
 
 @attrs.frozen(kw_only=True)
 class Delay:
-    """What became of the small calls; milliseconds."""
+    """The delay of the small calls, in milliseconds."""
 
     kind: str
     times: int
     took: float
-    """What the other thing took: the median."""
+    """Median duration of the disturbance."""
     calls: int
-    """Small calls that it touched."""
+    """Small calls that overlap a disturbance."""
     p99: float
-    """Of these."""
+    """The 99th percentile of these calls."""
     longest: float
-    """The slowest call of each time: the median over all times."""
+    """The slowest call of each disturbance: their median."""
     worst: float
-    """The slowest of all."""
+    """The slowest call of all."""
     added: float
-    """What the longest is above what it was in windows of the same length in which nothing happened."""
+    """The excess of `longest` over its value in undisturbed windows of the same length."""
 
 
 def delays(times: int, tools: int = MANY_TOOLS) -> list[Delay]:
-    """Measure each kind so many times."""
+    """Measure each kind with as many disturbances."""
     port = free_port()
     config = {
         "mcpServers": servers([FEW_TOOLS, FEW_TOOLS, tools, FEW_TOOLS]),
@@ -101,7 +101,7 @@ def delays(times: int, tools: int = MANY_TOOLS) -> list[Delay]:
 
 
 def kinds(daemon: Daemon, port: int) -> list[Kind]:
-    """All that is done to others."""
+    """All kinds of disturbance."""
     return [
         Kind(name=CALM, prepare=lambda: partial(time.sleep, 0.02)),
         Kind(name="a call with an answer of 10 MB", prepare=partial(_large, daemon)),
@@ -145,7 +145,7 @@ def _measure(wire: Wire, request: Request, kind: Kind, times: int) -> Delay:
 def _probe(
     wire: Wire, request: Request, news: Connection
 ) -> tuple[list[float], list[float], list[tuple[float, float]]]:
-    """Call until the other process has done what it was to do."""
+    """Make calls until the disturbing process has finished."""
     begins, ends = [], []
     clock, line = time.monotonic, request.line
     while not news.poll():
@@ -175,7 +175,7 @@ def _disturb(news: Connection, kind: Kind, times: int) -> None:
 
 
 def summed(kind: Kind, begins: list[float], ends: list[float], windows: list[tuple[float, float]]) -> Delay:
-    """What the windows did to the calls. Times are those of one clock, in seconds."""
+    """The effect of disturbances (`windows`) on the calls. All times are of one clock, in seconds."""
     touched, longest, calm = [], [], []
     for begun, over in windows:
         during = [end - begin for begin, end in between(begins, ends, begun, over + kind.tail)]
@@ -199,7 +199,7 @@ def summed(kind: Kind, begins: list[float], ends: list[float], windows: list[tup
 
 
 def between(begins: list[float], ends: list[float], first: float, last: float) -> list[tuple[float, float]]:
-    """Begin and end of each of the calls that were under way at some moment between two."""
+    """Begin and end of the calls that were in flight at some moment between `first` and `last`."""
     start, stop = bisect_left(ends, first), bisect_left(begins, last)
     return list(zip(begins[start:stop], ends[start:stop], strict=True))
 
@@ -263,4 +263,4 @@ def _scrape(port: int) -> None:
 
 
 def _done(_result: object) -> None:
-    """What came back is not what is measured."""
+    """Ignore a result, which is not measured."""

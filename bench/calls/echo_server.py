@@ -1,11 +1,11 @@
-"""The quickest MCP server that we can write, so that it is nobody's bottleneck: it stands behind every target.
+"""The fastest MCP server that we can write, so that no target waits for it: it runs behind every target.
 
-Run as `python -I -S echo_server.py NUMBER TOOLS`. Its tools: `echo_NUMBER` gives back `text`, `answer_NUMBER`
-gives `bytes` bytes, `change_NUMBER` describes a tenth of its tools anew, which whoever lists next sees; the
-rest are there to be listed.
+Run as `python -I -S echo_server.py NUMBER TOOLS`. Of its tools, `echo_NUMBER` returns `text`, `answer_NUMBER`
+returns `bytes` bytes, and `change_NUMBER` changes the descriptions of a tenth of the tools; the others are only
+listed.
 
-A call is answered without being decoded: our own clients and proxies write `id`, `text` and `bytes` in one way.
-Only what comes once per connection is read as JSON. The answers to all lines of a chunk are one write.
+It answers calls without decoding them: our clients and proxies write `id`, `text` and `bytes` in one form. It
+parses only the messages that come once per connection. It answers all lines of a chunk with one write.
 """
 
 import json
@@ -15,17 +15,17 @@ import sys
 from typing import Any
 
 READ_BYTES = 1024 * 1024
-"""As large as the pipes are made."""
+"""As many as a pipe holds."""
 
 METHOD_NOT_FOUND = -32601
-"""JSON-RPC's code: also how a server says that it does not know a later revision's first request."""
+"""JSON-RPC's code, which also tells a client that the server does not know a later revision's first request."""
 
 CHANGED_SHARE = 10
-"""Of so many tools one is described anew by `change_NUMBER`."""
+"""`change_NUMBER` changes one description in as many."""
 
 VERBS = ["Read", "Write", "List", "Move", "Copy", "Find", "Count", "Send", "Open", "Close", "Split", "Sort"]
 NOUNS = ["file", "mail", "branch", "ticket", "table", "page", "image", "user", "invoice", "event", "note"]
-"""What tools are said to do: with one vocabulary for all of them, each would be found by every search."""
+"""Words of the tools' descriptions: with one vocabulary for all, every search would find every tool."""
 
 HEAD = b'{"jsonrpc":"2.0","id":'
 _ANSWER = HEAD + b'%b,"result":{"content":[{"type":"text","text":"%b"}]}}\n'
@@ -34,7 +34,7 @@ _TEXT = re.compile(rb'"text":\s?"')
 
 
 class Server:
-    """What it lists and answers."""
+    """Lists tools and answers calls."""
 
     def __init__(self, number: int, count: int) -> None:
         self._number = number
@@ -45,7 +45,7 @@ class Server:
         self._give = b'"answer_%d"' % number
 
     def answer(self, line: bytes) -> bytes:
-        """The answer to one line; empty to a notification."""
+        """The answer to one line; empty for a notification."""
         end = line.find(b",", len(HEAD), 100)
         head = line[:300]
         if line.startswith(HEAD) and b'"tools/call"' in head:
@@ -100,7 +100,7 @@ class Server:
         return [self._tool(name, each) for each, name in enumerate([*own, *others])]
 
     def _tool(self, name: str, number: int) -> dict[str, Any]:
-        """About as large as real ones are: 600 bytes."""
+        """A tool of 600 bytes, as large as real ones."""
         version = self._version if number and number % CHANGED_SHARE == 0 else 0
         verb, noun = VERBS[number % len(VERBS)], NOUNS[number // len(VERBS) % len(NOUNS)]
         path = {
@@ -121,7 +121,7 @@ class Server:
 
 
 def write(data: bytes) -> None:
-    """All of it, however little the pipe takes at once."""
+    """Write all of the data, even if the pipe takes it in parts."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(1, rest) :]

@@ -1,4 +1,4 @@
-"""Resident memory of the daemon: for idle clients, for one large answer, for many servers and tools."""
+"""Measures the daemon's resident memory: for idle clients, for one large answer, for many servers and tools."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ PAYLOAD = 10 * MB
 """Bytes of the large answer."""
 
 LARGE_CALLS = 3
-"""Large answers before the memory is looked at: what is not given back adds up."""
+"""Large answers before memory is measured: leaks add up."""
 
 RESET_PEAK = "5"
-"""What `/proc/PID/clear_refs` takes to forget the peak (proc(5))."""
+"""The value that makes `/proc/PID/clear_refs` reset the peak (proc(5))."""
 
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """Kilobytes."""
+    """The daemon's memory, in kilobytes."""
 
     clients: int
-    """How many were connected."""
+    """The number of connected clients."""
     per_client: float
-    """What each adds while it is idle: greeted, its list given."""
+    """Memory of an idle client after its handshake and list."""
     per_client_gone: float
-    """What of it is still there when they have hung up."""
+    """Memory of a client that remains after it has disconnected."""
     per_stream: float
-    """What each of as many sessions over HTTP adds, its stream open."""
+    """Memory of an HTTP session with an open stream, with as many sessions."""
     per_subscription: float
-    """What each stream of a client of MCP 2026-07-28 adds."""
+    """Memory of a stream of a client of MCP 2026-07-28."""
     payload: float
-    """Of one large answer."""
+    """Size of one large answer."""
     peak: float
-    """The most that the daemon grew while large answers passed."""
+    """Largest growth of the daemon while large answers pass."""
     after: float
-    """What of it is still there afterwards."""
+    """Growth that remains afterwards."""
 
 
 def memory(clients: int, settle: float) -> Memory:
-    """Measure, in a daemon that has done nothing else; `settle` is how long it has to give memory back."""
+    """Measure a fresh daemon; `settle` is its time for giving memory back."""
     per_stream, per_subscription = (_streams(clients, each) for each in (_in_session, HttpWire.subscribe))
     with running({"mcpServers": servers([FEW_TOOLS])}) as daemon:
         first = connected(daemon, "full")
@@ -87,7 +87,7 @@ def _in_session(wire: HttpWire) -> None:
 
 
 def _streams(count: int, begin: Callable[[HttpWire], None]) -> float:
-    """What each open stream adds in a daemon of its own, after one that loads what it takes to have any."""
+    """Memory of an open stream in a separate daemon; the first one, which loads modules, does not count."""
     with running({"mcpServers": servers([FEW_TOOLS]), **listening()}) as daemon, ExitStack() as stack:
         sizes = []
         for also in (1, count):
@@ -112,6 +112,6 @@ def _large(daemon: Daemon, wire: Wire, settle: float) -> tuple[float, float]:
 
 
 def forget_peak(pid: int) -> None:
-    """Begin a new peak; where that is not allowed, it is the peak since the start."""
+    """Reset the peak; if that is not allowed, the peak counts from the start."""
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK, encoding="ascii")

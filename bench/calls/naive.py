@@ -1,9 +1,9 @@
-"""The proxy that one would write with the SDK: a `Server` whose answers come from a `Client`. The yardstick.
+"""The proxy that a developer would write with the SDK, as a yardstick: a `Server` that asks a `Client`.
 
-Run as `python naive.py SOCKET COMMAND...`: serves clients on a unix socket, with one copy of the server behind.
-It is better than what stands in most places, which is started once per client, together with its servers. With
-a port in place of a path it serves streamable HTTP as the SDK does by itself, under uvicorn on asyncio. Its
-answers are JSON, which is quicker than the event streams that are its default.
+Run as `python naive.py SOCKET COMMAND...`: it serves clients on a unix socket from one server process. This is
+better than the usual proxy, which each client starts together with its servers. With a port in place of a path
+it serves streamable HTTP with the SDK's defaults, under uvicorn on asyncio, but answers with JSON, which is
+faster than the default event streams.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 READ_BYTES = 64 * 1024
-"""As the SDK's own stdio transports read."""
+"""As many as the SDK's stdio transports read."""
 
 KEPT_SECONDS = 3600
-"""Idle connections are kept for so long: uvicorn's own 5 s are less than a round."""
+"""Seconds for which uvicorn keeps idle connections: its default of 5 s is less than a round."""
 
 BACKLOG = 128
-"""Clients that may wait to be accepted."""
+"""Length of the accept queue."""
 
 _parse = types.jsonrpc_message_adapter.validate_json
 
@@ -65,7 +65,7 @@ async def over_http(port: int, command: list[str]) -> None:
 
 
 def proxy(upstream: Client) -> Server[Any]:
-    """A server that has what another one has."""
+    """A server that forwards tool lists and calls to another server."""
 
     async def list_tools(_context: object, _params: object) -> types.ListToolsResult:
         return await upstream.list_tools()
@@ -78,7 +78,7 @@ def proxy(upstream: Client) -> Server[Any]:
 
 @asynccontextmanager
 async def lines_over(stream: trio.SocketStream) -> AsyncIterator[tuple[Any, Any]]:
-    """A transport in the shape of the SDK's own: two tasks, two memory streams."""
+    """A transport in the form of the SDK's: two tasks, two memory streams."""
     come, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, go = anyio.create_memory_object_stream[SessionMessage](0)
 

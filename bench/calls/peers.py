@@ -1,11 +1,11 @@
-"""`python -m bench.calls.peers NAME=COMMAND...`: mcpd's calls beside those of other proxies, in one run.
+"""`python -m bench.calls.peers NAME=COMMAND...`: compares mcpd's calls with those of other proxies, in one run.
 
     python -m bench.calls.peers 'fastmcp=fastmcp run {config} --no-banner' 'modular=modular-mcp {config}'
 
-COMMAND is a proxy that speaks MCP over stdio; `{config}` becomes a file with `mcpServers`, the one echo server.
-What is called is its tool whose name ends with `echo_0`, or else what `--wrapped` says: the `name` of its
-meta-tool and the `arguments` of that, in which "$ARGUMENTS" stands for the tool's own. The last column is the
-median of each round's own ratio to direct.
+COMMAND is a proxy that speaks MCP over stdio; `{config}` becomes a file with `mcpServers`, which has one echo
+server. The benchmark calls the tool whose name ends with `echo_0`, or the meta-tool of `--wrapped`: its `name`
+and `arguments`, where "$ARGUMENTS" stands for the arguments of the tool. The last column is the median of the
+rounds' ratios to direct calls.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 ROUNDS = 15
 SECONDS = 0.3
-"""Of each turn."""
+"""Length of each turn."""
 
 
 class Peer:
-    """Another proxy, in front of the same server."""
+    """Another proxy in front of the same server."""
 
     pid = None
 
     def __init__(self, name: str, command: Sequence[str], wrapped: Mapping[str, object] | None) -> None:
-        """Name it; `wrapped` is what its meta-tool is called with, where it has one."""
+        """Name the proxy; `wrapped` is the call of its meta-tool, if it has one."""
         self.name = name
         self._command = command
         self._wrapped = wrapped
         self._tool = ""
 
     def connect(self, number: int) -> Wire:
-        """A copy of it, as is usual for such a proxy."""
+        """A separate process of the proxy, as is usual for such proxies."""
         wire = over_stdio(self._command, {})
         names = [tool["name"] for tool in wire.ask("tools/list", {})["tools"]]
         self._tool = next((name for name in names if name.endswith("echo_0")), "")
@@ -57,7 +57,7 @@ class Peer:
         return wire
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
-        """By the tool's name, or through the meta-tool."""
+        """A call by the tool's name, or through the meta-tool."""
         if self._wrapped is None:
             return Request.of(self._tool, arguments)
         said = json.dumps(self._wrapped["arguments"]).replace('"$ARGUMENTS"', json.dumps(arguments))

@@ -1,4 +1,4 @@
-"""What was measured, as JSON, as text for a terminal, and as the tables of `docs/performance.md`."""
+"""Reports a measurement: as JSON, as text for a terminal, and as tables of `docs/performance.md`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from bench.tables import Table
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-"""What `--write` replaces stands between these."""
+"""The marks around the part that `--write` replaces."""
 
 CALL_HEADS = ["case", "target", "p50 us", "to direct", "p99 us", "calls/s", "to direct", "MB/s", "CPU us"]
 
 SHOWN = ("direct", "socket", "category", "connect", "naive")
-"""The targets that the document compares; the others are for a terminal."""
+"""The targets that the document compares; a terminal shows the others, too."""
 
 KIB = 1024
 
 
 @attrs.define(kw_only=True)
 class Results:
-    """All of a run; a part that was not asked for is empty."""
+    """The results of a run; a part that was not measured is empty."""
 
     command: str
     date: str
     machine: str
     load: list[float]
-    """Load averages at the beginning and at the end: other work makes everything slower."""
+    """Load averages at the beginning and at the end: other work slows everything down."""
     seconds: float = 0
     calls: list[Row] = attrs.field(factory=list)
     memory: Memory | None = None
@@ -47,13 +47,13 @@ class Results:
     bars: list[Bar] = attrs.field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """With whether each bar is met."""
+        """The results as JSON, with `met` for each bar."""
         bars = [{**attrs.asdict(bar), "met": bar.met} for bar in self.bars]
         return {**attrs.asdict(self), "bars": bars}
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """What there is to show."""
+    """All tables with results."""
     if results.bars:
         yield "Bars", ["bar", "measured", "demanded", "met"], [_bar(bar) for bar in results.bars]
     if results.calls:
@@ -85,7 +85,7 @@ def summary(results: Results) -> Iterator[Table]:
 
 
 def _demanded(bar: Bar) -> list[str]:
-    """A bar in fewer words."""
+    """The short row of a bar."""
     return [bar.name, f"{number(bar.measured)} {bar.unit}", f"{'≥' if bar.least else '≤'} {bar.limit:g}"]
 
 
@@ -135,7 +135,7 @@ def _rest(rest: Rest | None) -> list[list[str]]:
 
 
 def head(results: Results) -> str:
-    """How it was had."""
+    """The command, the date and the machine of the measurement."""
     return (
         f"`{results.command}`, {results.date}, {results.seconds:.0f} s. {results.machine}."
         f" Load average {results.load[0]:.1f} at the beginning, {results.load[1]:.1f} at the end."
@@ -143,7 +143,7 @@ def head(results: Results) -> str:
 
 
 def as_text(results: Results) -> str:
-    """For a terminal."""
+    """All tables, for a terminal."""
     return "\n\n".join([head(results), *map(text, tables(results))])
 
 

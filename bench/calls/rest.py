@@ -1,4 +1,4 @@
-"""How quickly things start, and what the daemon uses while nobody asks for anything."""
+"""Measures start-up times, and the daemon's use of CPU and memory while idle."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INTRODUCTI
 
 @attrs.frozen(kw_only=True)
 class Rest:
-    """Milliseconds are medians."""
+    """Start-up times (milliseconds, medians) and the use of resources."""
 
     servers: int
     tools: int
     ready_ms: float
     """From the start of the process to `READY=1`, with the tools in the store."""
     first_ready_ms: float
-    """The same, the first time: with an empty store."""
+    """The same for a first start, with an empty store."""
     listed_ms: float
-    """From the start of the process until all servers have listed."""
+    """From the start of the process until all servers have sent their lists."""
     connect_ms: float
     """From the start of `mcpd connect` to the first byte of the first answer."""
     connect_rss_kb: float
     connect_own_kb: float
-    """Of it, what it shares with nobody: what one more bridge costs."""
+    """The part of `connect_rss_kb` that the bridge does not share: the cost of one more bridge."""
     status_ms: float
-    """`mcpd status`, from its start to its end."""
+    """Duration of `mcpd status`."""
     rss_kb: float
-    """The daemon with its servers up, at rest."""
+    """Memory of the idle daemon with its servers up."""
     idle_cpu: float
-    """Share of one CPU, in percent."""
+    """CPU use while idle, in percent of one CPU."""
     idle_seconds: float
-    """Over so long."""
+    """Length of the measurement of `idle_cpu`."""
 
 
 def rest(*, count: int, tools: int, starts: int, idle: float, settle: float) -> Rest:
-    """Measure.
+    """Measure start-up times and an idle daemon.
 
     Args:
         count: servers.
         tools: of all servers together.
-        starts: how often what is started is started.
-        idle: seconds of rest.
-        settle: seconds after the last server has listed: what the daemon does because of it is then done.
+        starts: number of starts.
+        idle: seconds for which the daemon idles.
+        settle: seconds to wait after the last list, until the daemon has processed it.
     """
     config = {"mcpServers": servers([tools // count] * count)}
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def rest(*, count: int, tools: int, starts: int, idle: float, settle: float) -> 
 
 
 def _started(daemon: Daemon) -> tuple[float, float]:
-    """Start it. Returns the seconds until it was ready, and until all servers had listed."""
+    """Start the daemon. Returns the seconds until it was ready, and until all servers had listed."""
     begun = time.perf_counter()
     daemon.start()
     ready = time.perf_counter() - begun
@@ -104,7 +104,7 @@ def _started(daemon: Daemon) -> tuple[float, float]:
 
 
 def _bridge(daemon: Daemon) -> tuple[float, int, int]:
-    """Seconds to the first byte; kilobytes of it, and those that are its own."""
+    """Seconds to the first byte; the bridge's kilobytes, and those that it does not share."""
     begun = time.perf_counter()
     command = mcpd("connect", "--socket", str(daemon.socket))
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Calls in all ways, in rounds: each target has its turn in each, so that a busy moment hits all of them."""
+"""Measures calls in rounds: each target has a turn in each round, so that a busy moment hits all of them."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 KB, MB = 1000, 1000 * 1000
 
 LEAST_CALLS = 3
-"""In each turn, however long they take."""
+"""Fewest calls of a turn, however slow."""
 
 WARM_CALLS = 20
-"""Before each turn of small calls: the caches are another target's."""
+"""Calls before each turn of small calls, to fill the caches."""
 
 LIMIT = 120.0
-"""Seconds after which a turn hangs."""
+"""Seconds after which a turn fails."""
 
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One way of calling."""
+    """A kind of calls."""
 
     name: str
     targets: tuple[str, ...]
     size: int = 100
     """Bytes of the text."""
     echo: bool = True
-    """Whether the client sends it, too: mcpd takes no more than 4 MiB from a client."""
+    """Whether the client sends the text, too: mcpd accepts at most 4 MiB from a client."""
     window: int = 1
     """Calls in flight on each connection."""
     connections: int = 1
 
 
 def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
-    """All that is measured on connections of which there are few; `connections` is what a few are."""
+    """All cases with at most `connections` connections."""
     more = tuple(map(among, upstreams[1:]))
     return [
         Case(name="one at a time, 100 B", targets=(*WAYS, *OVER_TCP, BARE, BARE_HTTP, *more)),
@@ -67,21 +67,21 @@ def cases(upstreams: Sequence[int], connections: int) -> list[Case]:
 
 
 def crowded(upstreams: Sequence[int], connections: int) -> list[Case]:
-    """All that is measured on many connections. One server takes 128 calls at once, so it needs several."""
+    """All cases with many connections. They need several servers, since one takes only 128 calls at once."""
     targets = tuple(among(count) for count in upstreams[1:])
     return [Case(name=f"{connections} clients, 100 B", targets=targets, connections=connections)]
 
 
 @attrs.frozen(kw_only=True)
 class Turn:
-    """What one target did in one round; times in seconds."""
+    """A target's result in one round; times in seconds."""
 
     p50: float | None
     p99: float | None
     rate: float
     """Calls a second."""
     cpu: float | None
-    """Seconds of CPU a call, of the daemon's or proxy's process."""
+    """Seconds of CPU for a call, of the daemon or the proxy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -92,26 +92,26 @@ class Row:
     target: str
     p50_us: float | None
     p50_ratio: float | None
-    """To direct: the median of each round's own ratio."""
+    """Ratio to direct calls: the median of the rounds' ratios."""
     p99_us: float | None
     rate: float
     rate_ratio: float | None
     megabytes: float
-    """A second, of payload, one way."""
+    """Payload per second, one way."""
     cpu_us: float | None
 
 
 class Stage:
-    """The connections, kept from round to round."""
+    """Holds the connections to all targets over all rounds."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        """Connect nothing yet."""
+        """Remember the targets; connections are made at need."""
         self._targets = {target.name: target for target in targets}
         self._wires: dict[str, list[Wire]] = {}
         self._sizes: dict[tuple[str, str], int] = {}
 
     def turn(self, case: Case, name: str, seconds: float, pause: float = 0.0) -> Turn:
-        """Let one target have its turn, with a pause after each call if they are made one at a time.
+        """Run one target's turn, with a pause after each call if calls are made one at a time.
 
         Raises:
             Unmeasurable: a call failed.
@@ -137,13 +137,13 @@ class Stage:
             return _many(target, wires, case.window, requests, size, seconds)
 
     def wires(self, name: str, count: int) -> list[Wire]:
-        """So many connections to a target; more are made where there are too few."""
+        """As many connections to a target; missing ones are made."""
         wires = self._wires.setdefault(name, [])
         wires += [self._targets[name].connect(number) for number in range(len(wires), count)]
         return wires[:count]
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for wires in self._wires.values():
             for wire in wires:
                 wire.close()
@@ -152,7 +152,7 @@ class Stage:
 
 @contextmanager
 def stage(targets: Sequence[Target]) -> Iterator[Stage]:
-    """Connections that are closed in the end."""
+    """A stage whose connections are closed in the end."""
     made = Stage(targets)
     try:
         yield made
@@ -164,10 +164,10 @@ def measured(targets: Sequence[Target], asked: Sequence[Case], rounds: int, seco
     """Measure every case at each of its targets.
 
     Args:
-        targets: up.
-        asked: what to do.
-        rounds: how often.
-        seconds: for each turn.
+        targets: running targets.
+        asked: the cases.
+        rounds: number of rounds.
+        seconds: length of each turn.
     """
     turns: dict[tuple[str, str], list[Turn]] = {}
     with stage(targets) as connected:
@@ -252,6 +252,6 @@ def _micro(values: Sequence[float | None]) -> float | None:
 
 
 def ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
-    """The median of the ratios of what was measured side by side."""
+    """The median of the ratios of paired values."""
     known = [ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None]
     return statistics.median(known) if known else None

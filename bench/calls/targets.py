@@ -1,4 +1,4 @@
-"""What is called: the server itself, mcpd in front of it in several ways, and two yardsticks."""
+"""The targets of calls: the server itself, mcpd in front of it in several ways, and two yardsticks."""
 
 from __future__ import annotations
 
@@ -33,53 +33,53 @@ NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
 
 DOOR = "llhttp in our own poll: the door"
-"""Of the servers of `bench.http_servers`, the daemon's own."""
+"""The daemon's HTTP server, as `bench.http_servers` names it."""
 
 FEW_TOOLS = 10
-"""Tools of a server where their number is not what is measured."""
+"""Tools of a server, unless their number is measured."""
 
 PIPE_BYTES = 1024 * 1024
-"""What a pipe may hold at most without privileges. mcpd makes its pipes so: the yardstick has the same."""
+"""Largest pipe without privileges, for the yardstick: mcpd makes its pipes as large."""
 
 
 class Target(Protocol):
-    """Something that takes calls."""
+    """A program that takes calls."""
 
     @property
     def name(self) -> str:
-        """What it is called in the tables."""
+        """The target's name in the tables."""
 
     @property
     def pid(self) -> int | None:
-        """Whose CPU counts: nobody's where there is nothing between client and server."""
+        """The process whose CPU counts; None if nothing is between client and server."""
 
     def connect(self, number: int) -> Wire:
-        """The nth client, greeted."""
+        """The nth client, after its handshake."""
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
-        """What the nth client calls."""
+        """The call of the nth client."""
 
 
 class Direct:
-    """The server's own stdio."""
+    """A server's stdio, without a proxy."""
 
     name = DIRECT
     pid = None
 
     def connect(self, number: int) -> Wire:
-        """A server of its own, as is usual without mcpd."""
+        """A separate server process, as is usual without mcpd."""
         return over_stdio([*ECHO, "0", str(FEW_TOOLS)], {})
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
-        """Its only tools."""
+        """A call of the only server."""
         return Request.of(f"{tool}_0", arguments)
 
 
 class Mcpd:
-    """The daemon, reached in one of its ways; clients take its servers in turn."""
+    """The daemon, reached in one way; its servers get the clients in turn."""
 
     def __init__(self, name: str, daemon: Daemon, way: str = SOCKET) -> None:
-        """Name a way to a daemon."""
+        """Name a way to the daemon."""
         self.name = name
         self.pid = daemon.pid
         self._daemon = daemon
@@ -102,17 +102,17 @@ class Mcpd:
         return daemons.connected(self._daemon, self._surface)
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
-        """By its name, or through the wrapper."""
+        """A call by the tool's name, or through the meta-tool."""
         server = number % self._servers
         category = f"s{server}" if self._surface == "category" else None
         return Request.of(f"{tool}_{server}", arguments, category)
 
 
 class Yardstick:
-    """A process of another kind, in front of the same server or of none."""
+    """A process of another kind, in front of the same server or without one."""
 
     def __init__(self, name: str, pid: int, connect: Callable[[], Wire]) -> None:
-        """It is reached by `connect`."""
+        """Name the process; `connect` connects to it."""
         self.name = name
         self.pid: int | None = pid
         self._connect = connect
@@ -122,12 +122,12 @@ class Yardstick:
         return self._connect()
 
     def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
-        """Its only tools."""
+        """A call of the only server."""
         return Request.of(f"{tool}_0", arguments)
 
 
 def over_stdio(command: Sequence[str], environ: Mapping[str, str]) -> Wire:
-    """A child's stdin and stdout, greeted."""
+    """A child's stdin and stdout, after the handshake."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -147,10 +147,10 @@ def over_stdio(command: Sequence[str], environ: Mapping[str, str]) -> Wire:
 
 @contextmanager
 def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
-    """Everything, up and idle: a daemon for each number of servers, the first of them in every way.
+    """All targets, running and idle: a daemon for each number of servers, the first of them in every way.
 
     Args:
-        upstreams: how many servers each daemon has; the first is 1.
+        upstreams: numbers of servers, a daemon each; the first is 1.
     """
     with ExitStack() as stack:
         started = [
@@ -170,13 +170,13 @@ def all_targets(upstreams: Sequence[int]) -> Iterator[list[Target]]:
 
 
 def among(count: int) -> str:
-    """The name of the target with so many servers."""
+    """The name of the target with this number of servers."""
     return f"socket, {count} servers"
 
 
 @contextmanager
 def naive_or_bare(name: str) -> Iterator[Yardstick]:
-    """The proxy in the file of that name, up, on a unix socket."""
+    """A proxy from a file of this package, running, on a unix socket."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         path = f"{directory}/{name}.sock"
         words = [str(Path(__file__).with_name(f"{name}.py")), path, *ECHO, "0", str(FEW_TOOLS)]
@@ -186,7 +186,7 @@ def naive_or_bare(name: str) -> Iterator[Yardstick]:
 
 @contextmanager
 def naive_over_http() -> Iterator[Yardstick]:
-    """The SDK's proxy behind a port."""
+    """The SDK's proxy on a port."""
     place = Place(free_port(), "/mcp")
     words = [str(Path(__file__).with_name("naive.py")), str(place.port), *ECHO, "0", str(FEW_TOOLS)]
     with up(NAIVE_HTTP, words, lambda: HttpWire(place)) as pid:
@@ -204,7 +204,7 @@ def application(name: str, server: str) -> Iterator[Yardstick]:
 
 @contextmanager
 def up(name: str, words: Sequence[str], connect: Callable[[], Wire]) -> Iterator[int]:
-    """A Python program that is reached by `connect`, up. Gives its process."""
+    """Run a Python program until `connect` succeeds. Gives its pid."""
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, "-W", "ignore", *words]
         child = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -1,4 +1,4 @@
-"""A client's end of an HTTP connection and of a WebSocket, as cheap as that of a socket: bytes made by hand."""
+"""A client's end of an HTTP connection and of a WebSocket, with bytes made by hand: as cheap as a socket."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-"""What each request of that revision says in its `_meta`."""
+"""The `_meta` of each request of that revision."""
 
 OK = ord("2")
-"""The first digit of a status, in the tenth byte of an answer."""
+"""The first digit of a success status, the tenth byte of an answer."""
 
 NO_MASK = bytes(4)
-"""Leaves the payload as it is. The server cannot know that, and unmasks it all the same."""
+"""A mask that leaves the payload unchanged; the server unmasks it all the same."""
 
 TEXT, MASKED, LENGTH_16, LENGTH_64 = 0x81, 0x80, 126, 127
-"""What a frame's first two bytes say (RFC 6455, 5.2)."""
+"""Values of a frame's first two bytes (RFC 6455, 5.2)."""
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: ?(\d+)")
 _SESSION = re.compile(rb"(?i)\r\nmcp-session-id: ?([^\r]+)")
@@ -39,14 +39,14 @@ _SESSION = re.compile(rb"(?i)\r\nmcp-session-id: ?([^\r]+)")
 
 @attrs.frozen
 class Place:
-    """Where an HTTP server is, and how it lets one in."""
+    """An HTTP server's address and token."""
 
     port: int
     path: str
     token: str = attrs.field(default="", repr=False)
 
     def head(self, method: str, headers: Mapping[str, str]) -> bytes:
-        """A request as far as its body."""
+        """The head of a request."""
         every = {"Host": f"{LOOPBACK}:{self.port}", **headers}
         if self.token:
             every["Authorization"] = f"Bearer {self.token}"
@@ -64,7 +64,7 @@ class _TcpWire(Wire):
         self.place = place
 
     def wrap(self, request: Request) -> Request:
-        """A call in its envelope, whose length is that of all calls."""
+        """A call with its envelope, which fits all calls, as they have one length."""
         text = request.template.removesuffix(b"\n")
         return Request(self._envelope(len(text % FIRST_ID)).replace(b"%", b"%%") + text)
 
@@ -77,16 +77,16 @@ class _TcpWire(Wire):
 
 
 class HttpWire(_TcpWire):
-    """POSTs over one connection that is kept, each answered with one body."""
+    """POSTs over one persistent connection, each answered with one body."""
 
     def __init__(self, place: Place) -> None:
         """Connect."""
         super().__init__(place)
         self.headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        """Of each request."""
+        """Headers of each request."""
 
     def greet(self, hello: Mapping[str, object] | None = None) -> None:
-        """Begin a session as clients do."""
+        """Begin a session."""
         self.ask("initialize", INTRODUCTION)
         self.headers["Mcp-Protocol-Version"] = str(INTRODUCTION["protocolVersion"])
         self._say({"method": "notifications/initialized"})
@@ -94,12 +94,12 @@ class HttpWire(_TcpWire):
         self.ask("tools/list", {})
 
     def stream(self) -> None:
-        """Open the stream of the session; nothing more can be asked on this connection."""
+        """Open the session's stream; the connection then takes no other request."""
         self.send(self.place.head("GET", {**self.headers, "Accept": "text/event-stream"}))
         self._stream_opened()
 
     def subscribe(self) -> None:
-        """The same as MCP 2026-07-28 has it, without a session."""
+        """Open a stream of MCP 2026-07-28, without a session."""
         method = "subscriptions/listen"
         self.modern(method)
         params = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -107,7 +107,7 @@ class HttpWire(_TcpWire):
         self._stream_opened()
 
     def modern(self, method: str, name: str = "") -> None:
-        """Speak MCP 2026-07-28 from here on, without a session, and ask for nothing but this."""
+        """Use MCP 2026-07-28 from now on, without a session, and only for this method."""
         self.headers |= {"Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
         if name:
             self.headers["Mcp-Name"] = name
@@ -118,7 +118,7 @@ class HttpWire(_TcpWire):
             raise Unmeasurable(f"a stream was refused: {head + self._held!r}")
 
     def is_over(self, piece: memoryview) -> bool:
-        """Of a refusal nothing more is wanted."""
+        """Whether the piece begins a refusal, whose rest is not read."""
         return piece[:5].tobytes() == b"HTTP/" and piece[9] != OK
 
     def _envelope(self, size: int) -> bytes:
@@ -136,7 +136,7 @@ class HttpWire(_TcpWire):
 
 
 class WebSocketWire(_TcpWire):
-    """A message in each frame."""
+    """A WebSocket connection, with a message in each frame."""
 
     def __init__(self, place: Place) -> None:
         """Connect and shake hands."""
@@ -154,7 +154,7 @@ class WebSocketWire(_TcpWire):
             raise Unmeasurable(f"no WebSocket: {head!r}")
 
     def is_over(self, piece: memoryview) -> bool:
-        """Not to be seen from a piece."""
+        """False: a piece does not show its frame's end."""
         return False
 
     def _envelope(self, size: int) -> bytes:
@@ -169,7 +169,7 @@ class WebSocketWire(_TcpWire):
 
 
 def envelope(size: int) -> bytes:
-    """The head of a client's frame with a text of so many bytes."""
+    """The head of a client's text frame with this many bytes."""
     if size < LENGTH_16:
         return bytes((TEXT, MASKED | size)) + NO_MASK
     if size < 1 << 16:

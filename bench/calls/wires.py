@@ -1,4 +1,4 @@
-"""A client's end of a connection: two blocking descriptors, and nothing that costs more than a call itself."""
+"""A client's end of a connection: two blocking descriptors, so that it costs less than the call itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 ROOM_BYTES = 1024 * 1024
-"""One read: as large as a pipe is made."""
+"""Bytes of one read: as many as a pipe holds."""
 
 ANSWER = 60.0
-"""Seconds for one answer that is not measured: the daemon waits up to 30 s for a server's list."""
+"""Seconds to wait for an unmeasured answer: the daemon waits up to 30 s for a server's list."""
 
 FIRST_ID = 10_000_000
-"""Ids have eight digits from first to last, so that all answers have one length, which proves them right."""
+"""All ids have eight digits, so that all answers have one length, by which they are checked."""
 
 NEWLINE = 0x0A
 
@@ -33,7 +33,7 @@ _room = memoryview(bytearray(ROOM_BYTES))
 
 @contextmanager
 def within(seconds: float, what: str) -> Iterator[None]:
-    """Bound what blocks in the main thread.
+    """Limit the time of blocking code in the main thread.
 
     Raises:
         Unmeasurable: it took longer.
@@ -53,10 +53,10 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
 @attrs.frozen
 class Request:
-    """One call, to be made again and again under other ids."""
+    """A call that is repeated with changing ids."""
 
     template: bytes = attrs.field(repr=False)
-    """What is sent, with `%d` for the id: a line, or what a wire's `wrap` made of it."""
+    """The bytes to send, with `%d` for the id: a line, or the result of a wire's `wrap`."""
 
     @classmethod
     def of(
@@ -66,7 +66,7 @@ class Request:
         category: str | None = None,
         meta: Mapping[str, object] | None = None,
     ) -> Request:
-        """A call of a tool, or of the tool through `call-category-tool`; `meta` is its `_meta`."""
+        """A call of a tool, directly or through `call-category-tool`; `meta` is its `_meta`."""
         params: dict[str, object] = {"name": tool, "arguments": arguments}
         if category is not None:
             inner = {"category": category, "name": tool, "args": arguments}
@@ -77,19 +77,19 @@ class Request:
         return cls(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":' + text + b"}\n")
 
     def line(self, number: int) -> bytes:
-        """What is sent for the nth call."""
+        """The bytes of the nth call."""
         return self.template % (FIRST_ID + number)
 
 
 class Wire:
-    """Asks, and reads the answers."""
+    """Sends requests and reads the answers."""
 
     def __init__(self, read_fd: int, write_fd: int, close: Callable[[], None]) -> None:
-        """Speak over two descriptors, which `close` closes with whatever is behind them."""
+        """Use two descriptors, which `close` closes."""
         self.read_fd = read_fd
         self.write_fd = write_fd
         self.number = 0
-        """Calls that were made over it."""
+        """Calls made over this connection."""
         self.close = close
         self._last = 0
         self._held = b""
@@ -103,18 +103,18 @@ class Wire:
                 rest = rest[os.write(self.write_fd, rest) :]
 
     def wrap(self, request: Request) -> Request:
-        """A call as it is sent over this wire."""
+        """A call in the form that this connection sends."""
         return request
 
     def is_over(self, piece: memoryview) -> bool:
-        """Whether no more comes after this piece of an answer, however much was expected."""
+        """Whether this piece ends an answer, even before its expected size."""
         return piece[-1] == NEWLINE
 
     def exchange(self, data: bytes, size: float = math.inf) -> int:
-        """Send a call and read its answer, which has `size` bytes or ends. Returns the bytes that were read.
+        """Send a call and read its answer, which has `size` bytes or ends. Returns the number of bytes read.
 
         Raises:
-            Unmeasurable: the other side hung up.
+            Unmeasurable: the peer closed the connection.
         """
         self.send(data)
         total = 0
@@ -127,7 +127,7 @@ class Wire:
                 return total
 
     def greet(self, hello: Mapping[str, object] | None = None) -> None:
-        """Begin as clients do: the bridge's hello if there is one, the handshake, a list."""
+        """Begin as clients do: the bridge's hello if given, the handshake, a list."""
         if hello is not None:
             self._say({"method": "mcpd/hello", "params": dict(hello)})
         self.ask("initialize", INTRODUCTION)
@@ -135,10 +135,10 @@ class Wire:
         self.ask("tools/list", {})
 
     def ask(self, method: str, params: Mapping[str, object]) -> dict[str, Any]:
-        """Send a request and wait for its result, past notifications.
+        """Send a request and wait for its result; notifications are skipped.
 
         Raises:
-            Unmeasurable: it is an error, or there is none in time.
+            Unmeasurable: the answer is an error, or too late.
         """
         self._last += 1
         with within(ANSWER, method):
@@ -153,10 +153,10 @@ class Wire:
         return result
 
     def try_out(self, request: Request) -> int:
-        """Make one call and look at the answer. Returns its size in bytes: all others must have it, too.
+        """Make one call and check the answer. Returns its size in bytes, which all other answers must have.
 
         Raises:
-            Unmeasurable: it is not what was asked for.
+            Unmeasurable: the answer is wrong.
         """
         with within(ANSWER, "the first call"):
             self.send(request.line(self.number))
@@ -171,19 +171,19 @@ class Wire:
         self.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _next(self) -> tuple[int, bytes]:
-        """The next message, and the bytes that carried it."""
+        """The next message with its number of bytes."""
         line = self._until(b"\n")
         return len(line), line
 
     def _until(self, end: bytes) -> bytes:
-        """What comes, up to and with an end."""
+        """Read up to and including a delimiter."""
         while end not in self._held:
             self._held += self._read()
         found, end, self._held = self._held.partition(end)
         return found + end
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes that come next."""
+        """Read this many bytes."""
         while len(self._held) < size:
             self._held += self._read()
         found, self._held = self._held[:size], self._held[size:]
@@ -197,15 +197,15 @@ class Wire:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used, all its threads together (clock_getcpuclockid(3))."""
+    """Seconds of CPU that all threads of a process have used (clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 def kilobytes(pid: int, field: str) -> int:
-    """A line of /proc/PID/status: `VmRSS`, or `VmHWM` for its peak.
+    """A value from /proc/PID/status: `VmRSS`, or `VmHWM` for its peak.
 
     Raises:
-        Unmeasurable: the process has no such line: it has ended.
+        Unmeasurable: the process has ended.
     """
     with open(f"/proc/{pid}/status", encoding="ascii") as lines:  # noqa: PTH123
         for line in lines:

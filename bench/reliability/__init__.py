@@ -1,1 +1,1 @@
-"""The promises of reliability, measured with the real daemon. `python -m bench.reliability --help` says how."""
+"""Measures the promises of reliability with the daemon. See `python -m bench.reliability --help`."""

@@ -1,11 +1,11 @@
-"""Every promise of reliability, measured with a real daemon.
+"""Measures every promise of reliability with a daemon.
 
     python -m bench.reliability                       all of them: half an hour
     python -m bench.reliability --quick               with a fiftieth of the numbers: three minutes
     python -m bench.reliability --only R1,R8 --write  some, and their lines in docs/reliability.md
     python -m bench.reliability --soak 24             R25: so many hours
 
-R6 and R7 are in virtual time. The exit status is 1 if a promise was not kept.
+R6 and R7 run in virtual time. The exit status is 1 if a promise was not kept.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 QUICK = 0.02
-"""Share of the full measures that `--quick` takes."""
+"""The share of the full numbers that `--quick` uses."""
 
 ELSEWHERE = {"R25": "`python -m bench.reliability --soak 24`"}
-"""Promises that take hours, and what measures them."""
+"""Promises that take hours, with the command that measures them."""
 
 
 @attrs.frozen
 class Measure:
-    """One measure; it may tell about several promises."""
+    """A measurement of one or more promises."""
 
     names: tuple[str, ...]
-    """Which promises."""
+    """The names of the promises."""
     run: Callable[[Scale], Iterable[Finding]]
-    """Takes it: one finding for each of the names."""
+    """Measures; returns a finding for each name."""
 
 
 MEASURES = (
@@ -67,16 +67,16 @@ MEASURES = (
     Measure(("R23",), neighbours.deaf_client),
     Measure(("R24",), kills.trees),
 )
-"""All but R25, which takes hours and has an option of its own."""
+"""All measurements but R25, which takes hours and has a separate option."""
 
 
 def take(measure: Measure, scale: Scale, wanted: Collection[str]) -> Iterator[Finding]:
-    """Take a measure; whatever goes wrong is a promise that is not kept, and says so.
+    """Take a measurement; any failure becomes a finding that the promise was not kept.
 
     Args:
-        measure: which.
-        scale: how much of it.
-        wanted: the promises that were asked for; what it finds about others is left out.
+        measure: the measurement.
+        scale: its extent.
+        wanted: the promises to report; findings about others are dropped.
     """
     left = [name for name in measure.names if name in wanted]
     try:
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def understood(argv: list[str]) -> argparse.Namespace:
-    """The command line, understood before anything is measured; ends the program if it is not."""
+    """Parse the command line before measuring; ends the program if it is wrong."""
     made = parser()
     options = made.parse_args(argv)
     if options.write:
@@ -139,7 +139,7 @@ def _names(text: str) -> list[str]:
 
 
 def found(options: argparse.Namespace) -> Iterator[Finding]:
-    """Measure what was asked for."""
+    """Take the requested measurements."""
     if options.soak is not None:
         seed = random.randrange(2**32) if options.seed is None else options.seed
         yield from take(Measure(("R25",), lambda _scale: soak(options.soak, seed)), Scale(), ["R25"])

@@ -1,7 +1,7 @@
-"""Outages that last: R6 and R7, on a clock that leaps from one deadline to the next.
+"""Measures long outages: R6 and R7, on a clock that jumps from one deadline to the next.
 
-The servers are in this process, behind real unix sockets; what starts them again, connects, greets and lists is
-the daemon's own code, with its own defaults.
+The servers are in this process, on real unix sockets; the daemon's code restarts, connects and lists them, with
+its default settings.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ if TYPE_CHECKING:
 DAY = 24 * 3600.0
 
 ATTEMPTS = 1500
-"""Attempts in a day that the study allows."""
+"""Most attempts in a day that the bar allows."""
 
 HERD = 50
-"""Servers that are lost at once."""
+"""Servers that fail at the same time."""
 
 OUTAGE = 600.0
-"""Seconds of the outage of R7."""
+"""Seconds of R7's outage."""
 
 WELL = 300.0
-"""Seconds that all are well before: their earlier failures are forgotten."""
+"""Seconds for which all servers are up before, so that earlier failures no longer count."""
 
 START_SECONDS = 0.3
-"""What a try takes before it fails: a server that is quick to start."""
+"""Seconds until an attempt fails: like a server that starts quickly."""
 
 FOREVER = 1e6
-"""Virtual seconds that nothing may take."""
+"""Most virtual seconds of any wait."""
 
 
 @attrs.define
 class House:
-    """Servers behind sockets, all up or all down."""
+    """Servers on unix sockets, all up or all down."""
 
     directory: Path
     up: bool = True
     attempts: list[float] = attrs.field(factory=list)
-    """When connections came while all were down, in virtual seconds."""
+    """Virtual times of connections while all servers were down."""
     starting: int = 0
     most_starting: int = 0
     channels: set[trio.SocketStream] = attrs.field(factory=set)
 
     def config(self, count: int) -> Config:
-        """The configuration of so many servers."""
+        """A configuration with `count` servers."""
         names = [f"s{number}" for number in range(count)]
         return Config(
             mcp_servers={
@@ -75,7 +75,7 @@ class House:
         )
 
     async def listen(self, nursery: trio.Nursery, name: str) -> trio.SocketListener:
-        """Be reachable under a name."""
+        """Listen on the socket of a server."""
         path = self.directory / name
         path.unlink(missing_ok=True)
         door = trio.socket.socket(trio.socket.AF_UNIX)
@@ -86,7 +86,7 @@ class House:
         return listener
 
     async def serve(self, channel: trio.SocketStream) -> None:
-        """One connection: served, or dropped after a while."""
+        """Serve one connection, or drop it after a while."""
         self.channels.add(channel)
         try:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -95,7 +95,7 @@ class House:
             self.channels.discard(channel)
 
     async def lose(self) -> None:
-        """All are down from now on."""
+        """Take all servers down."""
         self.up = False
         for channel in list(self.channels):
             await channel.aclose()
@@ -138,7 +138,7 @@ async def reach(servers: Servers, state: ServerState, name: str) -> None:
 
 
 async def outage(found: dict[str, float]) -> None:
-    """R6: one server that nobody is behind for a day."""
+    """R6: one server is down for a day."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         house = House(Path(directory))
         # There, and refusing: a socket that nobody listens on.
@@ -158,7 +158,7 @@ async def outage(found: dict[str, float]) -> None:
 
 
 async def herd(found: dict[str, float], count: int) -> None:
-    """R7: all servers are lost in the same moment."""
+    """R7: all servers fail at the same moment."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         house = House(Path(directory))
         registry, servers = registry_and_servers(house.config(count))

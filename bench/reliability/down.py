@@ -1,4 +1,4 @@
-"""Servers that are down: what a call to them is told (R4), and when everybody knows (R5)."""
+"""Measures calls to servers that are down: their refusals (R4), and the time until clients know (R5)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from bench.reliability.stage import Line, Watched
 
 CALLS = 10_000
-"""Calls in each state, in the full measure."""
+"""Calls in each state, in the full measurement."""
 
 AT_ONCE = 200
-"""Calls under way at the same time where each waits for the server to wake: a client may have 256."""
+"""Concurrent calls while each waits for the server to wake: a client may have 256."""
 
 UP_ONCE: dict[str, Any] = {"tools": ["echo"]}
 
@@ -36,16 +36,16 @@ SOONER = {"stopEof": 0.1, "stopTerm": 0.1}
 
 @attrs.frozen
 class State:
-    """One way to be down."""
+    """A state in which a server is down."""
 
     name: str
-    """What `mcpd status` calls it."""
+    """The name of the state in `mcpd status`."""
     wakes: bool
     """Whether a call waits for another start of the server."""
     later: dict[str, Any] | None = None
-    """What the server does in its second run and all later ones; None: it has no first one either."""
+    """The server's script for all runs after the first; None if it never starts."""
     state: str = ""
-    """What the status says, where it is not the name."""
+    """The state in the status, if it is not `name`."""
 
 
 STATES = (
@@ -58,7 +58,7 @@ STATES = (
 
 
 def refusals(scale: Scale) -> Iterator[Finding]:
-    """R4: calls to servers that are down, in each state that there is."""
+    """R4: calls to servers that are down, in every state."""
     calls = scale.of(CALLS, least=20)
     found: dict[str, list[float]] = {}
     bare = 0
@@ -87,7 +87,7 @@ def _servers(url: str, directory: Path) -> dict[str, Any]:
 
 
 def bring_down(daemon: Watched, state: State) -> None:
-    """Have a server, which was up once, be down in this way."""
+    """Take a server down in this way, if it was up."""
     if state.later is None:
         when(lambda: daemon.server(state.name)["state"] == state.name)
         return
@@ -101,11 +101,11 @@ def bring_down(daemon: Watched, state: State) -> None:
 
 
 REFUSALS = {"UpstreamUnavailable", "UnknownCategory"}
-"""What a call is told that was not sent; a server that is switched off is one that nobody has."""
+"""Error codes of calls that were not sent; to a client, a disabled server does not exist."""
 
 
 def refused(line: Line, state: State, calls: int) -> tuple[list[float], int]:
-    """Call so many times: the seconds of each refusal, and how many of them gave no reason or no next try."""
+    """Call a number of times: the seconds of each refusal, and the count without a reason or a next try."""
     seconds: list[float] = []
     bare = 0
     at_once = AT_ONCE if state.wakes else 1
@@ -119,7 +119,7 @@ def refused(line: Line, state: State, calls: int) -> tuple[list[float], int]:
 
 
 def says_enough(message: dict[str, Any], state: State) -> bool:
-    """Whether a refusal has a reason, and, where there is one, the time of the next try."""
+    """Whether a refusal has a reason, and the time of the next try, if there is one."""
     error = (message["result"].get("structuredContent") or {}).get("error", {})
     if state.name in {"disabled", "starting"}:
         return bool(error.get("message"))
@@ -129,7 +129,7 @@ def says_enough(message: dict[str, Any], state: State) -> bool:
 
 
 def r4(found: dict[str, list[float]], bare: int) -> Finding:
-    """How soon a call is refused."""
+    """The finding about refused calls."""
     late = {name: percentile(seconds, 0.99) for name, seconds in found.items()}
     waking = {state.name for state in STATES if state.wakes}
     longest = max(max(found[name]) for name in waking)
@@ -144,10 +144,10 @@ def r4(found: dict[str, list[float]], bare: int) -> Finding:
 
 
 class _Refuses(BaseHTTPRequestHandler):
-    """Wants credentials, whatever is asked."""
+    """Answers every request with 401."""
 
     def do_POST(self) -> None:
-        """401."""
+        """Refuse the request."""
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.send_response(401)
         self.send_header("content-length", "0")
@@ -157,7 +157,7 @@ class _Refuses(BaseHTTPRequestHandler):
     do_DELETE = do_POST  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Not here."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -174,23 +174,23 @@ def unauthorized() -> Iterator[str]:
 
 
 EXITS = 100
-"""Servers that are killed in the full measure of R5."""
+"""Servers killed in the full measurement of R5."""
 
 HANGING = 8
-"""Servers that hang at the same time, each a while after it was last heard."""
+"""Servers that hang at the same time, at different times after their last message."""
 
 HANG_BAR = 60.0
-"""Seconds until a silent hang is known."""
+"""Most seconds until mcpd notices a silent hang."""
 
 SMALL = 0.1
-"""What the ping times are multiplied with unless the measure is the full one: a tenth of the wait."""
+"""The factor of ping times in a reduced measurement: a tenth of the wait."""
 
 SLOW_BACK = {"base": 5, "cap": 5, "floor": 5, "freeAfter": 1000, "intensity": 1_000_000}
-"""Servers stay down long enough to be seen down."""
+"""Restart settings that keep servers down long enough to be seen."""
 
 
 def visibility(scale: Scale) -> Iterator[Finding]:
-    """R5: how long until models are told that a server is down."""
+    """R5: the time until models learn that a server is down."""
     exits = scale.of(EXITS, least=2)
     factor = 1.0 if scale.is_full else SMALL
     ping = {} if scale.is_full else {"timeouts": scaled_pings(SMALL)}
@@ -203,7 +203,7 @@ def visibility(scale: Scale) -> Iterator[Finding]:
 
 
 def scaled_pings(factor: float) -> dict[str, float]:
-    """The daemon's own ping times, each multiplied."""
+    """The daemon's default ping times, multiplied by a factor."""
     from daemon.config.tuning import Timeouts  # noqa: PLC0415
 
     usual = Timeouts()
@@ -211,7 +211,7 @@ def scaled_pings(factor: float) -> dict[str, float]:
 
 
 def seen_down(daemon: Watched, line: Line, name: str) -> float:
-    """Kill a server: seconds until a model that asks is told that it is unavailable."""
+    """Kill a server: seconds until a model that asks learns that it is unavailable."""
     pid = daemon.server(name)["pid"]
     killed = time.perf_counter()
     os.kill(pid, signal.SIGKILL)
@@ -222,14 +222,14 @@ def seen_down(daemon: Watched, line: Line, name: str) -> float:
 
 
 def is_shown_down(line: Line, name: str) -> bool:
-    """Whether a model that asks for this server's tools is told that they cannot be called, and why."""
+    """Whether the answer for this server's tools says that they cannot be called, and why."""
     meta = line.get(name)["meta"]
     down = meta.get("unavailableServers", {}).get(name, {})
     return "echo" in meta.get("unavailableTools", []) and bool(down.get("reason"))
 
 
 def hangs(daemon: Watched, line: Line, names: Sequence[str], bar: float) -> list[float]:
-    """Stop servers that were just heard: seconds until each is shown as down."""
+    """Stop servers soon after a message: seconds until each is shown as down."""
     stopped: dict[str, float] = {}
     for name in names:
         line.succeeds(name)
@@ -251,7 +251,7 @@ def hangs(daemon: Watched, line: Line, names: Sequence[str], bar: float) -> list
 
 
 def r5(gone: list[float], hung: list[float], factor: float) -> Finding:
-    """How soon it is known that a server is down."""
+    """The finding about the visibility of servers that are down."""
     scaled = "" if factor == 1 else f", scaled from {factor:g} of the ping times"
     return Finding(
         name="R5",

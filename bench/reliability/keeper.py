@@ -1,7 +1,7 @@
-"""A service manager in small: keeps one daemon running, as systemd would.
+"""A small service manager: keeps one daemon running, as systemd would.
 
-It holds the listening sockets, hands them over, waits for READY=1 and WATCHDOG=1, and starts the next daemon
-when one has ended. What only systemd can do, ending children by their cgroup, it cannot.
+It holds the listening sockets, passes them to the daemon, waits for READY=1 and WATCHDOG=1, and starts the next
+daemon after one has ended. Unlike systemd, it cannot end children by their control group.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ RESTART_SECONDS = 0.1
 """RestartSec of the shipped units."""
 
 WATCHDOG_SECONDS = 2.0
-"""WatchdogSec here; the shipped units have 30 s, which is the same promise with a longer wait."""
+"""WatchdogSec; the shipped units have 30 s, which makes the same promise with a longer wait."""
 
 ABORT_SECONDS = 5.0
-"""TimeoutAbortSec of the shipped units: who does not end of SIGABRT is killed."""
+"""TimeoutAbortSec of the shipped units: a daemon that does not end after SIGABRT is killed."""
 
 HIGH = 20
-"""Descriptors that cannot be the ones that the shell is about to fill."""
+"""A descriptor number above those that the launcher fills."""
 
 LAUNCH = """
 import os, sys
@@ -47,22 +47,22 @@ os.dup2(21, 4)
 os.environ["LISTEN_PID"] = str(os.getpid())
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""What sd_listen_fds(3) wants: the pid of whoever takes the sockets, and these from descriptor 3 on."""
+"""The program that sd_listen_fds(3) requires: it has the daemon's pid, and the sockets from descriptor 3 on."""
 
 
 class Keeper:
     """Keeps one daemon running, as systemd would."""
 
     def __init__(self, servers: Mapping[str, Any]) -> None:
-        """Write the configuration, listen; `run` starts the daemon."""
+        """Write the configuration and listen; `run` starts the daemon."""
         self.daemon = Daemon(own_directory(), {"mcpServers": dict(servers)})
         self.directory = self.daemon.directory
         self.front = self.daemon.socket
         self.front.parent.mkdir(mode=0o700)
         self.ready: list[float] = []
-        """When each daemon was ready, on `time.perf_counter`."""
+        """Times when daemons became ready, on `time.perf_counter`."""
         self.stuck = 0
-        """Daemons that were ended because they gave no sign of life."""
+        """The count of daemons that were ended because they were silent."""
         self._process: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self._alive_at = 0.0
@@ -71,12 +71,12 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """The daemon's process."""
+        """The daemon's pid."""
         assert self._process is not None
         return self._process.pid
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask what an operator's command asks."""
+        """Make an operator's request."""
         return self.daemon.ask(method, **params)
 
     def client(self) -> Line:
@@ -84,12 +84,12 @@ class Keeper:
         return Line(self.front)
 
     def wait(self, daemons: int) -> float:
-        """Wait until so many daemons have been ready. Returns when the last of them was."""
+        """Wait until this many daemons have been ready. Returns when the last one was."""
         when(lambda: len(self.ready) >= daemons)
         return self.ready[daemons - 1]
 
     def settled(self) -> dict[str, int]:
-        """Wait until all servers are ready. Returns their processes."""
+        """Wait until all servers are ready. Returns their pids."""
 
         def look() -> bool:
             with suppress(control.DaemonUnreachable):
@@ -141,7 +141,7 @@ class Keeper:
             self._alive_at = time.perf_counter()
 
     def _abort(self) -> None:
-        """As systemd does: SIGABRT, and SIGCONT so that one that is stopped hears it."""
+        """Abort as systemd does: SIGABRT, and SIGCONT so that a stopped daemon receives it."""
         assert self._process is not None
         self.stuck += 1
         for number in (signal.SIGABRT, signal.SIGCONT):
@@ -184,7 +184,7 @@ def _raised(fd: int, to: int) -> int:
 
 
 def _pids(directory: Path) -> list[int]:
-    """Processes that are left of a keeper; `left_behind` names them only."""
+    """Pids of a keeper's remaining processes; `left_behind` only names them."""
     if not left_behind(directory):
         return []
     return [

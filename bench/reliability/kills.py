@@ -1,4 +1,4 @@
-"""Servers that are killed: R1, R2, R8, R22, R24."""
+"""Measures servers that are killed: R1, R2, R8, R22, R24."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from bench.reliability.stage import Line, Watched
 
 CYCLES = 1000
-"""Kills, or crashes, of the full measures."""
+"""Kills or crashes in the full measurements."""
 
 HELD = 4
 """Calls in flight at each kill."""
 
 BARE_EVERY = 5
-"""Kills between two starts of the same server without a daemon."""
+"""Kills between two starts of the server without a daemon."""
 
 WARM_UP = 0.1
-"""Share of the kills before which growth is not counted: caches fill, the allocator finds its size."""
+"""The share of kills before growth counts: caches fill, and the allocator grows."""
 
 TOOLS = ["echo", "pid", "sleep"]
 
@@ -42,7 +42,7 @@ MIB = 2**20
 
 
 def kills(scale: Scale) -> Iterator[Finding]:
-    """R1, R2 and R8: one server is killed again and again while it has calls."""
+    """R1, R2 and R8: one server is killed repeatedly while it has calls."""
     cycles = scale.of(CYCLES, least=3)
     answered: list[float] = []
     recovered: list[float] = []
@@ -65,7 +65,7 @@ def kills(scale: Scale) -> Iterator[Finding]:
 
 
 def kill_once(line: Line) -> tuple[list[float], float]:
-    """Kill the server in the middle of calls: seconds until each was answered, until the next succeeds."""
+    """Kill the server during calls: seconds until each was answered, and until the next call succeeds."""
     held = [line.begin("s", "sleep") for _ in range(HELD)]
     # It reads in order: once this is answered, it has the others.
     pid = int(text_of(line.succeeds("s", "pid")))
@@ -81,7 +81,7 @@ def kill_once(line: Line) -> tuple[list[float], float]:
 
 
 def bare_start() -> float:
-    """Seconds of the same server without any daemon: from its start to its first answer to a call."""
+    """Seconds from the start of the server, without a daemon, to its first answer to a call."""
     begun = time.perf_counter()
     with closing(over_stdio(command(tools=TOOLS), {})) as wire:
         wire.ask("tools/call", {"name": "echo", "arguments": {}})
@@ -89,7 +89,7 @@ def bare_start() -> float:
 
 
 def r1(delays: list[float], cycles: int) -> Finding:
-    """How long calls in flight waited for the word that their server is dead."""
+    """The finding about calls in flight: how long they waited until they failed."""
     middle, late, longest = percentile(delays, 0.5), percentile(delays, 0.99), max(delays)
     return Finding(
         name="R1",
@@ -100,7 +100,7 @@ def r1(delays: list[float], cycles: int) -> Finding:
 
 
 def r2(beyond: list[float], bare: float) -> Finding:
-    """How long until calls are served again, without what the server itself takes to start."""
+    """The finding about recovery: the time until calls succeed, without the server's start-up time."""
     middle, late = percentile(beyond, 0.5), percentile(beyond, 0.99)
     return Finding(
         name="R2",
@@ -111,7 +111,7 @@ def r2(beyond: list[float], bare: float) -> Finding:
 
 
 def r8(growth: dict[str, float], cycles: int) -> Finding:
-    """What the kills have left."""
+    """The finding about leftovers of the kills."""
     counted = ", ".join(f"{name} {growth[name]:+.0f}" for name in ("fds", "zombies", "threads", "tasks"))
     return Finding(
         name="R8",
@@ -121,7 +121,7 @@ def r8(growth: dict[str, float], cycles: int) -> Finding:
 
 
 def effects(scale: Scale) -> Iterator[Finding]:
-    """R22: a server that does what it is asked, and dies before it says so."""
+    """R22: a server executes a call and dies before it answers."""
     cycles = scale.of(CYCLES, least=3)
 
     def servers(directory: Path) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def effects(scale: Scale) -> Iterator[Finding]:
 
 
 def effect_once(line: Line, note: Path) -> int:
-    """How often one call was executed whose server then died; until it is sure not to be executed again."""
+    """The count of executions of one call whose server died, once no further one can come."""
 
     def size() -> int:
         return note.read_text(encoding="ascii").count("\n") if note.exists() else 0
@@ -167,14 +167,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "daemon": {"kind": "daemon", "keep_stdout": True},
     "stubborn": {"kind": "setsid", "ignore_term": True},
 }
-"""What servers leave behind: in their group, in a session of their own, reparented, deaf to SIGTERM."""
+"""Children that servers leave behind: in their group, in a separate session, reparented, deaf to SIGTERM."""
 
 TREES = 100
-"""Trees of each shape in the full measure."""
+"""Trees of each shape in the full measurement."""
 
 
 def trees(scale: Scale) -> Iterator[Finding]:
-    """R24: servers with grandchildren are restarted; of what they had started nothing is left."""
+    """R24: servers with grandchildren are restarted; no process of theirs remains."""
     rounds = scale.of(TREES, least=2)
 
     def shapes(directory: Path) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def trees(scale: Scale) -> Iterator[Finding]:
 
 
 def end_tree(daemon: Watched, name: str, *, by_kill: bool) -> None:
-    """Have one server end, by an operator's word or by a signal to it alone, and come up again."""
+    """Let one server end, by an operator's command or by a signal to it alone, and come up again."""
     before = daemon.server(name)
     if by_kill:
         os.kill(before["pid"], signal.SIGKILL)

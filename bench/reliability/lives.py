@@ -1,4 +1,4 @@
-"""Starts, ends and reloads of the daemon: R12, R17, R18, R19."""
+"""Measures starts, stops and reloads of the daemon: R12, R17, R18, R19."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from bench.running import Daemon
 
 KILLS = 1000
-"""Lives that are cut off in the full measure of R12."""
+"""Daemons killed in the full measurement of R12."""
 
 LIVES_BETWEEN_CHECKS = 25
 
 
 def state(scale: Scale) -> Iterator[Finding]:
-    """R12: daemons are cut off at random moments while sessions load tools."""
+    """R12: daemons are killed at random moments while sessions load tools."""
     kills = scale.of(KILLS, least=3)
     chance = random.Random(12)
     spoilt = checks = 0
@@ -63,7 +63,7 @@ def state(scale: Scale) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
-    """Daemons can be forked while the block runs."""
+    """Allow forking of daemons during the block."""
     FORKS.start()
     try:
         yield
@@ -72,7 +72,7 @@ def forking() -> Iterator[None]:
 
 
 def beginning(daemon: Watched, lives: Lives) -> float:
-    """Seconds until a life answers its first client; the second life's, for the first one's caches are cold."""
+    """Seconds until a daemon answers its first client; of the second daemon, as the first has cold caches."""
     took = 0.0
     for _ in range(2):
         lives.begin()
@@ -83,7 +83,7 @@ def beginning(daemon: Watched, lives: Lives) -> float:
 
 
 def answers(daemon: Watched) -> bool:
-    """Whether somebody answers there."""
+    """Whether a daemon answers on the socket."""
     try:
         with RawClient(daemon.socket) as client:
             return "result" in client.ask("ping")
@@ -92,14 +92,14 @@ def answers(daemon: Watched) -> bool:
 
 
 STOPS = 200
-"""Ends of an idle daemon in the full measure of R17."""
+"""Stops of an idle daemon in the full measurement of R17."""
 
 STUBBORN = 50
-"""Children that ignore SIGTERM and the end of their stdin."""
+"""Children that ignore SIGTERM and the end of stdin."""
 
 
 def ends(scale: Scale) -> Iterator[Finding]:
-    """R17: the daemon is told to end, idle, and with children that will not."""
+    """R17: the daemon is told to stop, while idle and with children that refuse to end."""
     idle, left = [], 0
     for _ in range(scale.of(STOPS, least=2)):
         with at_work({"s": server(tools=["echo"])}) as daemon:
@@ -121,7 +121,7 @@ def ends(scale: Scale) -> Iterator[Finding]:
 
 
 def end(daemon: Watched) -> tuple[float, int]:
-    """End it: the seconds until it is gone, and what it left; `at_work` looks for processes."""
+    """Stop the daemon: the seconds that it took, and what it left; `at_work` looks for processes."""
     begun = time.perf_counter()
     status = daemon.stop()
     took = time.perf_counter() - begun
@@ -132,14 +132,14 @@ def end(daemon: Watched) -> tuple[float, int]:
 
 
 STARTS = 20
-"""Starts of the daemon in the full measure of R18."""
+"""Starts of the daemon in the full measurement of R18."""
 
 SILENT = 50
 """Servers that never answer."""
 
 
 def ready(scale: Scale) -> Iterator[Finding]:
-    """R18: from the start of the process to READY=1, with servers that take connections and say nothing."""
+    """R18: from the start of the process to READY=1, with servers that accept connections but stay silent."""
     with ExitStack() as stack:
         port = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4 * SILENT)).getsockname()[1]
         kinds: list[dict[str, Any]] = [
@@ -162,7 +162,7 @@ def ready(scale: Scale) -> Iterator[Finding]:
 
 
 def started(daemon: Daemon, config: dict[str, Any]) -> float:
-    """Seconds from the start of the daemon's process to READY=1, as anybody runs it: without a window."""
+    """Seconds from the start of the daemon's process to READY=1, without instrumentation."""
     daemon.configured = config
     daemon.write()
     begun = time.perf_counter()
@@ -173,13 +173,13 @@ def started(daemon: Daemon, config: dict[str, Any]) -> float:
 
 
 RELOADS = 20
-"""Reloads of each kind in the full measure of R19."""
+"""Reloads of each kind in the full measurement of R19."""
 
 CONFIGURED = 20
 
 
 def reloads(scale: Scale) -> Iterator[Finding]:
-    """R19: a faulty file, then one with one server changed."""
+    """R19: a reload of a faulty file, then one with one changed server."""
     times = scale.of(RELOADS, least=2)
     servers = {f"s{number}": server(tools=["echo"], version="0") for number in range(CONFIGURED)}
     strayed, seconds = 0, []
@@ -205,12 +205,12 @@ def reloads(scale: Scale) -> Iterator[Finding]:
 
 
 def pids(daemon: Watched) -> dict[str, int]:
-    """Each server's process."""
+    """The pid of each server."""
     return {name: found["pid"] for name, found in daemon.ask("status")["servers"].items()}
 
 
 def applied(daemon: Watched, name: str, before: int) -> Callable[[], bool]:
-    """A look whether a server runs as it now stands in the file."""
+    """A check whether a server runs with its current entry in the file."""
 
     def look() -> bool:
         now = daemon.server(name)
@@ -220,7 +220,7 @@ def applied(daemon: Watched, name: str, before: int) -> Callable[[], bool]:
 
 
 def reload(daemon: Watched, text: str, *, faulty: bool) -> None:
-    """Write another file, and have it read."""
+    """Write another configuration and reload."""
     daemon.config.write_text(text)
     try:
         daemon.ask("reload")

@@ -1,4 +1,4 @@
-"""What one server or one client costs the others: R3, R23."""
+"""Measures the cost of one server or client for the others: R3, R23."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from bench.reliability.stage import Line, Watched
 
 CALLS = 100_000
-"""Calls to the others while one dies, in the full measure; half as many in quiet times between."""
+"""Calls to the others while one server dies, in the full measurement; half as many in calm times."""
 
 OTHERS = 19
 
 ROUNDS = 10
-"""Quiet times and bad times take turns: what else the machine does is then in both."""
+"""Rounds: calm and bad times take turns, so that other work of the machine affects both."""
 
 FAULT_SECONDS = 1.0
-"""Between two faults: far more often than mcpd would start such a server again, whose pauses here are short."""
+"""Seconds between two faults: more often than mcpd restarts such a server by default; pauses here are short."""
 
 RESTART = {"base": 0.25, "cap": 0.25, "floor": 0.125, "intensity": 1_000_000}
 
@@ -46,16 +46,16 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("act", {"deaf": True}),
     ("act", {"close_stdin": True}),
 )
-"""How a server ends, or would: by itself, by a signal, with a flood, deaf, mute, and stopped."""
+"""The ways in which a server fails: exit, signal, flood, not reading, silence, SIGSTOP."""
 
 HASTE = {
     "timeouts": {"pingInterval": 0.5, "ping": 0.5, "missedPings": 2, "call": 2, "stopEof": 0.1, "stopTerm": 0.1}
 }
-"""For the one that dies: found out soon, so that it can die again."""
+"""Short timeouts for the failing server, so that it can soon fail again."""
 
 
 def nemesis(scale: Scale) -> Iterator[Finding]:
-    """R3: calls to 19 servers while the 20th dies in every way."""
+    """R3: calls to 19 servers while the 20th fails in every way."""
     calls = scale.of(CALLS, least=ROUNDS * OTHERS)
     servers = {f"s{number}": server(tools=["echo"]) for number in range(OTHERS)}
     servers["nemesis"] = {**server(RESTART), **HASTE}
@@ -85,7 +85,7 @@ def nemesis(scale: Scale) -> Iterator[Finding]:
 
 
 class Ways:
-    """Makes a server die, each time in another way; a call finds it up, or wakes it."""
+    """Makes a server fail in each way in turn; the call finds it up, or wakes it."""
 
     def __init__(self, daemon: Watched) -> None:
         """Begin with the first way."""
@@ -95,7 +95,7 @@ class Ways:
         self._due = 0.0
 
     def next(self) -> None:
-        """The next death, if it is time; its answer, if it comes, concerns nobody."""
+        """Cause the next failure if it is time; the call's answer is ignored."""
         if time.perf_counter() < self._due:
             return
         self._due = time.perf_counter() + FAULT_SECONDS
@@ -104,14 +104,14 @@ class Ways:
         self.tried += 1
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._line.close()
 
 
 def ask(
     line: Line, calls: int, meanwhile: Callable[[], None], servers: int = OTHERS
 ) -> tuple[list[float], int]:
-    """Call one server after the other. Returns the seconds of each, and how many were not served well."""
+    """Call one server after the other. Returns the seconds of each call, and the count of failures."""
     seconds, failed = [], 0
     for number in range(calls):
         meanwhile()
@@ -124,14 +124,14 @@ def ask(
 
 
 READERS_CALLS = 20_000
-"""Calls of the other client in the full measure of R23, with and without the one that never reads."""
+"""Calls of the other client in the full measurement of R23, with and without the client that never reads."""
 
 ANSWER = 64 * 1024
-"""Bytes of each answer that is not read."""
+"""Bytes of each unread answer."""
 
 
 def deaf_client(scale: Scale) -> Iterator[Finding]:
-    """R23: a client asks and never reads; what it costs in memory, and others in time."""
+    """R23: a client calls and never reads; its cost in memory, and in delay of others."""
     calls = scale.of(READERS_CALLS, least=ROUNDS)
     quiet: list[float] = []
     bad: list[float] = []
@@ -159,13 +159,13 @@ def deaf_client(scale: Scale) -> Iterator[Finding]:
 
 
 class Deaf:
-    """A client that asks for large answers and never reads one."""
+    """A client that requests large answers and never reads one."""
 
     MOST = 400
-    """Calls of one: 25 MiB, three times what is kept for it."""
+    """Most calls: 25 MiB of answers, three times the buffer that mcpd keeps for a client."""
 
     EVERY = 5
-    """Calls of the other client between two of its own, as if it were one of several."""
+    """Calls of the other client between two calls of this one."""
 
     def __init__(self, daemon: Watched) -> None:
         """Connect."""
@@ -178,7 +178,7 @@ class Deaf:
         self._asked = 0
 
     def ask(self) -> None:
-        """Ask for one more, unless it was cut off, or has asked enough."""
+        """Make one more call, unless mcpd has disconnected the client, or it has made enough."""
         if self.is_cut or self._is_stuck or self._asked >= self.MOST or next(self._turns) % self.EVERY:
             return
         self._asked += 1

@@ -1,4 +1,4 @@
-"""Input that no peer should send: enormous (R11), malformed (R10)."""
+"""Measures input that no peer should send: enormous (R11) and malformed (R10)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ KEYS = 1_000_000
 """Keys of the large object."""
 
 MOST_KEYS = 280_000
-"""As many as a client may send by the bytes of a message: 4 MiB."""
+"""Most keys in a message of 4 MiB, the limit for clients."""
 
 MALFORMED = 10_000
 """Malformed inputs from each side."""
 
 STALL_SECONDS = 0.100
-"""How long one input may keep the loop from everybody else."""
+"""Most seconds for which one input may block the loop."""
 
 
 def enormous(scale: Scale) -> Iterator[Finding]:
-    """R11: a line of 100 MB from a server and from a client, an object of a million keys from each."""
+    """R11: a line of 100 MB and an object of a million keys, each from a server and from a client."""
     line, keys = scale.of(LINE, least=20 * MIB), scale.of(KEYS, least=10_000)
     found: dict[str, tuple[float, int, int]] = {}
 
@@ -53,7 +53,7 @@ def enormous(scale: Scale) -> Iterator[Finding]:
 
 
 def answering(script: Path, keys: int) -> Json:
-    """A server that answers its first call with an object of so many keys."""
+    """A server that answers its first call with an object of `keys` keys."""
     result = {"content": [], "structuredContent": dict.fromkeys((f"k{number:07}" for number in range(keys)), 1)}
     script.write_text(json.dumps({"tools": ["big"], "on": {"tools/call": [{"result": result}, None]}}))
     program, *words = command()
@@ -61,7 +61,7 @@ def answering(script: Path, keys: int) -> Json:
 
 
 def watch(daemon: Watched, action: Callable[[Line], None]) -> tuple[float, int, int]:
-    """Do something: the longest stall of the loop, what memory grew by at most, and by in the end."""
+    """Run an action: the loop's longest stall, and the growth of memory, at its peak and in the end."""
     with daemon.client() as client:
         client.ask("ping")
         daemon.look()
@@ -73,14 +73,14 @@ def watch(daemon: Watched, action: Callable[[Line], None]) -> tuple[float, int, 
 
 
 def long_line_of_server(client: Line, size: int) -> None:
-    """A server writes one line of this size; then it is called again."""
+    """A server writes one line of this size, and is then called again."""
     _took, message = client.took("s", "line", bytes=size)
     assert code_of(message) in {"UpstreamLost", "RequestTooLarge", ""}, message
     client.succeeds("s")
 
 
 def long_line_of_client(client: Line, size: int) -> None:
-    """A client writes one; it is refused, and served again."""
+    """A client writes one line of this size; mcpd refuses it and serves the client again."""
     client.send(b"x" * size)
     message = client.receive()
     assert "error" in message, message
@@ -88,21 +88,21 @@ def long_line_of_client(client: Line, size: int) -> None:
 
 
 def keys_of_client(client: Line, keys: int) -> None:
-    """A client sends a tool an object of very many keys: passed on or refused; the next call is served."""
+    """A client sends a tool an object with very many keys; mcpd must serve the next call."""
     _took, message = client.took("s", "echo", **dict.fromkeys((f"k{number:06}" for number in range(keys)), 1))
     assert code_of(message) in {"", "rpc -32600"}, str(message)[:500]
     client.succeeds("s")
 
 
 def keys_of_server(client: Line, keys: int) -> None:
-    """A server answers with as many: passed on whole."""
+    """A server answers with an object with very many keys; mcpd forwards it whole."""
     _took, message = client.took("keys", "big")
     assert code_of(message) == "", str(message)[:500]
     assert len(message["result"]["structuredContent"]) == keys
 
 
 def r11(found: dict[str, tuple[float, int, int]]) -> Finding:
-    """How long the loop stood still, and what memory it took."""
+    """The finding about enormous input: the loop's stalls, and memory."""
     stall = max(stall for stall, _, _ in found.values())
     lines = max(peak for name, (_, peak, _) in found.items() if name.startswith("line"))
     after = max(after for _, _, after in found.values())
@@ -112,7 +112,7 @@ def r11(found: dict[str, tuple[float, int, int]]) -> Finding:
 
 
 def malformed(scale: Scale) -> Iterator[Finding]:
-    """R10: what becomes of malformed input to a real daemon."""
+    """R10: the results of malformed input to a daemon."""
     count = scale.of(MALFORMED, least=50)
     found = fuzz(count)
     told = [

@@ -1,4 +1,4 @@
-"""What is promised, and what was found when it was measured."""
+"""The promises, and the findings about them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Promise:
     name: str
     """R1 to R25, as in the reliability study."""
     text: str
-    """What is promised."""
+    """The promise in words."""
     bar: str
-    """When it is kept."""
+    """The measurement that keeps the promise."""
 
 
 PROMISES = (
@@ -72,35 +72,35 @@ BY_NAME = {promise.name: promise for promise in PROMISES}
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """What was measured for one promise."""
+    """The measurement of one promise."""
 
     name: str
-    """Which promise."""
+    """The promise's name."""
     measured: str
-    """In words, with numbers."""
+    """The result in words, with numbers."""
     kept: bool | None
-    """Whether the bar was met; None: not measured here, `measured` says where it is."""
+    """Whether the bar was met; None: measured elsewhere, as `measured` says."""
 
 
 @attrs.frozen
 class Scale:
-    """How much of the full measure is taken."""
+    """The extent of a measurement."""
 
     share: float = 1.0
-    """1 is all of it."""
+    """The share of the full numbers."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the promise is measured as it is written."""
+        """Whether the full numbers are measured."""
         return self.share >= 1
 
     def of(self, full: int, least: int = 1) -> int:
-        """How many, where the full measure takes so many."""
+        """The number to take instead of the full one."""
         return max(least, round(full * self.share))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """A percentile, e.g. 0.99: of 100 values the 99th by size. Nearest rank: no value that was not measured."""
+    """A percentile by nearest rank, e.g. 0.99: always one of the values."""
     ordered = sorted(values)
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
@@ -130,7 +130,7 @@ def chosen(names: str) -> list[str]:
 
 
 def sliding(total: int, rounds: int) -> Iterator[int]:
-    """Cut a number into rounds of nearly equal size."""
+    """Split a number into nearly equal rounds."""
     done = 0
     for number in range(1, rounds + 1):
         upto = total * number // rounds

@@ -1,4 +1,4 @@
-"""The soak (R25): hours of calls to servers that have a fault every few seconds."""
+"""The soak test (R25): hours of calls to servers that fail every few seconds."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ SERVERS = 8
 CLIENTS = 4
 
 FAULT_SECONDS = 5.0
-"""Between two faults."""
+"""Seconds between two faults."""
 
 FAULTS = 2 * len(WAYS)
-"""Faults at least, however short the soak is: each kind before growth is counted, and as many after."""
+"""Fewest faults, even in a short soak: each kind before growth counts, and as many after."""
 
 RECOVERY_SECONDS = 30.0
-"""How long a server may show the marks of its last fault: a hang takes some seconds to be found out."""
+"""Seconds for which calls may fail after a fault: mcpd notices a hang only after some seconds."""
 
 PAUSE_SECONDS = 0.002
-"""Between two calls of the soak: a busy day for agents, not a benchmark."""
+"""Seconds between two calls of the soak: like a busy day of agents, not like a benchmark."""
 
 REPORT_SECONDS = 60.0
 
 WARM_UP = 0.2
-"""Share of the soak before which growth is not counted."""
+"""The share of the soak before growth counts."""
 
 RESTART = {"base": 0.5, "cap": 2, "floor": 0.25, "intensity": 1_000_000}
 
 WATCHED = {
     "timeouts": {"pingInterval": 2, "ping": 2, "missedPings": 3, "call": 5, "stopEof": 0.1, "stopTerm": 0.1}
 }
-"""A server that hangs is found out within the time that it is excused for, and a slow machine is not a hang."""
+"""Timeouts by which mcpd notices a hang within `RECOVERY_SECONDS`, but does not take slowness for one."""
 
 MARKS = {
     "UpstreamUnavailable",
@@ -56,25 +56,25 @@ MARKS = {
     "Overloaded",
     "ToolChanged",
 }
-"""How calls may end at a server that has just had a fault."""
+"""Errors that calls may get soon after a server's fault."""
 
 ALLOWED = 8 * 2**20
-"""Bytes by which a daemon may have grown: as for a million calls."""
+"""Bytes by which the daemon may grow: as for a million calls."""
 
 
 @attrs.define
 class Log:
-    """What became of the calls."""
+    """The results of the calls."""
 
     calls: int = 0
     wrong: list[str] = attrs.field(factory=list)
-    """Answers that should not have been."""
+    """Wrong answers."""
     ends: Counter[str] = attrs.field(factory=Counter)
     faults: int = 0
 
 
 def soak(hours: float, seed: int) -> Iterator[Finding]:
-    """R25: calls from several clients to several servers, one of which has a fault every few seconds."""
+    """R25: several clients call several servers, one of which fails every few seconds."""
     seconds = hours * 3600
     servers = {f"s{number}": {**server(RESTART), **WATCHED} for number in range(SERVERS)}
     log = Log()
@@ -88,13 +88,13 @@ def soak(hours: float, seed: int) -> Iterator[Finding]:
 
 
 def all_serve(daemon: Watched) -> bool:
-    """Whether all servers are up; one that was noisy is called degraded until it is next listed, and serves."""
+    """Whether all servers are up; after noise a server is degraded until its next list, but serves."""
     servers = daemon.ask("status")["servers"].values()
     return all(each["state"] in {"ready", "degraded"} for each in servers)
 
 
 def _soak(daemon: Watched, log: Log, chance: random.Random, seconds: float) -> Holdings:
-    """Call until the time is over. Returns what the daemon held after the warm-up."""
+    """Call until the time is over. Returns the daemon's holdings after the warm-up."""
     begun = time.monotonic()
     marked: dict[str, float] = {}
     every = min(FAULT_SECONDS, seconds / FAULTS)
@@ -117,7 +117,7 @@ def _soak(daemon: Watched, log: Log, chance: random.Random, seconds: float) -> H
 
 
 def _fault(operator: Line, log: Log, chance: random.Random) -> str:
-    """Have one server misbehave in one way; nobody waits for the answer. Returns which server."""
+    """Make one server fail in one way, without waiting for the answer. Returns its name."""
     name = f"s{chance.randrange(SERVERS)}"
     # First each of them once: what the largest message leaves with the allocator is no growth.
     tool, arguments = WAYS[log.faults] if log.faults < len(WAYS) else chance.choice(WAYS)
@@ -127,7 +127,7 @@ def _fault(operator: Line, log: Log, chance: random.Random) -> str:
 
 
 def _call(line: Line, log: Log, chance: random.Random, marked: dict[str, float], now: float) -> None:
-    """One call; what it ended with must fit what was done to its server."""
+    """Make one call, and check its result against the recent faults of its server."""
     name, nonce = f"s{chance.randrange(SERVERS)}", chance.randrange(2**48)
     _took, message = line.took(name, "echo", nonce=nonce)
     code = code_of(message)
@@ -141,13 +141,13 @@ def _call(line: Line, log: Log, chance: random.Random, marked: dict[str, float],
 
 
 def _tell(daemon: Watched, log: Log, seconds: float) -> None:
-    """A line each minute."""
+    """Print a line each minute."""
     said = f"{log.calls:,} calls, {log.faults} faults, {len(log.wrong)} wrong; {daemon.holdings()}"
     print(f"{seconds / 60:6.0f} min  {said}", file=sys.stderr, flush=True)
 
 
 def r25(log: Log, growth: dict[str, float], hours: float, restarts: int, seed: int) -> Finding:
-    """What was seen."""
+    """The finding of the soak."""
     counted = ", ".join(f"{name} {growth[name]:+.0f}" for name in ("fds", "zombies", "threads", "tasks"))
     wrong = f"{len(log.wrong)} wrong" + (f" (the first: {log.wrong[0]}; seed {seed})" if log.wrong else "")
     grown = any(value > 0 for name, value in growth.items() if name != "memory") or growth["memory"] > ALLOWED

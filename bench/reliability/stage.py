@@ -1,4 +1,4 @@
-"""A real daemon to measure, and a client that knows when each answer came."""
+"""A daemon to measure, and a client that records the time of each answer."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 FREE: Json = {"base": 0.01, "cap": 0.01, "floor": 0, "freeAfter": 0, "stableAfter": 0.001}
-"""Restarts at once, however often: what is measured is the daemon, not how it waits."""
+"""Restart settings without pauses: the daemon's speed is measured, not its backoff."""
 
 LOOK_SECONDS = 0.002
-"""Between looks for something that happens in another process: small beside every bar."""
+"""Seconds between checks for an event in another process: short in comparison with every bar."""
 
 SETTLE_SECONDS = 15.0
-"""How long what is idle may take to go: trio keeps an idle worker thread for 10 s."""
+"""Seconds that idle resources may take to go: trio keeps an idle thread for 10 s."""
 
 
 def server(restart: Mapping[str, Any] | None = None, **script: Any) -> Json:
@@ -39,10 +39,10 @@ def server(restart: Mapping[str, Any] | None = None, **script: Any) -> Json:
 
 
 class Watched(Daemon):
-    """A daemon that can be looked into."""
+    """A daemon with instrumentation (`watched.py`)."""
 
     def command(self, *words: str) -> list[str]:
-        """As it is, but for `run`, which gets a window."""
+        """The usual command, but `run` with instrumentation."""
         if words[0] != "run":
             return super().command(*words)
         program = Path(__file__).with_name("watched.py")
@@ -50,12 +50,12 @@ class Watched(Daemon):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The daemon's pid."""
         assert self.process is not None
         return self.process.pid
 
     def look(self) -> Json:
-        """What its loop holds now: `tasks`, and its longest `stall` in seconds since the last look."""
+        """The number of its `tasks`, and the loop's longest `stall` in seconds since the last report."""
         report = self.directory / "window"
         number = json.loads(report.read_text())["number"] if report.exists() else 0
         os.kill(self.pid, signal.SIGUSR2)
@@ -67,11 +67,11 @@ class Watched(Daemon):
         return eventually(told, self.said) or {}
 
     def holdings(self) -> Holdings:
-        """What it holds of the kernel, and of trio."""
+        """The resources that the daemon holds of the kernel and of trio."""
         return Holdings.of(self.pid, tasks=self.look()["tasks"])
 
     def settled(self, before: Holdings) -> Holdings:
-        """What it holds once it holds no more than before, or after a while."""
+        """Its holdings, once they are no larger than before, or after a while."""
         until = time.monotonic() + SETTLE_SECONDS
         while (now := self.holdings()).exceeds(before) and time.monotonic() < until:
             time.sleep(0.1)
@@ -89,7 +89,7 @@ class Watched(Daemon):
 
 @attrs.frozen(kw_only=True)
 class Holdings:
-    """What a process holds."""
+    """The resources that a process holds."""
 
     fds: int
     threads: int
@@ -100,7 +100,7 @@ class Holdings:
 
     @classmethod
     def of(cls, pid: int, *, tasks: int = 0) -> Holdings:
-        """Look at a process."""
+        """Count the resources of a process."""
         place = Path(f"/proc/{pid}")
         return cls(
             fds=sum(1 for _ in (place / "fd").iterdir()),
@@ -111,11 +111,11 @@ class Holdings:
         )
 
     def exceeds(self, before: Holdings) -> bool:
-        """Whether anything but memory is more than before."""
+        """Whether any count other than memory has grown."""
         return any(getattr(self, name) > getattr(before, name) for name in COUNTED)
 
     def growth(self, before: Holdings) -> dict[str, float]:
-        """How much more of each."""
+        """The growth of each count."""
         return {name: getattr(self, name) - getattr(before, name) for name in (*COUNTED, "memory")}
 
 
@@ -131,7 +131,7 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 def memory_of(pid: int, *, peak: bool = False) -> int:
-    """Resident bytes of a process, or the most since its peak was forgotten."""
+    """Resident bytes of a process, or their peak since its last reset."""
     return kilobytes(pid, "VmHWM" if peak else "VmRSS") * 1024
 
 
@@ -145,18 +145,18 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether a process is dead, and nobody has noticed."""
+    """Whether a process has ended but was not waited for."""
     return status_of(pid).get("State", "").startswith("Z")
 
 
 class Line(RawClient):
-    """A client that may have many calls under way, on the surface of categories."""
+    """A client with many calls in flight, on the surface of categories."""
 
     def __init__(self, path: Path, *, timeout: float = WAIT) -> None:
         """Connect."""
         super().__init__(path, timeout=timeout)
         self.begun: dict[int, float] = {}
-        """When each call was sent that was not asked about yet."""
+        """Send times of calls whose answers were not taken yet."""
         self._came: dict[int, tuple[float, Json]] = {}
 
     def begin(self, category: str, tool: str, _meta: Json | None = None, **arguments: Any) -> int:
@@ -174,7 +174,7 @@ class Line(RawClient):
         return self._last
 
     def end(self, number: int) -> tuple[float, Json]:
-        """When a call was answered, on `time.perf_counter`, and the message."""
+        """The time of a call's answer, on `time.perf_counter`, and the answer."""
         while number not in self._came:
             message = self.receive()
             if message.get("id") in self.begun and "method" not in message:
@@ -186,14 +186,14 @@ class Line(RawClient):
         return self._came.pop(number)
 
     def took(self, category: str, tool: str, **arguments: Any) -> tuple[float, Json]:
-        """Call and wait: the seconds, and the message."""
+        """Call and wait: the seconds, and the answer."""
         number = self.begin(category, tool, **arguments)
         sent = self.begun[number]
         at, message = self.end(number)
         return at - sent, message
 
     def succeeds(self, category: str, tool: str = "echo", **arguments: Any) -> Json:
-        """Call until it is served, past refusals of what was not sent. Returns the message."""
+        """Call until it succeeds, ignoring refusals of unsent calls. Returns the answer."""
         until = time.monotonic() + WAIT
         while (code := code_of(message := self.took(category, tool, **arguments)[1])) != "":
             assert code in {"UpstreamUnavailable", "UpstreamLost"}, message
@@ -202,7 +202,7 @@ class Line(RawClient):
 
 
 def code_of(message: Json) -> str:
-    """What an answer is an error of; empty for a result."""
+    """The error code of an answer; empty for a result."""
     if "error" in message:
         return f"rpc {message['error']['code']}"
     result = message["result"]
@@ -222,12 +222,12 @@ def text_of(message: Json) -> str:
 def at_work(
     servers: Mapping[str, Json] | Callable[[Path], Mapping[str, Json]], *, ready: bool = True, **config: Any
 ) -> Iterator[Watched]:
-    """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left.
+    """Run a daemon with these servers, all ready unless `ready` is false; nothing of it remains in the end.
 
     Args:
-        servers: the entries; or what makes them, given the daemon's directory.
-        ready: whether to wait for them.
-        config: what else is configured.
+        servers: the entries, or a function that makes them from the daemon's directory.
+        ready: whether to wait for the servers.
+        config: other configuration.
     """
     directory = own_directory()
     made = servers(directory) if callable(servers) else servers
@@ -239,10 +239,10 @@ def at_work(
 
 
 def when(look: Any, *, seconds: float = WAIT) -> float:
-    """Look until something holds. Returns when it did, on `time.perf_counter`.
+    """Repeat a check until it is true. Returns the time, on `time.perf_counter`.
 
     Raises:
-        AssertionError: it did not within `seconds`.
+        AssertionError: it was not true within `seconds`.
     """
     until = time.perf_counter() + seconds
     while not look():

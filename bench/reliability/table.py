@@ -1,4 +1,4 @@
-"""The table: on a terminal, as JSON, and in the documentation."""
+"""The table of promises: for a terminal, as JSON, and for the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BEGIN, END = "<!-- bench.reliability begins -->", "<!-- bench.reliability ends -->"
-"""What stands around the table in the documentation."""
+"""The marks around the table in the documentation."""
 
 HEAD = "| | promise | bar | measured | kept | run |\n|---|---|---|---|---|---|"
 
@@ -26,16 +26,16 @@ NOT_YET = "not measured yet"
 
 @attrs.frozen
 class Row:
-    """What the documentation says of one promise."""
+    """A promise's row in the documentation."""
 
     measured: str = NOT_YET
     kept: str = "-"
     run: str = ""
-    """Which run it is from, in words; empty for none."""
+    """The run of the measurement, in words; empty for none."""
 
 
 def word(kept: bool | None) -> str:  # noqa: FBT001 - it is what is put into words
-    """For people."""
+    """Yes, no or a dash."""
     return {True: "yes", False: "**no**", None: "-"}[kept]
 
 
@@ -47,18 +47,18 @@ def shown(finding: Finding) -> str:
 
 
 def load() -> str:
-    """What else the machine does: the load average of the last minute."""
+    """The load average of the last minute."""
     return f"{os.getloadavg()[0]:.1f}"
 
 
 def run_of(command: str, load_before: str) -> str:
-    """A run in words: how, when, where."""
+    """A run in words: command, time and machine."""
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return f"`{command}`, {when}; {machine()}; load average {load_before} before, {load()} after"
 
 
 def write(path: Path, findings: Iterable[Finding], run: str) -> None:
-    """Put findings into the documentation; promises that were not measured now keep their line.
+    """Write findings into the documentation; promises that were not measured keep their lines.
 
     Raises:
         ValueError: the file has no place for the table.
@@ -85,7 +85,7 @@ def read(table: str) -> dict[str, Row]:
 
 
 def render(rows: Mapping[str, Row]) -> str:
-    """The table in Markdown, and below it the runs that its lines are from."""
+    """The table in Markdown, followed by the runs of its rows."""
     runs = list(dict.fromkeys(row.run for row in rows.values() if row.run))
     lines = [HEAD]
     for promise in PROMISES:

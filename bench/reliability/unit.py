@@ -1,7 +1,7 @@
-"""The daemon as a service that is killed: R13 to R16.
+"""Measures the daemon as a service that is killed: R13 to R16.
 
-Whoever starts it again is ours (`keeper`). What only systemd can do, to end children that ignore everything, is
-measured with a real systemd: `make systemd`.
+`keeper` restarts the daemon. Only systemd can end children that ignore everything, so this is measured with a
+real systemd: `make systemd`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from bench.reliability.promise import Scale
 
 KILLS = 50
-"""Kills of the daemon in the full measures of R13 to R15."""
+"""Kills of the daemon in the full measurements of R13 to R15."""
 
 STUCK = 10
-"""Daemons that are stopped in the full measure of R16."""
+"""Daemons stopped by SIGSTOP in the full measurement of R16."""
 
 BRIDGES = 4
 """`mcpd connect` clients, each with a call in flight at each kill."""
@@ -42,10 +42,10 @@ SERVERS = 5
 
 
 class Newcomers(threading.Thread):
-    """Connects again and again, asks, and hangs up: whoever is refused, and how long the longest waited."""
+    """Connects, asks and disconnects repeatedly; counts refusals, and keeps the longest wait."""
 
     def __init__(self, path: Path) -> None:
-        """Not yet."""
+        """Prepare; `start` begins."""
         super().__init__()
         self.refused = 0
         self.served = 0
@@ -55,7 +55,7 @@ class Newcomers(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until it is stopped."""
+        """Connect until stopped."""
         while not self._over.is_set():
             begun = time.perf_counter()
             try:
@@ -74,16 +74,16 @@ class Newcomers(threading.Thread):
             self._over.wait(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop after what is under way."""
+        """Stop after the current connection."""
         self._over.set()
         self.join(2 * WAIT)
 
 
 class Bridge(Line):
-    """A client behind `mcpd connect`, which knows nothing of daemons."""
+    """A client behind `mcpd connect`."""
 
     def __init__(self, keeper: Keeper) -> None:
-        """Start the bridge, and say what clients say first."""
+        """Start the bridge, and make the handshake."""
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(WAIT)
         words = keeper.daemon.command("connect", "--socket", str(keeper.front))
@@ -105,7 +105,7 @@ class Bridge(Line):
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     def close(self) -> None:
-        """Hang up: the bridge ends."""
+        """Disconnect, which ends the bridge."""
         super().close()
         try:
             self.process.wait(WAIT)
@@ -146,11 +146,11 @@ def service(scale: Scale) -> Iterator[Finding]:
 
 
 def kill(keeper: Keeper, bridges: list[Bridge]) -> tuple[list[float], int, int]:
-    """Kill the daemon under its clients.
+    """Kill the daemon while clients have calls in flight.
 
     Returns:
         Seconds from the next daemon's readiness to the answer of each call in flight, children that outlived
-        the old one by a second, and bridges that are of no use any more.
+        the old daemon by a second, and bridges that no longer work.
     """
     children = keeper.settled()
     held = [(bridge, bridge.begin("s0", "sleep")) for bridge in bridges]
@@ -185,7 +185,7 @@ def stop_once(keeper: Keeper) -> float:
 
 
 def r13(crowd: Newcomers, kills: int) -> Finding:
-    """What clients saw that connected while the daemon was killed."""
+    """The finding about clients that connected during kills."""
     return Finding(
         name="R13",
         measured=f"{crowd.refused} of {crowd.served + crowd.cut + crowd.refused:,} connects refused, first"
@@ -195,7 +195,7 @@ def r13(crowd: Newcomers, kills: int) -> Finding:
 
 
 def r14(delays: list[float], broken: int, kills: int) -> Finding:
-    """What clients behind `mcpd connect` saw."""
+    """The finding about clients behind `mcpd connect`."""
     worst = max(delays, default=0.0)
     return Finding(
         name="R14",
@@ -206,7 +206,7 @@ def r14(delays: list[float], broken: int, kills: int) -> Finding:
 
 
 def r16(replaced: list[float]) -> Finding:
-    """How soon a daemon that is stuck was replaced."""
+    """The finding about the replacement of a stuck daemon."""
     beyond = max(replaced) - WATCHDOG_SECONDS
     return Finding(
         name="R16",

@@ -1,4 +1,4 @@
-"""Many calls: memory (R9), ids (R20), cancellation and progress (R21)."""
+"""Measures many calls: memory (R9), ids (R20), cancellation and progress (R21)."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from bench.reliability.stage import Watched
 
 CALLS = 1_000_000
-"""Calls of the full measure."""
+"""Calls of the full measurement."""
 
 CLIENTS = 32
 
 SERVERS = 4
 
 SAMPLES = 40
-"""Looks at the daemon's memory during the calls."""
+"""Measurements of the daemon's memory during the calls."""
 
 WARM_UP = 0.1
-"""Share of the calls before which memory is not counted."""
+"""The share of calls before memory counts."""
 
 SLOPE_CALLS = 250_000
-"""The slope is told for so many calls."""
+"""The number of calls for which the slope is reported."""
 
 MIB = 2**20
 
 
 @attrs.define
 class Caller:
-    """A client that has one call under way at a time, always with id 1, each with a number of its own."""
+    """A client with one call in flight at a time, always with id 1, each with a different number."""
 
     wire: Wire
     number: int
@@ -63,7 +63,7 @@ class Caller:
         )
 
     def came(self) -> bool:
-        """Read; True if the answer is complete. Counts it if it is not the one to this call."""
+        """Read; True if the answer is complete. Counts answers to other calls."""
         chunk = os.read(self.wire.read_fd, 65536)
         assert chunk, "the daemon closed the connection"
         self.rest += chunk
@@ -78,7 +78,7 @@ class Caller:
 
 
 def flood(scale: Scale) -> Iterator[Finding]:
-    """R9 and R20: 32 clients call as often as they can, all with id 1."""
+    """R9 and R20: 32 clients call as fast as they can, all with id 1."""
     calls = scale.of(CALLS, least=200)
     servers = {f"s{number}": server(tools=["echo"]) for number in range(SERVERS)}
     with at_work(servers) as daemon, ExitStack() as stack:
@@ -105,7 +105,7 @@ def flood(scale: Scale) -> Iterator[Finding]:
 
 
 def run(callers: list[Caller], calls: int, look: Callable[[], int]) -> list[tuple[int, int]]:
-    """Have all of them call, until so many calls are answered. Returns (calls, bytes) after the warm-up."""
+    """Make calls from all clients, `calls` in all. Returns (calls, bytes) after the warm-up."""
     samples: list[tuple[int, int]] = []
     warm, step = round(calls * WARM_UP), max(1, calls // SAMPLES)
     begun, done = 0, 0
@@ -139,14 +139,14 @@ def slope_of(points: list[tuple[int, int]]) -> float:
 
 
 CANCELS = 500
-"""Calls that are cancelled, and calls with progress, in the full measure of R21."""
+"""Cancelled calls, and calls with progress, in the full measurement of R21."""
 
 STEPS = 20
 """Reports of progress within one call."""
 
 
 def control(scale: Scale) -> Iterator[Finding]:
-    """R21: when a cancellation reaches the server, and that no progress follows an answer."""
+    """R21: the time until the server learns of a cancellation, and the absence of progress after an answer."""
     times = scale.of(CANCELS, least=5)
 
     def servers(directory: Path) -> dict[str, Any]:
@@ -167,16 +167,16 @@ def control(scale: Scale) -> Iterator[Finding]:
 
 
 class Record:
-    """What a scripted server says of itself, as it says it."""
+    """The events that a scripted server reports while it runs."""
 
     def __init__(self, path: Path) -> None:
-        """Open the pipe; both ends, so that it never ends."""
+        """Open both ends of the pipe, so that it never ends."""
         self._fd = os.open(path, os.O_RDWR)
         self._rest = b""
         self._events: list[dict[str, Any]] = []
 
     def wait(self, event: str, method: str = "") -> None:
-        """Read until the server says this."""
+        """Read until the server reports this event."""
         while True:
             while self._events:
                 found = self._events.pop(0)
@@ -193,7 +193,7 @@ class Record:
 
 
 def cancel_once(daemon: Watched, record: Record) -> float:
-    """Call, cancel: seconds until the server knows."""
+    """Call and cancel: seconds until the server knows."""
     with daemon.client() as line:
         number = line.begin("s", "sleep")
         record.wait("message", "tools/call")

@@ -1,9 +1,9 @@
-"""`mcpd` with a window: on SIGUSR2 it writes what its loop holds, and how long it was ever away from it.
+"""`mcpd` with instrumentation: on SIGUSR2 it writes the number of its tasks, and the loop's longest stall.
 
     python watched.py REPORT run --config ...
 
-REPORT gets {"number", "tasks", "stall"} each time: how often it was asked, trio's living tasks, and the longest
-seconds since the last time that the loop did not look at any descriptor. Nothing else differs from `mcpd`.
+REPORT gets {"number", "tasks", "stall"} each time: the number of the report, trio's living tasks, and the
+longest seconds since the last report in which the loop did not poll. In all else it equals `mcpd`.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from daemon.cli import main
 
 
 class Loop(trio.abc.Instrument):
-    """Knows how long the loop was away from its descriptors at most."""
+    """Measures the loop's longest time between two polls."""
 
     def __init__(self, report: Path) -> None:
-        """Watch nothing yet; `ask` begins."""
+        """Prepare; the first `asked` begins the measurement."""
         self._report = report
         self._number = 0
         self._stall = 0.0
         self._since = 0.0
 
     def after_io_wait(self, timeout: float) -> None:
-        """The loop goes to work."""
+        """Note the end of a poll."""
         self._since = time.perf_counter()
 
     def before_io_wait(self, timeout: float) -> None:
-        """It is back."""
+        """Note the begin of a poll."""
         if self._since:
             self._stall = max(self._stall, time.perf_counter() - self._since)
 
     def asked(self, *_: Any) -> None:
-        """A signal came: report from within the loop."""
+        """Handle the signal: report from within the loop."""
         trio.lowlevel.current_trio_token().run_sync_soon(self.tell)
 
     def tell(self) -> None:
-        """Write, whole or not at all, and begin anew."""
+        """Write the report atomically, and reset the stall."""
         self._number += 1
         if self._number == 1:
             trio.lowlevel.add_instrument(self)

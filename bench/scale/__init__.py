@@ -1,1 +1,1 @@
-"""What one daemon carries, and what a second one would need: a model, fed by what `bench.calls` measured."""
+"""A model of one daemon's capacity, and of the need for a second one, based on the results of `bench.calls`."""

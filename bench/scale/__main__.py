@@ -1,12 +1,12 @@
-"""`python -m bench.scale`: what docs/scale.md stands on and `bench.calls` does not measure.
+"""`python -m bench.scale`: the numbers of docs/scale.md that `bench.calls` does not measure.
 
     python -m bench.scale --measure       memory, descriptors, connections, loads: half a minute
-    python -m bench.scale --writers URL   how often a store can be written
-    python -m bench.scale --told URL      how soon a daemon knows what another one has written
+    python -m bench.scale --writers URL   writes per second to a store
+    python -m bench.scale --told URL      time until a daemon knows another one's writes
     python -m bench.scale --balanced      calls over HTTP, through HAProxy, to one and two daemons
 
-URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
-writer, is measured beside it. docs/scale.md has the numbers that matter.
+URL is an empty PostgreSQL database, which several daemons write at once; an SQLite file, which has one writer,
+is measured for comparison. docs/scale.md has the numbers that matter.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def beside_table(found: Beside) -> Table:
-    """The costs that `bench.calls` does not measure, in words."""
+    """A table of the costs that `bench.calls` does not measure."""
     rows = [[words, f"{number(value)} {unit}".rstrip()] for words, (value, unit) in found.items()]
     return "Costs of one of each", ["what", "measured"], rows
 
 
 def writers_table(url: str) -> Table:
-    """How often both stores were written.
+    """A table of the write rates of both stores.
 
     Raises:
         Unmeasurable: one cannot be opened or written.
@@ -53,7 +53,7 @@ def writers_table(url: str) -> Table:
 
 
 def told_table(url: str) -> Table:
-    """How soon a daemon knows what another one has written.
+    """A table of the times until a daemon knows another one's writes.
 
     Raises:
         Unmeasurable: something did not start or answer.
@@ -66,7 +66,7 @@ def told_table(url: str) -> Table:
 
 
 def balanced_table(ways: list[Way]) -> Table:
-    """Calls on every way, in words."""
+    """A table of calls by way."""
     rows = []
     for way in ways:
         used = (way.median("daemons_us"), way.median("balancer_us"))

@@ -1,4 +1,4 @@
-"""Calls over HTTP to one daemon, and through the shipped HAProxy to one and to two."""
+"""Measures calls over HTTP to one daemon, and through the shipped HAProxy to one and to two."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.e2e.balancing import balanced
 from tests.e2e.harness import free_port
 
 CONNECTIONS = 32
-"""Clients, each with one call under way."""
+"""Clients, each with one call in flight."""
 
 SECONDS = 2.0
-"""Of one try."""
+"""Length of one try."""
 
 TURNS = 5
-"""Tries of each, in turns: what else the machine does falls on all alike."""
+"""Tries of each way; the ways take turns, so that other work of the machine affects all alike."""
 
 _CALL = {"text": "x" * 40}
 CALLS = {"modern": Request.of("echo_0", _CALL, meta=META), "handshake": Request.of("echo_0", _CALL)}
@@ -32,7 +32,7 @@ CALLS = {"modern": Request.of("echo_0", _CALL, meta=META), "handshake": Request.
 
 @attrs.frozen
 class Try:
-    """What came of one try."""
+    """The results of one try."""
 
     rate: float
     """Calls a second."""
@@ -44,28 +44,28 @@ class Try:
 
 @attrs.define
 class Way:
-    """What calls go through, and what came of it."""
+    """A way of calls to daemons, with its tries."""
 
     words: str
     era: str
     port: int
     daemons: list[int]
-    """Their processes."""
+    """The pids of the daemons."""
     balancer: int | None = None
-    """HAProxy's process."""
+    """The pid of HAProxy."""
     tries: list[Try] = attrs.field(factory=list)
 
     def median(self, name: str) -> float:
-        """Of all tries."""
+        """The median of an attribute over all tries."""
         values: list[float] = [getattr(each, name) for each in self.tries]
         return statistics.median(values)
 
 
 def balancing() -> list[Way]:
-    """Measure the calls of both eras on every way.
+    """Measure calls of both eras on every way.
 
     Raises:
-        Unmeasurable: something did not start, or answered something else.
+        Unmeasurable: something did not start, or gave an unexpected answer.
     """
     with ExitStack() as stack:
         ports = [free_port() for _ in range(2)]
@@ -112,7 +112,7 @@ def _tried(way: Way) -> Try:
 
 
 def _connected(way: Way) -> HttpWire:
-    """A client; in the handshake era it has begun a session."""
+    """A client; in the handshake era, after its handshake."""
     wire = HttpWire(Place(way.port, "/mcp", TOKEN))
     if way.era == "modern":
         wire.modern("tools/call", "echo_0")

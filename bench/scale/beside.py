@@ -1,4 +1,4 @@
-"""What one of everything costs, beside what `bench.calls` measures: memory, descriptors, connections, loads."""
+"""Measures the unit costs that `bench.calls` lacks: memory, descriptors, connections, loads."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from bench.running import Daemon
 
 SETTLE = 2.0
-"""Seconds after a start: the index is built then, the store written, memory given back."""
+"""Seconds after a start for building the index, writing the store and freeing memory."""
 
 MANY_SERVERS, MANY_TOOLS = 25, 5000
-"""Enough of each that what one of them costs is more than what a process differs from itself."""
+"""Enough servers and tools to make their cost larger than the variation of a process."""
 
 CONNECTIONS = 300
-"""Connected one after the other, greeted, closed: a tenth of a second of the daemon's CPU and more."""
+"""Connections made, greeted and closed in a row: they take a tenth of a second of the daemon's CPU, or more."""
 
 LOADS = 60
-"""Tools loaded one after the other under a key, each on disk before it is answered."""
+"""Tools loaded in a row under a key, each on disk before the answer."""
 
 SESSIONS = 32
-"""Sessions that load at the same time, each under its own key."""
+"""Sessions that load at the same time, each under a different key."""
 
 
 Beside = dict[str, tuple[float, str]]
-"""What was found, by words, with its unit."""
+"""Values and units by their words."""
 
 
 def beside() -> Beside:
-    """Measure.
+    """Measure all unit costs.
 
     Raises:
         Unmeasurable: something did not start or answer.
@@ -74,18 +74,18 @@ def beside() -> Beside:
 
 
 def descriptors(pid: int) -> int:
-    """How many a process has open."""
+    """The count of a process's open descriptors."""
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - only their number counts
 
 
 def _size(daemon: Daemon) -> tuple[float, int]:
-    """Kilobytes and descriptors, at rest."""
+    """Kilobytes and descriptors of an idle daemon."""
     time.sleep(SETTLE)
     return kilobytes(daemon.pid, "VmRSS"), descriptors(daemon.pid)
 
 
 def _connections(daemon: Daemon) -> float:
-    """Microseconds of CPU for each."""
+    """Microseconds of CPU for each connection."""
     used = cpu_of(daemon.pid)
     for _ in range(CONNECTIONS):
         connected(daemon, "category").close()
@@ -94,7 +94,7 @@ def _connections(daemon: Daemon) -> float:
 
 
 def _loads(daemon: Daemon) -> tuple[float, float, float]:
-    """Milliseconds and microseconds of CPU for a load of its own; loads a second of many sessions."""
+    """Milliseconds, and microseconds of CPU, for a single load; loads a second of many sessions."""
     with closing(connected(daemon, "full")) as wire:
         names = [tool["name"] for tool in wire.ask("tools/list", {})["tools"]]
     with ExitStack() as stack:

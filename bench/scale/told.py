@@ -1,4 +1,4 @@
-"""How soon a daemon knows what another one on the same PostgreSQL has written, by what their clients see."""
+"""Measures how soon a daemon knows another one's writes on the same PostgreSQL, as their clients see it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from bench.running import Daemon
 
 TIMES = 200
-"""Loads, switches and calls, each timed: the slowest two are beyond the 99th percentile."""
+"""Loads, switches and calls, each timed; two of them lie beyond the 99th percentile."""
 
 TOOLS = TIMES + 1
-"""Each is loaded once; the last one is switched off and on."""
+"""Tools: each is loaded once, and the last one is switched off and on."""
 
 KEY = "told"
 CHANGED = "notifications/tools/list_changed"
@@ -28,7 +28,7 @@ def tellings(url: str) -> dict[str, Sequence[float]]:
     """Measure with two daemons: the seconds of each kind of news.
 
     Args:
-        url: of a PostgreSQL database for this alone.
+        url: a PostgreSQL database for this measurement only.
 
     Raises:
         Unmeasurable: something did not start or answer.

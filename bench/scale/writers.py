@@ -1,4 +1,4 @@
-"""How often daemons can write to one store: processes that each keep a session again and again."""
+"""Measures how fast daemons can write to one store: each process stores a session repeatedly."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NUMBERS = (1, 2, 4)
-"""Daemons on one PostgreSQL."""
+"""Numbers of daemons on one PostgreSQL."""
 
 ROUNDS = 3
-"""Turns of each number of writers; all have one before any has the next."""
+"""Rounds; in each, every number of writers has a turn."""
 
 SECONDS = 1.5
-"""Of writing, in each turn."""
+"""Seconds of writing in each turn."""
 
 LIMIT = 60.0
-"""Seconds for a writer to be ready, or to end."""
+"""Seconds for a writer to get ready, or to end."""
 
 SESSIONS = 200
-"""Of each writer, by turns: a table of ordinary size."""
+"""Sessions that each writer stores in turn: a table of ordinary size."""
 
 
 @attrs.frozen(kw_only=True)
 class Writing:
-    """What so many writers did, medians of the rounds; each commit keeps one load of one session."""
+    """The medians of the rounds for a number of writers; each commit stores one load of one session."""
 
     writers: int
     rate: float
-    """Commits a second, of all together."""
+    """Commits a second of all writers together."""
     p50: float
     p99: float
     """Seconds of a commit."""
 
 
 def writings(url: str | None, directory: Path) -> list[Writing]:
-    """Measure.
+    """Measure all numbers of writers.
 
     Args:
-        url: of a PostgreSQL database for this alone; None for a file of SQLite, which has one writer.
-        directory: for the file.
+        url: a PostgreSQL database for this measurement only; None for an SQLite file, which has one writer.
+        directory: the place for the file.
 
     Raises:
         Unmeasurable: the store cannot be opened or written.

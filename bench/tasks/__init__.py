@@ -1,1 +1,1 @@
-"""What whole tasks cost a model's context on each surface: `python -m bench.tasks --help` says how."""
+"""Measures the cost of tasks for a model's context on each surface. See `python -m bench.tasks --help`."""

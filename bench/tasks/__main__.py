@@ -46,9 +46,9 @@ SERVERS = {
     "filesystem": "filesystem",
     "fetch": "py-fetch",
 }
-"""Each server, and its list."""
+"""The recorded list of each server."""
 GOAL = 0.15
-"""How much of `full` the surface `code` may take, over all tasks."""
+"""The most that surface `code` may use of `full`'s tokens, over all tasks."""
 FULL, FIRST, CODE_MODE_NAME = "full", "code, first time", "FastMCP CodeMode"
 HERE = Path(__file__).parent
 
@@ -127,10 +127,10 @@ def _ways(daemon: Daemon, python: str | None, config: str) -> Iterator[Way]:
 
 
 def _measured(ways: Sequence[Way]) -> dict[str, dict[str, Context]]:
-    """By way and task.
+    """The contexts by way and task.
 
     Raises:
-        Unmeasurable: a task failed, or came to another answer than by other ways.
+        Unmeasurable: a task failed, or its answer differs between ways.
     """
     used: dict[str, dict[str, Context]] = {}
     answers: dict[str, Any] = {}

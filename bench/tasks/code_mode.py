@@ -1,4 +1,4 @@
-"""FastMCP's CodeMode before servers: `code_mode.py CONFIG.json`, run where `fastmcp[code-mode]` is."""
+"""FastMCP's CodeMode in front of servers: `code_mode.py CONFIG.json`, with `fastmcp[code-mode]` installed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The calls of one client while 50 scripts of other sessions run: `python -m bench.tasks.meanwhile`.
+"""Measures one client's calls while 50 scripts of other sessions run: `python -m bench.tasks.meanwhile`.
 
-A client calls an echo tool over the unix socket, one call after the other with a pause between, in rounds: once
-alone, once while each of 50 sessions of another process runs a script, the next as soon as the last has ended.
-Scripts of one kind make calls all the time, those of the other compute.
+A client calls an echo tool over the unix socket, one call after the other with pauses, in rounds: once alone,
+once while each of 50 sessions of another process runs scripts one after the other. Scripts of one kind make
+calls all the time, those of the other kind compute.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SCRIPTS = 50
 PAUSE = 0.002
 """Seconds between the answer to a call and the next call."""
 SETTLING = 1.0
-"""Seconds until all scripts run, and until the daemon has done what comes after them."""
+"""Seconds until all scripts run, and until the daemon has finished its work after them."""
 BAR = 1.5
-"""How many times the p99 without scripts that with them may be, in the median round."""
+"""The most that scripts may multiply the p99 by, in the median round."""
 KINDS = {
     "make calls": """\
 import asyncio
@@ -118,7 +118,7 @@ def _calls(wire: Wire, seconds: float) -> tuple[float, float]:
 
 @contextmanager
 def _scripts(daemon: Daemon, code: str, count: int) -> Iterator[Synchronized[float]]:
-    """Run scripts for as long as the block lasts; yields how many have ended, as a shared number."""
+    """Run scripts during the block; yields the count of finished ones in shared memory."""
     ended = multiprocessing.Value("d", 0.0)
     crowd = multiprocessing.Process(target=_crowd, args=(daemon, code, count, ended), daemon=True)
     crowd.start()

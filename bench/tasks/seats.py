@@ -1,4 +1,4 @@
-"""A scripted model's place at a surface: it writes calls, reads answers, and both are counted."""
+"""A scripted model at a surface, whose calls and answers are counted in bytes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from bench.tasks.work import Call, Task
 
 LOOK_CHARACTERS = 1500
-"""Of an answer that a script only shows."""
+"""Characters shown of an answer that a script only inspects."""
 SAID = 500
-"""Characters of an answer that are told where it is an error."""
+"""Characters of an error that are reported."""
 PATIENCE = 300.0
 """Seconds for one answer: a script makes dozens of calls."""
 
 
 @attrs.define
 class Context:
-    """What entered it, in bytes, and what that took."""
+    """Bytes that entered a model's context, with round trips and time."""
 
     listed: int = 0
-    """Instructions and lists of tools."""
+    """Bytes of instructions and lists of tools."""
     written: int = 0
-    """Names and arguments of calls."""
+    """Bytes of names and arguments of calls."""
     read: int = 0
-    """Answers."""
+    """Bytes of answers."""
     trips: int = 0
     """Calls of the model, one a turn."""
     seconds: float = 0.0
 
     @property
     def tokens(self) -> int:
-        """Of all three."""
+        """Tokens of all three."""
         return tokens_in(self.listed + self.written + self.read)
 
     def __add__(self, other: Context) -> Context:
@@ -51,7 +51,7 @@ class Context:
 
 
 class Child(Client):
-    """The same client for a server that is a process of its own and speaks over its stdio."""
+    """A client of a server that runs as a child process on its stdio."""
 
     def __init__(self, words: Sequence[str]) -> None:
         """Start it."""
@@ -66,17 +66,17 @@ class Child(Client):
         theirs.close()
 
     def close(self) -> None:
-        """Hang up, and wait for its end."""
+        """Disconnect, and wait for the server's end."""
         super().close()
         self._process.terminate()
         self._process.wait(PATIENCE)
 
 
 class Seat:
-    """A model at a client."""
+    """A model with a client."""
 
     def __init__(self, client: Client) -> None:
-        """Begin, past the first list."""
+        """Begin with the first list."""
         self.client = client
         first = first_sight(client)
         self.tools = first.tools
@@ -99,7 +99,7 @@ class Seat:
         return text
 
     def list_again(self) -> None:
-        """What the list has grown by is read, too."""
+        """Count the growth of the list, which the model reads, too."""
         before, self.tools = len(self.tools), listing(self.client)
         self.used.listed += len(self.tools) - before
 
@@ -108,7 +108,7 @@ class Seat:
 
 
 def by_calls(surface: str, seat: Seat, task: Task) -> Any:
-    """Do a task as a model does that has tools only: every answer is read."""
+    """Do a task by single calls, as a model with tools only: it reads every answer."""
     _discover(seat, surface, task)
     calls = task.direct()
     call = next(calls)
@@ -146,21 +146,21 @@ def _call(seat: Seat, surface: str, call: Call) -> str:
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """Words of one way to run scripts."""
+    """The words of one way to run scripts."""
 
     search: str
     describe: str
     names: str
-    """The argument of `describe` that has the tools' names."""
+    """The argument of `describe` that takes the tools' names."""
     run: str
     tool: Callable[[str], str]
-    """The name of `server/tool`."""
+    """Makes the tool's name from `server/tool`."""
     script: Callable[[str], str]
-    """A script of `Task.scripts`."""
+    """Makes a script from one of `Task.scripts`."""
     value: Callable[[str], Any]
-    """The value that an answer of `run` has."""
+    """Reads the value in an answer of `run`."""
     looks: bool = False
-    """Whether a model looks at an answer of each kind first, as nothing tells their shapes."""
+    """Whether the model first inspects an answer of each kind, as it does not know their shapes."""
 
 
 def _for_code_mode(script: str) -> str:

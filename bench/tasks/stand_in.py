@@ -1,8 +1,8 @@
-"""A server that lists recorded tools and makes up what they answer: `stand_in.py KIND LIST.json SECONDS`.
+"""A server that lists recorded tools and invents their answers: `stand_in.py KIND LIST.json SECONDS`.
 
-The answers have the shape and the size of the real servers' ones, and are the same in every run. Each takes so
-many seconds, several at a time, as over a network. Lists of issues are short, as GitHub's current server gives
-them. Standard library only: Python starts it without site-packages.
+The answers have the shape and size of the real servers' answers, and are the same in every run. Each takes
+SECONDS, several at a time, as over a network. Lists of issues are short, as those of GitHub's current server.
+It needs only the standard library: Python starts it without site-packages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ISSUES, ROWS, FILES, PAGES = 200, 150, 30, 20
 LINES = 60
-"""Of each file."""
+"""Lines of each file."""
 TEXT = """the order service returns a stale total when two carts merge after login and cache entry expires
 before payment worker reads queue so customers see old price until next sync which support can reset by hand"""
 WORDS = TEXT.split()
@@ -32,7 +32,7 @@ API = "https://api.github.com/repos/acme/shop"
 
 
 def prose(seed: str, words: int) -> str:
-    """So many words, the same for a seed each time, in paragraphs."""
+    """Text with this number of words, the same for each seed, in paragraphs."""
     dice = random.Random(seed)
     said = [dice.choice(WORDS) for _ in range(words)]
     return "\n\n".join(" ".join(said[at : at + 60]) for at in range(0, words, 60))
@@ -42,7 +42,7 @@ def prose(seed: str, words: int) -> str:
 
 
 def issue(number: int) -> Json:
-    """An issue as GitHub's API has it."""
+    """An issue in the form of GitHub's API."""
     dice = random.Random(number)
     login, url = f"user{dice.randrange(40)}", f"{API}/issues/{number}"
     trace = '\n\n```\nTraceback (most recent call last):\n  File "cart.py", line 81, in merge\nKeyError: 7\n```'
@@ -119,7 +119,7 @@ def hubspot(_name: str, arguments: Json) -> str:
 
 
 def notion(_name: str, arguments: Json) -> str:
-    """`API-query-data-source`: a page for two companies in three."""
+    """`API-query-data-source`: pages for two of three companies."""
     rows = [row for row in range(ROWS) if row % 3]
     first, size = int(arguments.get("start_cursor", 0)), arguments.get("page_size", 100)
     person = {"object": "user", "id": "5d2c5a52-6f2b-4f6b-9a6d-3b7c3f1f0a11"}
@@ -136,7 +136,7 @@ def notion(_name: str, arguments: Json) -> str:
 
 
 def notion_page(row: int, person: Json) -> Json:
-    """A page as Notion's API has it: much about each property."""
+    """A page in the form of Notion's API, with much about each property."""
     plain = {"bold": False, "italic": False, "strikethrough": False, "underline": False, "code": False}
 
     def text(said: str) -> list[Json]:
@@ -194,7 +194,7 @@ def filesystem(name: str, arguments: Json) -> str:
 
 
 def fetch(_name: str, arguments: Json) -> str:
-    """`fetch`: a page of a shop, which links to two others; the first 5000 characters of it."""
+    """`fetch`: the first 5000 characters of a page of a shop, which links to two others."""
     url = arguments["url"]
     number = int(url.rpartition("/")[2] or 0)
     dice = random.Random(url)
@@ -219,7 +219,7 @@ KINDS: dict[str, Answer] = {
     "fetch": fetch,
 }
 STRUCTURED = "filesystem"
-"""It has output schemas: `{"content": text}`."""
+"""The server with output schemas: `{"content": text}`."""
 
 
 def main(kind: str, listed: str, seconds: str) -> None:

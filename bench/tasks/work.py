@@ -1,4 +1,4 @@
-"""Four tasks, each done by calls that a model makes one by one, and by a script that makes them."""
+"""Four tasks, each done by a model's single calls, and by a script."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Call = tuple[str, dict[str, Any]]
 """`server/tool` and its arguments."""
 if TYPE_CHECKING:
     Calls = Generator[Call, str, Any]
-    """Yields calls, is sent the text of each answer, returns what the task wants."""
+    """Yields calls, receives the text of each answer, returns the task's result."""
 
 REPOSITORY = {"owner": "acme", "repo": "shop"}
 ISSUE_PAGE = 40
-"""Issues a script reads: with the list one call less than FastMCP's CodeMode allows would be 49."""
+"""Issues that a script reads: with the list, one call less than FastMCP's CodeMode allows would be 49."""
 DIRECTORY = "/srv/logs"
 FILES_AT_ONCE = 10
 SHOP = "https://shop.example/p/"
@@ -33,17 +33,17 @@ class Task:
 
     name: str
     need: str
-    """What a model searches for."""
+    """The model's search query."""
     tools: tuple[str, ...]
-    """The tools that it takes, as `server/tool`."""
+    """The tools that the task needs, as `server/tool`."""
     direct: Callable[[], Calls]
-    """The way of single calls."""
+    """Does the task by single calls."""
     looks: tuple[Call, ...]
-    """Calls whose answers a model looks at once, where nothing tells their shape."""
+    """Calls whose answers a model inspects first if it does not know their shape."""
     scripts: Sequence[str]
-    """`JSON(x)` reads a result that is JSON: on surface `code` it is read already."""
+    """Scripts, in which `JSON(x)` parses a JSON result: on surface `code` it is parsed already."""
     joined: Callable[[list[Any]], Any] = lambda found: found[0]
-    """One answer of those of the scripts."""
+    """Combines the scripts' answers into one."""
 
 
 # --- 1: triage -----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""The audit: every decision as a chained record in files of its own."""
+"""The audit: records every decision, in chained records in separate files."""

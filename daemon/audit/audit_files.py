@@ -1,4 +1,4 @@
-"""Reads the files of the audit, oldest or newest record first, in bounded memory. Blocks."""
+"""Reads the audit's files, oldest or newest record first, with little memory. Blocks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daemon.host.private_files import safely
 from daemon.kit.wording import DAY
 
 BLOCK = 64 * 1024
-"""Bytes of a read from the end: some screens of records."""
+"""Bytes per read from the end: some screens of records."""
 
 LONGEST = 4 * 1024 * 1024
-"""Bytes of a line; a longer one is no record."""
+"""Most bytes of a line; a longer line is not a record."""
 
 FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.(\d{1,9}))?\.jsonl")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -39,44 +39,44 @@ class Entry(NamedTuple):
     """A line of a file, and its record unless it is malformed."""
 
     at: float
-    """The record's time in seconds since the epoch; a malformed line has its neighbour's."""
+    """The record's time in seconds since the epoch; for a malformed line, its neighbour's."""
     place: str
-    """The file, and the line's number from the end that is read first."""
+    """The file and the number of the line, counted from the end at which reading began."""
     line: bytes
-    """With its end, unless a daemon is still writing it, or was killed meanwhile."""
+    """The line with its line end, which is missing if a daemon is still writing it or was killed."""
     record: StoredRecord | None
 
 
 class AuditQuery(NamedTuple):
-    """The wanted records. Malformed lines fit every query of their time, since each hides a record."""
+    """Selects records. A malformed line matches every query of its time, as it may hide a record."""
 
     members: Mapping[str, Collection[str]] = {}
-    """The accepted values, by attribute of the record."""
+    """The accepted values for each attribute of a record."""
     since: float = 0.0
     until: float = math.inf
 
     def fits(self, entry: Entry) -> bool:
-        """Whether an entry is wanted, and whole."""
+        """Whether an entry is wanted, and complete."""
         wanted = ((getattr(entry.record, name), values) for name, values in self.members.items())
         is_wanted = entry.record is None or all(value in values for value, values in wanted)
         return is_wanted and self.since <= entry.at < self.until and entry.line.endswith(b"\n")
 
 
 def query(server: str, tool: str, session: str, decisions: Collection[str], *times: float) -> AuditQuery:
-    """The query of an operator; empty words fit everything. `session`: a key, or a connection's number."""
+    """An operator's query; empty words match everything. `session`: a key, or a connection's number."""
     number = session.removeprefix("#")
     members = {"server": [server], "tool": [tool], "session": [number, f"#{number}"], "decision": decisions}
     return AuditQuery({name: each for name, each in members.items() if any(filter("#".__ne__, each))}, *times)
 
 
 def read(directory: Path, wanted: AuditQuery, *, newest_first: bool = False) -> Iterator[Entry]:
-    """The entries that fit a query, of all chains in order of time."""
+    """The entries of all chains that match a query, by time."""
     streams = [entries(each, wanted.since, newest_first=newest_first) for each in chains(directory)]
     return filter(wanted.fits, heapq.merge(*streams, key=lambda entry: entry.at, reverse=newest_first))
 
 
 def chains(directory: Path) -> list[Path]:
-    """The chains' directories: this daemon's, and other daemons' on the same state."""
+    """The directories of chains: this daemon's, and those of other daemons with the same state directory."""
     return [each for each in (directory, *sorted(directory.glob("[0-9]*/"))) if files(each)]
 
 
@@ -90,14 +90,14 @@ _decode = msgspec.json.Decoder(StoredRecord).decode
 
 
 def decoded(line: bytes) -> StoredRecord | None:
-    """The record in a line; None for a malformed one."""
+    """The record in a line; None if it is malformed."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode(line)
     return None
 
 
 def entries(chain: Path, since: float = 0.0, *, newest_first: bool = False) -> Iterator[Entry]:
-    """All entries of a chain, without the files of days before `since`."""
+    """All entries of a chain, except files of days before `since`."""
     lines, step, begins = (backward, -1, DAY) if newest_first else (_forward, 1, 0.0)
     for file in files(chain)[::step]:
         day = datetime.fromisoformat(f"{file.name[:10]}T00:00Z").timestamp()
@@ -117,7 +117,7 @@ def _forward(file: Path) -> Iterator[bytes]:
 
 
 def backward(file: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends, newest first, in blocks."""
+    """The lines of a file with their line ends, newest first, read in blocks."""
     with open(file, "rb", opener=safely) as opened:
         left, rest = opened.seek(0, 2), b""
         while left:

@@ -26,25 +26,25 @@ from daemon.host.sockets import private_directory
 from daemon.kit.waiting import RetryPolicy
 
 FILE_BYTES = 64 * 1024 * 1024
-"""Bytes after which a day gets another file: editors still open this much."""
+"""Bytes after which a day gets a further file: editors can still open this much."""
 
 CHAINS = 64
-"""Daemons that may write on one state directory."""
+"""Most daemons that may write in one state directory."""
 
 LOCK = "lock"
-"""The file that the writer of a chain holds; it contains the chain's id."""
+"""The file that the writer of a chain locks; it contains the chain's id."""
 
 
 class Chain:
-    """The writer of a chain."""
+    """Writes a chain."""
 
     def __init__(self, root: Path) -> None:
         """Take the first chain that no other daemon writes, and find its end. Raises `OSError`."""
         self.directory, self._lock = _taken(root)
         self.torn = 0
-        """Bytes of half a line, left by a killed daemon, that were cut off."""
+        """Bytes of an incomplete line of a killed daemon, which were removed."""
         self.turned = False
-        """Whether another file was begun; reset by the reader."""
+        """Whether a new file was begun; the reader resets this."""
         self.is_synced = True
         self._file, self._size = -1, 0
         self._day, self._number = "", 0
@@ -52,7 +52,7 @@ class Chain:
         self.id = kept if re.fullmatch(r"[0-9a-f]{64}", kept) else secrets.token_hex(32)
         os.pwrite(self._lock, self.id.encode(), 0)
         self.head = ChainHead(chain=self.id, seq=0, digest=self.id)
-        """The last record; before the first one, the chain's id."""
+        """The last record; before the first record, the chain's id."""
         try:
             # An empty file, from a disk that was full, does not hide the one before.
             for path in reversed(files(self.directory)):
@@ -65,7 +65,7 @@ class Chain:
             raise
 
     def append(self, bodies: Sequence[bytes], day: str) -> None:
-        """Add records, given as JSON, to the file of a day (`2026-11-29`); raises OSError: none was added."""
+        """Append records (as JSON) to the file of a day (`2026-11-29`). Raises OSError: none was added."""
         self._turn(day)
         seq, prev, lines = self.head.seq, self.head.digest, []
         for body in bodies:
@@ -85,13 +85,13 @@ class Chain:
         self.head, self._size, self.is_synced = ChainHead(chain=self.id, seq=seq, digest=prev), size, False
 
     def sync(self) -> None:
-        """Have the disk keep what was added. Raises `OSError`."""
+        """Flush the added records to the disk. Raises `OSError`."""
         if not self.is_synced:
             os.fsync(self._file)
             self.is_synced = True
 
     def lacks(self, heads: Iterable[ChainHead]) -> ChainHead | None:
-        """A head of this chain, copied elsewhere before, that the files do not have."""
+        """The first of these copied heads that belongs to this chain and is missing in its files."""
         return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
 
     def _has(self, head: ChainHead) -> bool:
@@ -104,7 +104,7 @@ class Chain:
         return record is not None
 
     def expired(self, before: str, most: int) -> Iterator[tuple[Path, ChainHead]]:
-        """The files of days before one, or in excess of a number of bytes, each with its last record."""
+        """The files of days before `before`, or in excess of `most` bytes, each with its last record."""
         older = files(self.directory)[:-1]
         excess = sum(each.stat().st_size for each in older) + self._size - most
         for path in older:
@@ -115,7 +115,7 @@ class Chain:
             yield path, ChainHead(chain=self.id, seq=seq, digest=last)
 
     def close(self) -> None:
-        """Give the chain up."""
+        """Sync and close the chain, for another daemon to take."""
         with suppress(OSError):
             self.sync()
         for each in (self._file, self._lock):
@@ -124,7 +124,7 @@ class Chain:
         self._file = self._lock = -1
 
     def _turn(self, day: str) -> None:
-        """Go on in the file of the day, unless the present one has room and is there."""
+        """Open the file for a day, unless the current file exists and has room."""
         # A clock that was set back must not put records before older ones.
         same = self._day >= day
         if same and self._file >= 0 and self._size < FILE_BYTES and os.fstat(self._file).st_nlink:
@@ -165,7 +165,7 @@ def _taken(root: Path) -> tuple[Path, int]:
 
 
 def _end_of(path: Path) -> tuple[int, str, int]:
-    """The number and digest of a file's last line, if any, and the bytes of half a line after it."""
+    """The number and digest of a file's last complete line, and the bytes of an incomplete line after it."""
     lines = backward(path)
     last = next(lines, b"")
     torn = 0 if last.endswith(b"\n") else len(last)
@@ -177,28 +177,28 @@ def _end_of(path: Path) -> tuple[int, str, int]:
 
 
 WAITING = 32_768
-"""Most records that wait for the disk, further ones are lost: two seconds of the most calls, some 100 MB."""
+"""Most records that wait for the disk; further ones are lost. Two seconds of the most calls, some 100 MB."""
 
 EVERY_SECONDS = 0.25
-"""Most seconds from a decision to its line."""
+"""Most seconds from a decision to its line in the file."""
 
 SYNC_SECONDS = 1.0
-"""Most seconds from a line to the disk (fsync(2)): a crash of the machine loses as much."""
+"""Most seconds from a line to the disk (fsync(2)), which a crash of the machine may lose."""
 
 AT_ONCE = 128
-"""Records made and written at once, in a millisecond, before other threads run."""
+"""Records made and written together, in a millisecond, before other threads run."""
 
 HEAD_SECONDS = 60.0
-"""Seconds between two copies of the head, which is outside of an editor's reach from then on."""
+"""Seconds between two copies of the head, after which no editor of the files can change it unnoticed."""
 
 STALLED_SECONDS = 5.0
-"""Seconds after which a disk that does not answer counts as one that cannot be written."""
+"""Seconds without an answer after which the disk counts as unwritable."""
 
 STOP_SECONDS = 1.0
-"""Seconds of a stop for the last records."""
+"""Seconds that a stop waits for the last records."""
 
 NO_PLACE = Path()
-"""The directory of a daemon that has none."""
+"""Stands for the directory of a daemon without an audit."""
 
 Made = Callable[..., AuditRecord | bytes]
 """Makes a record, or its JSON."""
@@ -207,11 +207,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def _nowhere(_head: ChainHead) -> None:
-    """Copy a head to no place."""
+    """Keep no copy of the head."""
 
 
 class Audit:
-    """Takes decisions, each as a function that makes its record, and writes them in order."""
+    """Takes decisions, each as a function that makes its record, and writes the records in order."""
 
     def __init__(
         self,
@@ -222,22 +222,22 @@ class Audit:
         version: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Start with nothing opened, or off with `NO_PLACE` as `root`; `keep_head` copies the chain's head."""
+        """Start without opening files; `NO_PLACE` as `root` means off. `keep_head` copies the chain's head."""
         self.keys = keys
         self.on = keys.enabled and root != NO_PLACE
         self.problem = ""
         """Why the last records could not be written; empty if they were."""
         self.dropped = 0
-        """Decisions of this daemon's life that found no place; counted by the event loop."""
+        """Decisions of this daemon that were dropped as the queue was full; counted by the event loop."""
         self.root = root
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head = daemon, version, keep_head
         self.now = wall
-        """The time of a decision, in seconds since the epoch."""
+        """Returns the time of a decision, in seconds since the epoch."""
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
         self._told = 0
-        """The number of these that a record has counted; the thread writes it."""
+        """The count of dropped decisions that a record has reported; the thread writes it."""
         self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None
@@ -252,12 +252,12 @@ class Audit:
 
     @property
     def lost(self) -> int:
-        """Records that are missing in the files, in this daemon's life."""
+        """Records of this daemon that are missing in the files."""
         return self.dropped + self._faulty
 
     @property
     def refuses(self) -> str:
-        """The reason why calls are refused: no record of them can be written. Empty if they are not."""
+        """Why calls are refused, as no record of them can be written; empty if they are not refused."""
         if self.keys.fail is not AuditFailure.CLOSED or not self.on:
             return ""
         since = self._busy_since
@@ -267,7 +267,7 @@ class Audit:
         return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
     def note(self, make: Made, *args: object) -> None:
-        """Have `make(*args)` called in a worker thread, and its record written; never blocks."""
+        """Call `make(*args)` in a worker thread, and write the record that it returns; never blocks."""
         if not self.on:
             return
         if len(self._waiting) >= WAITING:
@@ -277,13 +277,13 @@ class Audit:
         self._some.set()
 
     def made(self, decision: Decision, **members: object) -> AuditRecord:
-        """A record of this daemon, now unless `at` is given."""
+        """A record of this daemon, with the current time unless `at` is given."""
         return AuditRecord(
             **{"at": moment(self.now()), "daemon": self._daemon, "decision": decision, **members}  # type: ignore[arg-type]
         )
 
     def configure(self, keys: AuditKeys) -> None:
-        """Follow a new configuration."""
+        """Apply a new configuration."""
         if self.on and not keys.enabled:
             self.note(partial(self.made, Decision.ENDED, details={"because": "switched off"}))
         was, self.keys, self.on = self.on, keys, keys.enabled and self.root != NO_PLACE
@@ -291,14 +291,14 @@ class Audit:
             self.note(self._began)
 
     async def open(self, heads: Sequence[ChainHead] = ()) -> None:
-        """Find the end of the chain, compare it with heads, and record the start; later if the disk hangs."""
+        """Find the end of the chain, compare it with `heads`, and record the start; later if the disk hangs."""
         self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):
                 await self._round(opening=True)
 
     async def run(self) -> None:
-        """Write what is noted until cancelled."""
+        """Write the noted decisions until cancelled."""
         delays, failures = RetryPolicy(EVERY_SECONDS, 2 * SYNC_SECONDS, random.random), 0
         while True:
             if failures:
@@ -310,7 +310,7 @@ class Audit:
             failures = 0 if await self._round() else failures + 1
 
     async def finish(self) -> None:
-        """Write the rest and the end; returns within `STOP_SECONDS`. Nothing is taken from then on."""
+        """Write the remaining decisions and the end, within `STOP_SECONDS`; accepts none afterwards."""
         self.note(self.made, Decision.ENDED)
         self.on = False
         with trio.move_on_after(STOP_SECONDS):
@@ -326,7 +326,7 @@ class Audit:
         return max(0.0, due - trio.current_time())
 
     async def _round(self, *, opening: bool = False, last: bool = False) -> bool:
-        """Write, sync and copy what is due; returns whether the disk took it. Opening only writes."""
+        """Write, sync and copy whatever is due; returns whether the disk took it. `opening`: only write."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
         keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)

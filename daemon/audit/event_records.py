@@ -1,4 +1,4 @@
-"""Records of the events that are decisions, and of operators' commands."""
+"""Makes records of events that are decisions, and of operators' commands."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ DECISIONS: Mapping[EventKind, Decision] = {
     EventKind.QUESTION_REFUSED: Decision.REFUSED,
     EventKind.HOST_REFUSED: Decision.REFUSED,
 }
-"""The decision that each kind of event stands for; refused calls are recorded elsewhere."""
+"""The decision that each kind of event means; refused calls are recorded elsewhere."""
 
 SHOWN = frozenset({
     *("action", "approve", "change", "name", "names", "off", "on", "pattern", "profile", "profiles"),
     *("readOnly", "revoke", "seconds", "session", "shown", "tool", "tools", "workspaces"),
 })  # fmt: skip
-"""Parameters of operators' commands that records show; others may be secrets, or as long as a file."""
+"""Parameters of operators' commands that records show; others may be secrets, or very long."""
 
 LONGEST = 4096
-"""Most bytes of JSON of the shown parameters."""
+"""Most bytes of the shown parameters as JSON."""
 
 
 def note_event(audit: Audit, event: Event) -> None:
-    """Have an event recorded if it is a decision."""
+    """Record an event if it is a decision."""
     if event.kind in DECISIONS:
         audit.note(_of_event, audit, event)
 
 
 def note_command(audit: Audit, principal: str, name: str, params: object, outcome: str) -> None:
-    """Have an operator's command recorded, given its decoded parameters."""
+    """Record an operator's command, with its decoded parameters."""
     audit.note(_of_command, audit, audit.now(), principal, name, params, outcome)
 
 

@@ -1,4 +1,4 @@
-"""Inspects the audit: verifies its chains, and tells its records to people and to a SIEM. Blocks."""
+"""Inspects the audit: verifies its chains, and shows records to people and to a SIEM. Blocks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from daemon.audit.record import AuditRecord, ChainHead, Decision, digest
 from daemon.safety.escape import json_line
 
 JOURNAL_SECONDS = 10.0
-"""Seconds for `journalctl`, which finds the heads of a month in one."""
+"""Seconds for `journalctl`, which finds the heads of a month within one second."""
 
 NAMED = 20
-"""Faults kept of a chain: an edit early on may be followed by thousands."""
+"""Most faults kept of a chain: an early edit may be followed by thousands."""
 
 _CHAIN = re.compile(r"\b[0-9a-f]{64}\b")
 _HEAD = re.compile(r"audit head (\d{1,18}) ([0-9a-f]{64}) of ([0-9a-f]{64})|(\d{1,18}):([0-9a-f]{64})")
@@ -46,7 +46,7 @@ def _table() -> dict[str, Any]:
 
 
 def event(record: StoredRecord) -> dict[str, Any]:
-    """A record as an event of OCSF (`ocsf.toml`), for a SIEM."""
+    """A record as an OCSF event (`ocsf.toml`), for a SIEM."""
     table, told, members = _table(), dict[str, Any](), msgspec.to_builtins(record)
     action, disposition = table["dispositions"].get(record.decision, _LOGGED)
     failed = action == _DENIED or record.outcome not in {"", "ok"}
@@ -62,7 +62,7 @@ def event(record: StoredRecord) -> dict[str, Any]:
 
 @attrs.define
 class CheckedChain:
-    """The outcome for one chain."""
+    """The result of checking one chain."""
 
     directory: Path
     id: str = ""
@@ -70,15 +70,15 @@ class CheckedChain:
     last: int = 0
     digest: str = ""
     faults: list[str] = attrs.field(factory=list)
-    """The first `NAMED`, each with its place."""
+    """The first `NAMED` faults, each with its place."""
     torn: str = ""
-    """The place of half a line at the end: a daemon is writing, or was killed."""
+    """The place of an incomplete line at the end, which a daemon is still writing or left when killed."""
     vouched: int = 0
-    """The newest record that a head agrees with."""
+    """The number of the newest record that a copied head confirms."""
 
 
 def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
-    """Check chains, also against heads; return them, and others' heads. Blocks: 6 s a million records."""
+    """Check chains against copied heads; return them, and heads of other chains. 6 s for a million records."""
     checked, others = [_check(each, {head.seq: "" for head in heads}) for each in chains(directory)], []
     for head in heads:
         about = [(chain, digests) for chain, digests in checked if head.chain in {"", chain.id}]
@@ -103,7 +103,7 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
         chain.id = "".join(_CHAIN.findall((directory / "lock").read_text(errors="replace")))
     for entry in entries(directory):
         if chain.torn:
-            chain.faults.append(f"{chain.torn}: half a line, and more follows")
+            chain.faults.append(f"{chain.torn}: an incomplete line, and more lines follow")
         chain.torn = "" if entry.line.endswith(b"\n") else entry.place
         if chain.torn:
             continue
@@ -127,25 +127,25 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
 
 
 def _misfit(chain: CheckedChain, record: StoredRecord | None) -> str:
-    """Why a record does not follow the last one; empty if it does."""
+    """Why a record does not follow the previous one; empty if it does."""
     if record is None:
         return "not a record of the audit"
     if chain.last and record.seq != chain.last + 1:
         return f"record {record.seq} follows record {chain.last}: records were removed, added or moved"
     if chain.last and record.prev != chain.digest:
-        return f"does not carry the digest of record {chain.last}: one of the two was changed"
+        return f"does not contain the digest of record {chain.last}: one of the two was changed"
     if record.decision == Decision.BEGAN and "lacks" in record.details:
-        return f"this daemon found that record {record.details['lacks']} before it was changed or removed"
+        return f"the daemon that wrote this had found record {record.details['lacks']} changed or removed"
     return ""
 
 
 def heads_in(text: str) -> list[ChainHead]:
-    """The heads in a text: messages of the journal, or `SEQ:DIGEST`."""
+    """The heads in a text of journal messages, or of `SEQ:DIGEST` words."""
     return [ChainHead(chain=chain, seq=int(a or b), digest=c or d) for a, c, chain, b, d in _HEAD.findall(text)]
 
 
 def journal(uid: int) -> tuple[list[ChainHead], str]:
-    """The heads that a user's daemons wrote to the journal, or why they cannot be read."""
+    """The heads that a user's daemons wrote to the journal, and why they cannot be read, if so."""
     words = ["journalctl", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=mcpd-audit", f"_UID={uid}"]
     try:
         told = subprocess.run(words, capture_output=True, timeout=JOURNAL_SECONDS, check=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""Records of the audit: one decision each, as a line of JSON that carries the digest of the line before."""
+"""Records of the audit: one decision each, as a line of JSON that contains the digest of the line before."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 
 
 class Decision(StrEnum):
-    """The decision that a record is about."""
+    """The kinds of decisions that records are about."""
 
     SENT = "sent"
     """A call went to a server; `outcome` says how it ended."""
     REPAIRED = "repaired"
-    """As `sent`, with arguments or a name that mcpd had corrected: `rule` says how."""
+    """As `sent`, with arguments or a name that mcpd corrected; `rule` says how."""
     REFUSED = "refused"
     """mcpd refused a call, a connection, a server's question or a host; nothing was sent."""
     ASKED = "asked"
@@ -37,16 +37,16 @@ class Decision(StrEnum):
     SWITCHED = "switched"
     """A server or a definition was switched on or off."""
     CONFIGURED = "configured"
-    """The configuration was read again."""
+    """mcpd read the configuration again."""
     BEGAN = "began"
-    """A daemon writes from here on. `chain`: the chain's id; `torn`: bytes of half a line that were cut off.
+    """A daemon's records begin. `chain`: the chain's id; `torn`: bytes of an incomplete line that were removed;
     `lacks`, `digest`: a record that the store knew and the files no longer had."""
     ENDED = "ended"
     """The daemon stops, or the audit was switched off."""
     LOST = "lost"
-    """Records are missing. `count`, `because`."""
+    """Records are missing: `count`, `because`."""
     EXPIRED = "expired"
-    """A file was deleted. `file`; `through`, `head`: the number and digest of its last record."""
+    """A file was deleted: `file`; `through`, `head`: the number and digest of its last record."""
 
 
 def acting(uid: int | None, token: str = "", way: str = "") -> str:
@@ -56,11 +56,11 @@ def acting(uid: int | None, token: str = "", way: str = "") -> str:
 
 
 class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
-    """One decision; empty members are left out of the file."""
+    """One decision; empty members are omitted from the file."""
 
     at: datetime
     daemon: str
-    """The daemon's life (`history.journal.History`)."""
+    """The daemon's `life` (`history.journal.History`)."""
     decision: str
     session: str = ""
     """The session's key if somebody chose one, else its connection's number, `#12`."""
@@ -71,21 +71,21 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     """The process at the other end of the unix socket."""
     server: str = ""
     tool: str = ""
-    """The server's own name of the tool; the command, for `command`."""
+    """The server's own name of the tool; for `command`, the command."""
     method: str = ""
-    """The MCP method, unless `tools/call`."""
+    """The MCP method; empty for `tools/call`."""
     schema_hash: str = ""
-    """The hash of the definition that the call was judged by."""
+    """The hash of the definition by which the call was judged."""
     rule: str = ""
     by: str = ""
     outcome: str = ""
     """`ok`, `isError`, or an error code (docs/errors.md)."""
     duration_ms: float = 0.0
     bytes: int = 0
-    """Bytes of the answer."""
+    """The size of the answer."""
     arguments_sha256: str = ""
     arguments: str = ""
-    """The arguments without secrets, if the configuration wants them."""
+    """The arguments without secrets, if the configuration records them."""
     trace_id: str = ""
     details: dict[str, Any] = {}
 
@@ -109,15 +109,15 @@ def _second(at: int) -> bytes:
 
 
 def timestamp(at: float) -> bytes:
-    """A time in seconds since the epoch as RFC 3339 writes it, in microseconds."""
+    """A time in seconds since the epoch in RFC 3339's form, with microseconds."""
     return b"%b.%06dZ" % (_second(int(at)), at % 1 * 1e6)
 
 
 def digest(line: bytes) -> str:
-    """The digest of a line without its end, or of arguments: SHA-256 in hexadecimal."""
+    """The SHA-256 digest, in hexadecimal, of a line without its line end, or of arguments."""
     return hashlib.sha256(line).hexdigest()
 
 
 def chained(body: bytes, seq: int, prev: str) -> bytes:
-    """A line of the file, given a record's JSON, its number and the digest of the line before."""
+    """A line of the file, from a record's JSON, its number and the digest of the line before."""
     return b'{"seq":%d,"prev":"%b",%b' % (seq, prev.encode(), body[1:])

@@ -85,7 +85,6 @@ class KnownList:
 
 
 UNKNOWN_LIST = KnownList(listed=False)
-"""Before the first list."""
 
 
 def after_listing(

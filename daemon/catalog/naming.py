@@ -28,7 +28,6 @@ from daemon.protocol import UNREADABLE, decode_members, decode_text
 MCPD = "mcpd://"
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""A URI's scheme (RFC 3986, 3.1)."""
 
 _KEPT = re.compile(r"(?:ui|skill)://", re.IGNORECASE)
 """Schemes that tell clients what a URI is for (SEP-1865, SEP-2640); mcpd writes `ui://mcpd+SERVER/…`."""

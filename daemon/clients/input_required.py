@@ -149,7 +149,6 @@ def _digest(state: str) -> bytes:
 
 
 ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods that may be answered with a request for input."""
 
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 

@@ -24,7 +24,6 @@ from daemon.wire.requests import OwnExchange, Peer, PeerRequest
 # --- what a client can be asked -----------------------------------------------------------------------------
 
 NOTHING = Raw(b"{}")
-"""The capabilities of a client that has declared none."""
 
 DECLINED = b'{"action":"decline"}'
 """Answers an elicitation for a client that cannot ask its user (MCP, elicitation)."""

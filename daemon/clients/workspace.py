@@ -146,7 +146,6 @@ def _refused(said: object) -> str:
 
 
 NONE: tuple[None, str] = (None, "")
-"""No workspace, and nothing wrong with that."""
 
 
 async def _resolved(said: object, *, implied: bool) -> tuple[str | None, str]:

@@ -227,10 +227,8 @@ _HEIGHTS = {READY: BAND, DEGRADED: 14, DOWN: 8, OFF: 2}
 """Heights of states in units, so that states differ even without colours."""
 
 TELLING = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
-"""Kinds of events after which a server's state is known."""
 
 _AT_REST = frozenset({ServerState.DORMANT, ServerState.DISABLED, ServerState.STOPPING, ServerState.STOPPED})
-"""States in which a server is not meant to run."""
 
 MAX_SPANS = 200
 """Spans of a band that are drawn, the newest: others would be narrower than a pixel."""

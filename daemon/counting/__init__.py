@@ -1,1 +1,1 @@
-"""Counters (`tally`, `measures`), for Prometheus (`readings`, `prometheus`) and operators."""
+"""Counters (`tally`, `measures`), and their export to Prometheus (`readings`, `prometheus`) and operators."""

@@ -1,4 +1,4 @@
-"""Events that may come by the thousand, such as refusals: noted at once, then once a minute with a count."""
+"""Reports events that may come by the thousand, such as refusals: at once, then once a minute with a count."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import trio
 from daemon.history.event import Event, EventKind
 
 GATHER_SECONDS = 60.0
-"""Seconds whose events of one sort become one event with a count: a flood makes 1,440 a day."""
+"""Seconds in which events of one sort become one event with a count, so that a flood makes 1,440 a day."""
 
 MAX_SORTS = 100
-"""Most sorts that are distinguished, more than there are doors and reasons; further ones go by kind."""
+"""Most sorts (door and reason) counted separately; any further ones are counted by kind only."""
 
 Sort: TypeAlias = "tuple[EventKind, str, object, object]"
 
@@ -28,7 +28,7 @@ class Gathering:
         self._some = trio.Event()
 
     def add(self, event: Event) -> None:
-        """Take an event of a kind that has a `count`; never blocks."""
+        """Count an event of a kind that has a `count`; never blocks."""
         why = event.details.get("reason") or event.details.get("bound")
         whither = event.details.get("door") or event.details.get("host")
         sort = (event.kind, event.server, whither, why)
@@ -42,7 +42,7 @@ class Gathering:
         self._tell(event, 1)
 
     async def run(self) -> None:
-        """Note the counts of each minute until cancelled; then the rest."""
+        """Note the counts of each minute until cancelled, and the rest at the end."""
         try:
             while True:
                 await self._some.wait()

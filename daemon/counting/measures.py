@@ -17,31 +17,31 @@ STDERR_BYTES = 64 * 1024
 """Most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first call."""
 
 STDERR_LINE = 8 * 1024
-"""Most characters of a line of stderr, or of a log notification: they are for people."""
+"""Most characters of a line of stderr or of a log notification."""
 
 STDERR_LINES = 1000
-"""Most lines of stderr that are kept: empty ones cost memory, too."""
+"""Most lines of stderr that are kept: even empty ones use memory."""
 
 LATENCIES = 2048
-"""Newest latencies, for percentiles: all of a minute with up to 34 calls a second, in 64 KiB."""
+"""Latencies kept for percentiles, the newest: all of a minute with up to 34 calls a second, in 64 KiB."""
 
 MINUTES = 15
-"""Closed minutes that windows reach back to, in 4 KiB a server."""
+"""Most past minutes that a window covers, in 4 KiB for each server."""
 
 POINTS = 64
-"""Most latencies kept of a closed minute, evenly spread: the error is within 1 % of the calls."""
+"""Most latencies kept of a past minute, evenly spaced: the error is within 1 % of the calls."""
 
 MINUTE = 60.0
 """Seconds in a minute."""
 
 PACE_ENDS = 64
-"""Ends of calls that the pace is computed from: as many as the default queue holds, so that it adapts soon."""
+"""Ends of calls from which the pace is computed: as many as the default queue holds, so that it adapts soon."""
 
 NOISE_LINES = 1000
 """Lines of noise within `NOISE_SECONDS` beyond which a server is `degraded`."""
 
 NOISE_END = 50_000
-"""Lines of noise within `NOISE_SECONDS` beyond which the connection is ended: they cost a core."""
+"""Lines of noise within `NOISE_SECONDS` beyond which the connection is ended: they use a whole core."""
 
 NOISE_SECONDS = 10.0
 
@@ -49,19 +49,19 @@ NOISE_CHARACTERS = 200
 """Characters of the first line of noise that are kept: enough to find the print statement."""
 
 MAX_CLIENTS = 64
-"""Clients whose repairs are counted separately: more kinds of agents than anybody runs."""
+"""Most clients whose repairs are counted separately: more kinds of agents than anybody runs."""
 
 LOG_BURST_BYTES = 256 * 1024
-"""Bytes of one server's stderr that may be logged in a burst: ten times the most of a real one."""
+"""Most bytes of one server's stderr logged in a burst: ten times the most of a real server."""
 
 LOG_BYTES_PER_SECOND = 4 * 1024
-"""Bytes of it that may be logged per second in the long run: at most 350 MB a day."""
+"""Bytes of one server's stderr logged per second in the long run: at most 350 MB a day."""
 
 LOG_RESUMES_BYTES = LOG_BURST_BYTES // 2
-"""Free bytes at which logging of a server's stderr resumes: omissions are reported twice a minute at most."""
+"""Free bytes at which a server's stderr is logged again: omissions are reported twice a minute at most."""
 
 LOG_LINE_COSTS = 64
-"""Bytes of a log line in addition to its text: the time, the level, the server."""
+"""Bytes of a log line besides its text: the time, the level, the server."""
 
 _births = count(1)
 
@@ -70,35 +70,35 @@ class StderrLine(NamedTuple):
     """A line of a server's stderr."""
 
     number: int
-    """Its place among all lines, from 1."""
+    """The line's number among all lines, from 1."""
     text: str
     at: float
-    """The time of reading, in seconds since the epoch."""
+    """The time when it was read, in seconds since the epoch."""
     run: int
-    """The server's run, or 0."""
+    """The server's run that wrote it, or 0."""
 
 
 class StderrTail:
-    """The last lines of a server's stderr, numbered from 1, `STDERR_BYTES` at most; reloads keep them."""
+    """The last lines of a server's stderr, numbered from 1, at most `STDERR_BYTES`; reloads keep them."""
 
     def __init__(self) -> None:
         self.birth = next(_births)
-        """Distinguishes this record from others of the daemon, whose lines have the same numbers."""
+        """Distinguishes this record from the daemon's other ones, whose lines have the same numbers."""
         self.written = 0
-        """The number of the newest line, which is the count of all."""
+        """The newest line's number, which is also the count of all lines."""
         self._lines: deque[StderrLine] = deque()
         self._size = 0
         self.told: set[Callable[[], None]] = set()
         """Called after each line."""
         self._former = -1
-        """The last run of an earlier configuration."""
+        """The last run of the earlier configuration."""
 
     def __len__(self) -> int:
         """The number of kept lines."""
         return len(self._lines)
 
     def add(self, line: str, at: float = 0.0, run: int = 0) -> None:
-        """Append a line that a run wrote, read at `at` (seconds since the epoch); the oldest ones make room."""
+        """Append a line of a run, read at `at` (seconds since the epoch); the oldest lines make room."""
         self.written += 1
         self._lines.append(StderrLine(self.written, line, at, run))
         self._size += len(line.encode())
@@ -112,12 +112,12 @@ class StderrTail:
         self._former = former
 
     def last(self, most: int, run: int | None = None) -> list[str]:
-        """The newest lines, oldest first; of one run, if that is named."""
+        """The newest lines, oldest first; of one run if `run` is given."""
         newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
         return list(islice(newest, most))[::-1]
 
     def of_last_run(self, most: int) -> list[str]:
-        """The newest lines of the last run of this configuration that has written any, oldest first."""
+        """The newest lines, oldest first, of this configuration's last run that wrote any."""
         newest = self._lines[-1].run if self._lines else self._former
         return self.last(most, newest) if newest > self._former else []
 
@@ -137,7 +137,7 @@ class LogShare:
         self._bytes = 0
 
     def lines(self, text: str, now: float) -> tuple[str, ...]:
-        """The lines to log after the server has written a line, at `now` (seconds)."""
+        """The lines to log after the server has written `text`, at `now` (seconds)."""
         self._room = min(LOG_BURST_BYTES, self._room + (now - self._at) * LOG_BYTES_PER_SECOND)
         self._at = now
         size = len(text.encode(errors="replace")) + LOG_LINE_COSTS
@@ -153,7 +153,7 @@ class LogShare:
         return (left_out, f"stderr: {text}")
 
 
-_LEFT_OUT = "writes more than there is room for: its stderr is left out for now; `mcpd logs` has the last of it"
+_LEFT_OUT = "writes more stderr than mcpd logs: the rest is left out for now; `mcpd logs` has the last lines"
 
 
 class Noise:
@@ -166,7 +166,7 @@ class Noise:
         self._in_window = 0
 
     def add(self, line: bytes, now: float, cut: Callable[[bytes, int], str]) -> bool:
-        """Count a line; True if that is one too many, once in `NOISE_SECONDS`; `cut` takes secrets out."""
+        """Count a line; True once in `NOISE_SECONDS`, if there are too many. `cut` removes secrets."""
         self.count += 1
         if not self.first:
             self.first = cut(line, NOISE_CHARACTERS)
@@ -183,11 +183,11 @@ class Noise:
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of the last minutes, the present one included; latencies in milliseconds, None without calls."""
+    """Calls of the last minutes, the current one included; latencies in milliseconds, None without calls."""
 
     calls: int = 0
     errors: int = 0
-    """Calls that failed, by their result (`isError`) or without one."""
+    """Calls that failed: their result says so (`isError`), or they have none."""
     p50_ms: float | None = None
     p95_ms: float | None = None
 
@@ -197,21 +197,21 @@ class _Minute(msgspec.Struct, frozen=True):
     calls: int
     errors: int
     latencies: array[float]
-    """Some of its latencies in seconds, sorted; each stands for as many calls as the others."""
+    """Some of the latencies in seconds, sorted; each stands for equally many calls."""
 
 
 @attrs.define
 class CallStats:
-    """Counts and latencies of calls forwarded to a server; the owner of a clock calls `turn` each minute."""
+    """Counts and latencies of calls forwarded to a server; a task calls `turn` each minute."""
 
     calls: int = 0
-    """Ended calls."""
+    """The number of ended calls."""
     errors: int = 0
-    """Ended calls that failed, by their result (`isError`) or without one."""
+    """Ended calls that failed: their result says so (`isError`), or they have none."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
     _minutes: deque[_Minute] = attrs.field(factory=lambda: deque(maxlen=MINUTES), init=False)
     _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)
-    """Calls and errors before the present minute."""
+    """The number of calls and errors before the current minute."""
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Count ended calls, each with its duration."""
@@ -227,7 +227,7 @@ class CallStats:
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
 
     def turn(self, now: float) -> Window:
-        """End the present minute, and return it; `now` is in seconds on a monotonic clock."""
+        """End the current minute, and return it; `now` is in seconds on a monotonic clock."""
         ended = self._under_way(now)
         if ended.calls:
             self._minutes.append(ended)
@@ -235,7 +235,7 @@ class CallStats:
         return _window([ended])
 
     def window(self, minutes: int, now: float) -> Window:
-        """The calls of so many closed minutes, at most `MINUTES`, and the present one; `now` as in `turn`."""
+        """The calls of the last `minutes` (at most `MINUTES`) and the current minute; `now` as in `turn`."""
         since = now - minutes * MINUTE
         return _window([*(each for each in self._minutes if each.ended > since), self._under_way(now)])
 
@@ -272,7 +272,7 @@ def _percentile_ms(weighed: Sequence[tuple[float, float]], rank: float) -> float
 
 
 class Pace:
-    """A server's pace of finishing calls while others wait. Times are in seconds, on any clock."""
+    """The rate at which a server finishes calls while others wait. Times are in seconds, on any clock."""
 
     def __init__(self, now: float) -> None:
         self._ends = deque([now], maxlen=PACE_ENDS)
@@ -282,7 +282,7 @@ class Pace:
         self._ends.append(now)
 
     def seconds_for(self, calls: int, now: float) -> float:
-        """Seconds that this many calls take to end; before the first end, the time so far."""
+        """Seconds until this many calls have ended; before the first end, the time waited so far."""
         waited, ends = now - self._ends[0], len(self._ends) - 1
         return waited * calls / ends if ends else waited
 
@@ -294,12 +294,12 @@ class RepairCounts:
         self._counts: dict[str, Counter[str]] = {}
 
     def note(self, client: str, kind: str) -> None:
-        """Count one repair. Clients beyond `MAX_CLIENTS` are counted together, under an empty name."""
+        """Count one repair. Clients beyond `MAX_CLIENTS` share one count, under an empty name."""
         name = client if client in self._counts or len(self._counts) < MAX_CLIENTS else ""
         self._counts.setdefault(name, Counter())[kind] += 1
 
     def by_client(self) -> dict[str, dict[str, int]]:
-        """`{client: {kind: times}}`."""
+        """The counts as `{client: {kind: times}}`."""
         return {client: dict(counts) for client, counts in self._counts.items()}
 
 
@@ -307,12 +307,12 @@ class Ceiling:
     """Detects that several measurements in a row are above a bound."""
 
     def __init__(self, most: int, looks: int) -> None:
-        """Tolerate values up to `most`, and less than `looks` in a row above it."""
+        """`looks` measurements in a row above `most` are too many."""
         self.most = most
         self._looks = looks
         self._above = 0
 
     def is_broken_by(self, measured: int) -> bool:
-        """Note a measurement; True if it completes such a row."""
+        """Note a measurement; True if it is the last of too many in a row."""
         self._above = self._above + 1 if measured > self.most else 0
         return self._above >= self._looks

@@ -1,7 +1,7 @@
 """All metrics with their names, types and labels, and their export in Prometheus' text format.
 
-A test compares `METRICS` with docs/metrics.md. The values of labels are bounded (`counting.tally`). Importing
-the client library takes 0.1 s: `readings` imports this module on the first request.
+A test compares `METRICS` with docs/metrics.md. Labels have a bounded number of values (`counting.tally`).
+Importing the client library takes 0.1 s: `readings` imports this module on the first request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MetricKind(StrEnum):
     """The type of a metric."""
 
     COUNTER = "counter"
-    """A value that only rises, from zero at the start of the daemon."""
+    """A value that only rises, from zero when the daemon starts."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -39,7 +39,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     help: str
     labels: tuple[str, ...] = ()
     from_library: bool = False
-    """Whether the client library itself reads and describes it."""
+    """Whether the client library itself measures and describes it."""
 
 
 METRICS: Mapping[str, Metric] = {
@@ -48,7 +48,7 @@ METRICS: Mapping[str, Metric] = {
         (files("daemon.counting") / "metrics.toml").read_bytes(), type=dict[str, tuple[Metric, ...]]
     )["metrics"]
 }
-"""All metrics by name, in the order of the export; those of the library come last."""
+"""All metrics by name, in export order; the library's own come last."""
 
 _BOUNDS = (*map(floatToGoString, LATENCY_BOUNDS), "+Inf")
 

@@ -1,4 +1,4 @@
-"""The values of all metrics at one moment: copied on the event loop, rendered in a worker thread."""
+"""The values of all metrics at one moment, copied on the event loop and rendered in a worker thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Distribution(msgspec.Struct, frozen=True):
     """The value of a histogram."""
 
     buckets: tuple[int, ...]
-    """Values between two of `counting.tally.LATENCY_BOUNDS`; the last one has those beyond all."""
+    """For each bucket, the values between two of `counting.tally.LATENCY_BOUNDS`; the last has those beyond."""
     total: float
     """The sum of the observations."""
 
@@ -42,10 +42,10 @@ Values = dict[Labels, float | Distribution]
 
 
 class CountedUpstream(Protocol):
-    """The countable part of a server or an instance."""
+    """The part of a server or an instance that metrics need."""
 
     name: str
-    """Its own name."""
+    """The actor's name."""
     of: str
     """The name of the server."""
     children: dict[int, int]
@@ -61,7 +61,7 @@ class CountedUpstream(Protocol):
 
 
 def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
-    """Calls by server, all its instances together."""
+    """Calls in flight and queued by server, over all its instances."""
     in_flight: Counter[Labels] = Counter()
     queued: Counter[Labels] = Counter()
     for each in actors:
@@ -71,7 +71,7 @@ def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
 
 
 def instances(divided: Mapping[str, Instances], actors: Iterable[CountedUpstream]) -> dict[str, Values]:
-    """Metrics of unshared servers; an instance has its series as long as it lives."""
+    """Metrics of divided servers; an instance has its series as long as it lives."""
     live = [each for each in actors if each.of in divided and each.name != each.of]
     return {
         "mcpd_server_instances": {(name,): sum(each.of == name for each in live) for name in divided},
@@ -103,7 +103,7 @@ RENDERING = "daemon.counting.prometheus"
 """The module with `render(reading)`, imported by name because it loads the client library."""
 
 AT_ONCE = 1
-"""Exports at a time: reading all of /proc takes a core for some milliseconds."""
+"""Most exports at the same time: reading all of /proc takes a core for some milliseconds."""
 
 OFF = (
     "metrics are off. `mcpd set . metrics.enabled=true` switches them on, and `mcpd set ."
@@ -116,12 +116,12 @@ class Reading(msgspec.Struct, frozen=True):
     """All metrics at one moment, except those that the client library reads itself."""
 
     values: Mapping[str, Values]
-    """Values by metric, then by labels."""
+    """Values by metric and labels."""
     marks: Mapping[int, Labels] = msgspec.field(default_factory=dict)
-    """The labels of each child's mark, to find its memory by."""
+    """The labels for each child's mark, by which its memory is found."""
 
     def with_memory(self, resident: Mapping[int, int], cpu: Mapping[str, float] | None = None) -> Reading:
-        """A reading with memory and CPU of process trees, given bytes by mark, and seconds by server."""
+        """This reading with memory (bytes by mark) and CPU (seconds by server) of process trees."""
         known = self.values["mcpd_server_epoch"].keys()
         spent: Values = {(name,): used for name, used in (cpu or {}).items() if (name,) in known}
         taken = {**memory(self.marks, resident), "mcpd_server_cpu_seconds_total": spent}
@@ -135,18 +135,18 @@ class Exporter:
     tally: Tally
     catalog: Watch[Catalog]
     actors: Mapping[str, CountedUpstream]
-    """Shared servers, and unshared servers' instances, by their own names."""
+    """The actors of shared servers and of instances, by name."""
     divided: Callable[[], Mapping[str, Instances]]
-    """Returns the instances of running servers, by server; without those that all clients share."""
+    """Returns the instances of running divided servers, by server."""
     sessions: Callable[[], Iterable[tuple[str, int]]]
-    """Returns the surface of each open session, and the number of its loaded tools."""
+    """Returns each open session's surface, and how many tools it has loaded."""
     version: str
     connections: Callable[[], Mapping[str, Connections]]
     """The connections through each door, by its name."""
     persistence: Watch[Persistence]
     """Whether state is being written to the store."""
     dropped: Mapping[str, int] = attrs.field(factory=dict)
-    """Lost calls and events of telemetry, by signal; empty while telemetry is off."""
+    """Calls and events that telemetry lost, by signal; empty while telemetry is off."""
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False, repr=False
     )
@@ -161,7 +161,7 @@ class Exporter:
 
 
 def read(sources: Exporter) -> Reading:
-    """Copy all values; call it on the event loop, where nothing changes meanwhile."""
+    """Copy all values; call it on the event loop, so that nothing changes meanwhile."""
     # One limit for counters and gauges: a server has all of its series, or none.
     servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
     actors = [each for each in sources.actors.values() if each.of in servers]

@@ -1,7 +1,7 @@
 """The last day, minute by minute, and the last thousand calls with their errors, without arguments.
 
-Minutes are those of the wall clock, which may jump: a repeated minute holds the latest values. Names of tools,
-and texts of errors, are kept verbatim, bounded: reports take secrets out.
+Minutes are those of the wall clock, which may jump: a repeated minute has the latest values. Names of tools and
+texts of errors are kept verbatim up to a length; reports remove secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
 
 MINUTES = 24 * 60
-"""Minutes that are kept: a day."""
+"""Minutes that are kept: one day."""
 
 SECONDS = 60
 """Seconds in a minute."""
@@ -31,26 +31,26 @@ _MOST = 2**32 - 1
 """The largest number that is kept: 4 TiB in KiB."""
 
 _NEVER = 0
-"""The minute before any measurement: the first one of 1970."""
+"""The minute that stands for no measurement: the first one of 1970."""
 
 
 class MinuteOfServer(NamedTuple):
-    """One minute of a server, all its instances together."""
+    """One minute of a server, over all its instances."""
 
     at: int
     """The start of the minute, in seconds since the epoch."""
     calls: int = 0
-    """Calls that ended in it."""
+    """Calls that ended in the minute."""
     errors: int = 0
-    """Calls that failed, by their result or without one."""
+    """Calls that failed: their result says so, or they have none."""
     p50_ms: float | None = None
-    """None without calls."""
+    """The median latency; None without calls."""
     p95_ms: float | None = None
-    """None without calls."""
+    """The 95th percentile of the latency; None without calls."""
     in_flight: int = 0
-    """Most calls without an answer at a time, sampled each minute, and four times a second while calls end."""
+    """Most unanswered calls at once, sampled each minute, and four times a second while calls end."""
     rss_bytes: int | None = None
-    """Resident memory of its processes, at the end of the minute, to 1 KiB; None without local processes."""
+    """Resident memory of its processes at the end of the minute, to 1 KiB; None without local processes."""
 
 
 class MinuteOfDaemon(NamedTuple):
@@ -59,13 +59,13 @@ class MinuteOfDaemon(NamedTuple):
     at: int
     """The start of the minute, in seconds since the epoch."""
     tokens_not_sent: int = 0
-    """Tokens that clients were spared, less those that they were sent later: may be negative."""
+    """Tokens that clients were spared, less those sent to them later; may be negative."""
     loads: int = 0
     """Tools that sessions loaded."""
     load_hits: int = 0
     """Calls of loaded tools."""
     load_misses: int = 0
-    """Calls of tools that had to be loaded first."""
+    """Calls of tools that first had to be loaded."""
     invalidations: int = 0
     """Loaded tools that became invalid."""
     extra_round_trips: int = 0
@@ -84,7 +84,7 @@ class _Ring:
             column[place] = value
 
     def until(self, newest: int) -> Iterator[tuple[Any, ...]]:
-        """The rows of the day that ends with a minute, oldest first, each after the number of its minute."""
+        """The rows of the day that ends with minute `newest`, oldest first, each after its minute's number."""
         for minute in range(max(newest - MINUTES, _NEVER) + 1, newest + 1):
             place = minute % MINUTES
             if self._minutes[place] == minute:
@@ -92,7 +92,7 @@ class _Ring:
 
 
 class Series:
-    """The minutes of the last day. They change only on the event loop, and may be read directly."""
+    """The minutes of the last day. They change only on the event loop, where they may be read directly."""
 
     def __init__(self) -> None:
         self._newest = _NEVER
@@ -100,7 +100,7 @@ class Series:
         self._daemon = _Ring("iIIIII")
 
     def server(self, name: str) -> Sequence[MinuteOfServer]:
-        """The minutes of a server, oldest first; none for an unknown one."""
+        """The minutes of a server, oldest first; empty for an unknown one."""
         ring = self._servers.get(name)
         return [] if ring is None else [_of_server(row) for row in ring.until(self._newest)]
 
@@ -109,7 +109,7 @@ class Series:
         return [MinuteOfDaemon(row[0] * SECONDS, *row[1:]) for row in self._daemon.until(self._newest)]
 
     def note(self, daemon: MinuteOfDaemon, servers: Mapping[str, MinuteOfServer]) -> None:
-        """Keep a minute of the daemon and of `MAX_SERVERS` servers; unnamed servers' minutes are deleted."""
+        """Keep a minute of the daemon and of at most `MAX_SERVERS` servers; delete those of other servers."""
         minute = daemon.at // SECONDS
         self._newest = minute
         self._daemon.put(minute, (max(-_MOST >> 1, min(daemon[1], _MOST >> 1)), *map(_bounded, daemon[2:])))
@@ -136,34 +136,34 @@ def _bounded(value: int) -> int:
 
 
 Digest = tuple[int, list["RecentCall"]]
-"""Counts ended calls, and keeps the newest."""
+"""The number of ended calls, and the newest ones to keep."""
 
 
 GATHERED = 10_000
-"""Most calls that wait to be logged, more than arrive in one interval; older ones are dropped and counted."""
+"""Most calls that wait to be logged, more than end in one interval; older ones are dropped and counted."""
 
 EVERY_SECONDS = 0.25
-"""Most seconds from a call to its line."""
+"""Most seconds from a call's end to its line in the log."""
 
 CALLS_PER_RECORD = 250
-"""Calls formatted at once, in a third of a millisecond, before the event loop runs again."""
+"""Calls formatted together, in a third of a millisecond, before the event loop runs again."""
 
 
 class Caller(Protocol):
     """The client of a call."""
 
     number: int
-    """The number of its connection."""
+    """The connection's number."""
     name: str
-    """The name and version that it gives."""
+    """The client's name and version, as it gave them."""
 
     @property
     def token(self) -> str:
-        """The name of its token; empty without a token or a name."""
+        """The name of the client's token; empty without a token or a name."""
 
 
 EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float, str]
-"""Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or nothing; the
+"""Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or empty; the
 end, in seconds since the epoch; an error's text, up to `TEXT` characters. The label may be any name from a
 client, unchecked and of any length."""
 
@@ -189,7 +189,7 @@ class CallLogger:
             self._some.set()
 
     async def run(self) -> None:
-        """Log the noted calls until cancelled; then the remaining ones."""
+        """Log the noted calls until cancelled, and the remaining ones at the end."""
         try:
             while True:
                 await self._some.wait()
@@ -226,10 +226,10 @@ KEPT = 1000
 """Calls that are kept: the last minutes of a busy daemon, in half a megabyte."""
 
 FAILURES = 10
-"""Errors of each server that are kept: the latest sorts, not their number."""
+"""Errors kept for each server: they show the latest kinds of errors, not how many there were."""
 
 NAME = 256
-"""Most characters of the name of a tool: a client may have made it up."""
+"""Most characters of a tool's name, which a client may have invented."""
 
 TEXT = 500
 """Most characters of a server's error text: enough to find its cause."""
@@ -239,7 +239,7 @@ class RecentCall(NamedTuple):
     """An ended call, or another request of a client that went to a server."""
 
     at: float
-    """The end, in seconds since the epoch."""
+    """The time of the end, in seconds since the epoch."""
     session: int | None
     """The number of its client's connection; None for an operator's (`mcpd call`)."""
     key: str | None
@@ -249,17 +249,17 @@ class RecentCall(NamedTuple):
     token: str
     """The name of the client's token; empty without a token or a name."""
     server: str
-    """The server's name in the configuration; empty if mcpd answered it itself."""
+    """The server's name in the configuration; empty if mcpd answered the call itself."""
     tool: str
-    """The server's own name of the tool; else the log's label. Up to `NAME` characters."""
+    """The server's own name of the tool, or else the log's label; up to `NAME` characters."""
     seconds: float
-    """From the client's request to its answer."""
+    """Seconds from the client's request to its answer."""
     outcome: str
     """`ok`, an error code, or `isError` if the tool's result says that it failed."""
     rule: str = ""
     """The rule of a profile that refused an operator's call."""
     text: str = ""
-    """The text of an error, as in `CallFailure`."""
+    """The error's text, as in `CallFailure`."""
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,11 +272,11 @@ class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     """The error code, or `isError` if the tool's result says that it failed."""
     text: str
-    """The client's error text, with up to `TEXT` characters: may quote the server, and hold a secret."""
+    """The client's error text, up to `TEXT` characters; it may quote the server and contain a secret."""
 
 
 def named_key(key: str | None) -> str | None:
-    """The key of a session for operators; None if nobody chose it: to know it is to have the session."""
+    """A session's key for operators; None if nobody chose it: such a key is a secret that opens the session."""
     return None if key is None or is_anonymous(key) else key
 
 
@@ -291,16 +291,16 @@ class RecentCalls:
         self._wall = wall
 
     def after(self, number: int) -> Sequence[tuple[int, RecentCall]]:
-        """The kept calls with a higher number, oldest first, each with its number, which counts from 1."""
+        """The kept calls with a higher number, oldest first, each with its number; numbers start at 1."""
         first = self.newest.value - len(self._calls) + 1
         return [(each, call) for each, call in enumerate(self._calls, first) if each > number]
 
     def failures(self, server: str) -> Sequence[CallFailure]:
-        """The last `FAILURES` errors of a server, all its instances together, oldest first."""
+        """The last `FAILURES` errors of a server and its instances, oldest first."""
         return tuple(self._failures.get(server, ()))
 
     def digest(self, notes: Sequence[EndedCall]) -> Digest:
-        """The calls to keep among those of the last moments; for a worker thread."""
+        """The calls to keep, of those that just ended; for a worker thread."""
         kept = islice(notes, max(0, len(notes) - KEPT), None)
         return len(notes), [
             RecentCall(
@@ -312,13 +312,13 @@ class RecentCalls:
         ]
 
     def publish(self, digest: Digest) -> None:
-        """Keep calls that were digested; on the event loop."""
+        """Keep the calls of a digest; call it on the event loop."""
         count, calls = digest
         self._calls.extend(calls)
         self.newest.set(self.newest.value + count)
 
     def failed(self, server: str, tool: str, code: str, text: str) -> None:
-        """Keep an error that a call of a server has ended with just now."""
+        """Keep the error with which a server's call has just ended."""
         failure = CallFailure(at=self._wall(), tool=tool[:NAME], code=code, text=text[:TEXT])
         if server not in self._failures:
             keep_latest(self._failures, server, deque(maxlen=FAILURES), MAX_SERVERS)

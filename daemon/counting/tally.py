@@ -1,7 +1,7 @@
 """Counters of events since the daemon started, which only rise, and their summaries.
 
-The number of counters is bounded whatever arrives: by the configuration, the tables, MCP and `errors`. Anything
-else is counted as `OTHER`.
+The number of counters is bounded, whatever arrives, by the configuration, the tables, MCP and `errors`.
+Everything else is counted as `OTHER`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ LATENCY_BOUNDS = (
 """Upper bounds of the latency buckets in seconds: from a local server's to `timeouts.callMax`."""
 
 MAX_SERVERS = 256
-"""Most servers that are counted separately, the first of the configuration: ten times the largest real one's,
-and a scrape of a few megabytes if every one of them meets every outcome on every surface."""
+"""Most servers counted separately, the first of the configuration: ten times as many as the largest real one
+has, and a scrape of a few megabytes if each of them has each outcome on each surface."""
 
 MAX_TOOLS = 1000
-"""Most tools that are counted separately over all restarts, the first ones called: few of the 1,519 of 46 real
+"""Most tools counted separately over all restarts, the first ones called: few of the 1,519 tools of 46 real
 servers ever are, and each is a row in the store."""
 
 MAX_CLIENTS = 64
-"""Most client programs that are counted separately, the first ones seen: a person uses a few, and each is two
-rows an hour in the store."""
+"""Most client programs counted separately, the first ones seen: a person uses a few, and each is two rows an
+hour in the store."""
 
 MAX_NAME = 256
-"""Most characters of the name of such a tool or client, twice as many as real ones have."""
+"""Most characters of such a tool's or client's name, twice as many as real ones have."""
 
 OTHER = "_other"
-"""Stands for everything not counted separately. No server has this name: names begin with a letter or digit."""
+"""Stands for everything not counted separately; no server's name begins with an underscore."""
 
 OPERATOR = "operator"
 """The surface of calls by operators (`mcpd call`)."""
@@ -53,7 +53,7 @@ OK = "ok"
 """The outcome of a call that got a result from its server."""
 
 CANCELLED = "cancelled"
-"""The outcome of a call without an answer: its client cancelled it, or is gone."""
+"""The outcome of a call without an answer: its client cancelled it, or disconnected."""
 
 CODES = frozenset(
     kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CallError)
@@ -72,7 +72,7 @@ REQUESTS = frozenset(
 """The methods of clients' requests to servers, other than `tools/call`."""
 
 RELAYS = frozenset({"relayed", "parked", "refused"})
-"""The fate of a server's request: put to the client, kept for its next request (MCP 2026-07-28), or refused."""
+"""Outcomes of a server's request: sent to the client, kept for its next request (MCP 2026-07-28), refused."""
 
 SOURCES = frozenset(map(str, Source))
 
@@ -81,7 +81,7 @@ INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
 HTTP_REFUSALS = frozenset(
     {"host", "origin", "places", "profile", "token_missing", "token_wrong", "server", "gone"}
 )
-"""The reasons why a request over HTTP (`clients.doors.http.admission`) or its connection is refused."""
+"""The reasons to refuse a request over HTTP (`clients.doors.http.admission`) or its connection."""
 
 REPAIRS = frozenset(map(str, Repair))
 
@@ -92,7 +92,7 @@ class ServerCalls(msgspec.Struct):
     outcomes: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Calls by surface and outcome."""
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
-    """Calls between two of `LATENCY_BOUNDS`; the last one has those beyond all."""
+    """For each bucket, the calls between two of `LATENCY_BOUNDS`; the last has those beyond."""
     seconds: float = 0.0
     """The total duration of all calls."""
     requests: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
@@ -101,7 +101,7 @@ class ServerCalls(msgspec.Struct):
     """The server's requests to clients, by method and outcome."""
 
     refused_hosts: int = 0
-    """Requests for hosts that its sandbox refused."""
+    """Requests to hosts that the server's sandbox refused."""
 
     @property
     def count(self) -> int:
@@ -110,7 +110,7 @@ class ServerCalls(msgspec.Struct):
 
     @property
     def errors(self) -> int:
-        """The number of calls that failed, by their result or without one."""
+        """The number of calls that failed: their result says so, or they have none."""
         return sum(count for (_surface, outcome), count in self.outcomes.items() if outcome != OK)
 
     def absorb(self, other: ServerCalls) -> None:
@@ -125,15 +125,15 @@ class ServerCalls(msgspec.Struct):
 
 
 class Spared(msgspec.Struct):
-    """The work that clients were spared."""
+    """Bytes that clients were not sent."""
 
     spared: int = 0
-    """Bytes that were not sent because clients were not given all tools (`clients.client`)."""
+    """Bytes not sent because clients did not get all tools (`clients.client`)."""
     instead: int = 0
-    """Bytes that were sent instead: later, or in lists that grew."""
+    """Bytes sent instead: later, or in longer lists."""
 
     def add(self, size: int) -> None:
-        """Count bytes that a client was spared; if negative, bytes that it was sent in addition."""
+        """Count bytes that a client was spared; a negative number means bytes sent in addition."""
         self.spared += max(0, size)
         self.instead += max(0, -size)
 
@@ -145,16 +145,16 @@ class Lists(Spared):
     sent: int = 0
     """Bytes of the tools in these answers."""
     full: int = 0
-    """Bytes of these answers, had they listed all tools of the profile."""
+    """Bytes that these answers would have had with all tools of the profile."""
 
 
 def tokens_in(size: int) -> int:
-    """An estimate of the tokens in a number of bytes, which may be negative."""
+    """An estimate of the tokens in `size` bytes, which may be negative."""
     return int(size / BYTES_PER_TOKEN)
 
 
 class Tally:
-    """The counters of the daemon. They change only on the event loop, and may be read directly."""
+    """The daemon's counters. They change only on the event loop, where they may be read directly."""
 
     def __init__(self, servers: Iterable[str] = (), *, meta_tools: Mapping[str, Iterable[str]]) -> None:
         self.servers: dict[str, ServerCalls] = {}
@@ -166,7 +166,7 @@ class Tally:
         self.meta_calls: Counter[tuple[str, str, str]] = Counter()
         """Calls that mcpd answered itself, by surface, meta-tool and outcome."""
         self.lookups: Counter[tuple[bool, str]] = Counter()
-        """Calls on surfaces that load tools, by whether the tool was loaded, and source."""
+        """Calls on surfaces that load tools, by source and whether the tool was loaded."""
         self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
         """Loaded tools, by source."""
         self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
@@ -174,19 +174,19 @@ class Tally:
         self.repairs: Counter[str] = Counter(dict.fromkeys(sorted(REPAIRS), 0))
         """Calls whose arguments were repaired, by kind."""
         self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
-        """Calls that failed before any server had them, by code."""
+        """Calls that failed before they reached a server, by code."""
         self.http_refusals: Counter[str] = Counter(dict.fromkeys(sorted(HTTP_REFUSALS), 0))
-        """Requests over HTTP that were refused for their sender, by reason."""
+        """HTTP requests refused because of their sender, by reason."""
         self.lists: dict[str, Lists] = {name: Lists() for name in meta_tools}
         """Answers to `tools/list`, by surface."""
         self.clients: dict[str, Spared] = {}
-        """Spared bytes, by the name that clients give; at most `MAX_CLIENTS`, and `OTHER`."""
+        """Spared bytes by client name; at most `MAX_CLIENTS` names, and `OTHER`."""
         self._surfaces = frozenset(meta_tools) | {OPERATOR}
         self._meta_tools = {(name, tool) for name, tools in meta_tools.items() for tool in tools}
         self.serve(servers)
 
     def serve(self, servers: Iterable[str]) -> None:
-        """Set the configured servers. Counts of a removed one are added to `OTHER`."""
+        """Set the configured servers; counts of removed servers are added to `OTHER`."""
         names = list(islice(servers, MAX_SERVERS))
         known, self.servers = self.servers, {}
         for name in names:
@@ -195,12 +195,12 @@ class Tally:
             self.elsewhere.absorb(gone)
 
     def know(self, tools: Iterable[ToolKey]) -> None:
-        """Reserve counters for tools that earlier daemons have counted."""
+        """Reserve counters for tools that earlier daemons counted."""
         for key in islice(tools, MAX_TOOLS):
             self.tools.setdefault(key, 0)
 
     def call(self, server: str, surface: str, outcome: str, seconds: Sequence[float], tool: str = "") -> None:
-        """Count calls that ended alike, each with its seconds from request to answer; `tool` if any."""
+        """Count calls with the same outcome, each with its seconds from request to answer; `tool` if known."""
         if tool and outcome in {OK, IS_ERROR}:
             called = server, tool
             count = self.tools.get(called)
@@ -223,7 +223,7 @@ class Tally:
         calls.seconds += total
 
     def request(self, server: str, method: str, outcome: str) -> None:
-        """Count a client's request other than a call that went to a server and has ended."""
+        """Count a client's request to a server, other than a call, that has ended."""
         key = _one_of(method, REQUESTS), _one_of(outcome, OUTCOMES)
         self.servers.get(server, self.elsewhere).requests[key] += 1
 
@@ -237,13 +237,13 @@ class Tally:
         self.servers.get(server, self.elsewhere).refused_hosts += 1
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
-        """Count a call that mcpd answered itself: a further round trip. Unknown names count together."""
+        """Count a call that mcpd answered itself, an extra round trip. Unknown names are counted together."""
         if (surface, tool) not in self._meta_tools:
             surface, tool = _one_of(surface, self._surfaces), OTHER
         self.meta_calls[surface, tool, _one_of(outcome, OUTCOMES)] += 1
 
     def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the subject of the method
-        """Count a call that loads tools: whether the tool was loaded, by what (miss: `auto`, `manual`)."""
+        """Count a call on a loading surface: whether the tool was loaded, and how (`auto`, `manual`)."""
         self.lookups[hit, _one_of(source, SOURCES)] += 1
 
     def loaded(self, source: str, count: int = 1) -> None:
@@ -251,7 +251,7 @@ class Tally:
         self.loads[_one_of(source, SOURCES)] += max(0, count)
 
     def invalidated(self, status: str, count: int = 1) -> None:
-        """Count loaded tools of a session that have become invalid."""
+        """Count a session's loaded tools that have become invalid."""
         self.invalidations[_one_of(status, INVALIDATIONS)] += max(0, count)
 
     def repaired(self, kind: str) -> None:
@@ -267,7 +267,7 @@ class Tally:
         lists.full += full
 
     def spared(self, surface: str, size: int, client: str = "") -> None:
-        """Count bytes that a client was spared; negative ones were sent in addition."""
+        """Count bytes that a client was spared; a negative number means bytes sent in addition."""
         self.lists.setdefault(_one_of(surface, self._surfaces), Lists()).add(size)
         is_new = client not in self.clients
         if is_new and (len(self.clients) >= MAX_CLIENTS or not client or not _can_be_kept(client)):
@@ -279,7 +279,7 @@ class Tally:
         self.refusals[_one_of(code, CODES)] += 1
 
     def turned_away(self, reason: str) -> None:
-        """Count a request over HTTP that was refused for its sender."""
+        """Count an HTTP request that was refused because of its sender."""
         self.http_refusals[_one_of(reason, HTTP_REFUSALS)] += 1
 
 
@@ -293,22 +293,22 @@ def _one_of(value: str, known: frozenset[str]) -> str:
 
 
 NET = "estimatedTokensNotSent"
-"""A difference of two counters, which may fall."""
+"""The difference of two counters, which may fall."""
 
 TOOL_CALLS = "toolCalls."
-"""The prefix of the counters of tools, before `SERVER/TOOL`: they are many, and in no summary."""
+"""The prefix of tools' counters, before `SERVER/TOOL`; they are many, and left out of summaries."""
 
 SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
-"""Tokens that clients were not sent, and those that they were sent instead later."""
+"""Tokens that clients were spared, and tokens sent to them instead later."""
 
 HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
 """Members of `summary` that are kept by the hour."""
 
 CALLS, ERRORS = "calls:", "errors:"
-"""The prefixes of counts by the hour, before the name of a server."""
+"""Prefixes of hourly counts, before a server's name."""
 
 CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
-"""The prefixes of tokens by the hour, before the name of a client."""
+"""Prefixes of hourly tokens, before a client's name."""
 
 
 def summary(tally: Tally) -> dict[str, object]:
@@ -338,7 +338,7 @@ def summary(tally: Tally) -> dict[str, object]:
 
 
 def counters(tally: Tally) -> dict[str, int]:
-    """The counters to keep across restarts, by name: `summary`'s, and tools' calls. They never fall."""
+    """The counters to keep across restarts, by name: those of `summary`, and calls by tool. They never fall."""
     found: dict[str, int] = {}
     for name, value in summary(tally).items():
         if isinstance(value, dict):
@@ -351,7 +351,7 @@ def counters(tally: Tally) -> dict[str, int]:
 
 
 def hourly(tally: Tally) -> dict[str, int]:
-    """The counters to keep by the hour, by name; none falls. Those of servers and clients have a prefix."""
+    """The counters to keep by the hour, by name, with a prefix for servers and clients. They never fall."""
     told = summary(tally)
     found = {name: value for name in HOURLY if _is_count(value := told[name])}
     found["invalidations"] = sum(tally.invalidations.values())
@@ -365,14 +365,14 @@ def hourly(tally: Tally) -> dict[str, int]:
 
 
 def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
-    """The tools in kept counters, the most called first."""
+    """The tools in stored counters, the most called first."""
     tools = [name for name in counted if name.startswith(TOOL_CALLS)]
     tools.sort(key=lambda name: (-counted[name], name))
     return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
 
 
 def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
-    """The sums of `counters` over all restarts in the form of `summary`, counted since `since`."""
+    """The sums of `counters` over all restarts since `since`, in the form of `summary`."""
     told: dict[str, Any] = {}
     for name, value in counted.items():
         if name.startswith(TOOL_CALLS):

@@ -1,4 +1,4 @@
-"""The base of all formats: an edit of the text must produce exactly the wanted value, or it is refused."""
+"""The base of all formats: an edit must produce exactly the wanted value, or it is refused."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _MARK = "\ufeff"
 
 
 class EditedText(ABC):
-    """A text with local edits that cannot change anything else."""
+    """A text that can be edited locally; an edit changes nothing else."""
 
     keeps_empty: ClassVar[bool] = True
     """Whether the format can write an object that has lost its last member."""
 
     def __init__(self, text: str, source: str) -> None:
-        """Begin with a file's text. Raises ConfigError: malformed."""
+        """Start with a file's text; raises ConfigError if malformed."""
         self.body = text.removeprefix(_MARK)
-        """Without the byte order mark."""
+        """The text without the byte order mark."""
         self.source = source
         self.line_end = "\r\n" if re.search(r"^[^\n]*\r\n", self.body) else "\n"
         self._mark = text[: len(text) - len(self.body)]
@@ -40,7 +40,7 @@ class EditedText(ABC):
         self._checks = True
 
     def value(self) -> object:
-        """The decoded value, to be read only. Decoded once for each text: some have megabytes."""
+        """The decoded value, to be read only; decoded once for each text, as some have megabytes."""
         if self._decoded[0] is not self.body:
             self._decoded = self.body, self.decode(self.body)
         return self._decoded[1]
@@ -51,7 +51,7 @@ class EditedText(ABC):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Check several edits at the end: all are made, or none. Raises DocumentError."""
+        """Check several edits together at the end: all are made, or none. Raises DocumentError."""
         before = self._decoded
         self._checks = False
         try:
@@ -65,7 +65,7 @@ class EditedText(ABC):
             raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
-        """Set a value; missing objects are made, an index may append (not in TOML). Raises DocumentError."""
+        """Set a value; creates missing objects, and an index may append (not in TOML). Raises DocumentError."""
         path = tuple(trail)
         wanted = with_value(self, path, value)
         with restoring(self):
@@ -75,7 +75,7 @@ class EditedText(ABC):
             self._verify(path, wanted)
 
     def remove(self, trail: Sequence[str | int]) -> None:
-        """Remove a member, if it is there, with its comments. Raises DocumentError."""
+        """Remove a member with its comments, if it exists. Raises DocumentError."""
         path = tuple(trail)
         if not path or value_at(self.value(), path, _ABSENT) is _ABSENT:
             return
@@ -88,7 +88,7 @@ class EditedText(ABC):
             self._verify(path, wanted)
 
     def rename(self, trail: Trail, key: str) -> None:
-        """Give a member another key, in its place and with its comments. Raises DocumentError."""
+        """Rename a member's key in place, with its comments. Raises DocumentError."""
         raise self.refusal(trail, f"only keys of JSON are renamed, here to '{key}'")
 
     @abstractmethod
@@ -97,15 +97,15 @@ class EditedText(ABC):
 
     @abstractmethod
     def with_new(self, trail: Trail, value: object) -> str:
-        """Add a member to an object or null."""
+        """The text with a new member in an object or null."""
 
     @abstractmethod
     def with_other(self, trail: Trail, value: object) -> str:
-        """Replace a member's value."""
+        """The text with another value of a member."""
 
     @abstractmethod
     def without(self, trail: Trail) -> str:
-        """Remove an existing member."""
+        """The text without an existing member."""
 
     def refusal(self, trail: Trail, why: str) -> DocumentError:
         """The error for a refused edit."""
@@ -131,7 +131,7 @@ class EditedText(ABC):
         except ConfigError:
             done = False
         if not done:
-            raise self.refusal(trail, "the file is written in a way that mcpd cannot edit; do it by hand")
+            raise self.refusal(trail, "the file is written in a way that mcpd cannot edit: edit it by hand")
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def restoring(document: EditedText) -> Iterator[None]:
 
 
 def with_value(document: EditedText, trail: Trail, value: object) -> object:
-    """A document's value with another at a trail. Raises DocumentError."""
+    """The document's value with `value` at a trail. Raises DocumentError."""
     whole: Any = {"": document.value()}
     holder, key = whole, ""
     for place, step in enumerate(trail):
@@ -176,7 +176,7 @@ def spelt(trail: Sequence[str | int]) -> str:
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Change every text in a value except keys."""
+    """Apply `change` to every text in a value, except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -185,7 +185,7 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether a value is nested deeper than JSON may be, which exhausts the stack."""
+    """Whether a value is nested deeper than JSON may be, so that it would exhaust the stack."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner = [
@@ -222,7 +222,7 @@ def _copied(value: Any, trail: Trail) -> Any:
 
 
 def _less_empty(wanted: object, trail: Trail, now: object) -> object:
-    """Drop objects on a trail that the edit empties."""
+    """Remove the objects on a trail that the edit leaves empty."""
     for end in range(len(trail) - 1, 0, -1):
         if value_at(now, trail[:end], _ABSENT) is not _ABSENT or _within(wanted, trail[:end]):
             break
@@ -231,7 +231,7 @@ def _less_empty(wanted: object, trail: Trail, now: object) -> object:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equality with types: to Python, true is 1."""
+    """Equality that also compares types: to Python, true equals 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

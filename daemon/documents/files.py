@@ -1,4 +1,4 @@
-"""Reads and replaces files that other programs write, too, without losing their changes."""
+"""Reads and replaces files that other programs also write, without losing their changes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ import attrs
 from daemon.errors import McpdError
 
 MAX_FILE = 32 * 1024 * 1024
-"""Bytes: clients keep histories of some MiB next to servers; more is not a configuration."""
+"""Most bytes of a file: clients keep histories of some MiB next to servers; more is not a configuration."""
 
 BACKUPS = 10
-"""Backups per file: enough to find the last good one."""
+"""Backups kept of each file: enough to find the last good one."""
 
 _STAMP = "%Y%m%dT%H%M%S"
 
 
 class DocumentError(McpdError):
-    """A file cannot be read or changed; the text gives file, reason and remedy."""
+    """A file that cannot be read or changed; the text gives the file, the reason and the remedy."""
 
 
 @attrs.frozen(kw_only=True)
 class FoundFile:
-    """A file's state, to replace it only if unchanged."""
+    """A file's state, so that it is replaced only if unchanged."""
 
     path: Path
     target: Path
-    """The path behind links."""
+    """The path after links are resolved."""
     content: bytes | None = attrs.field(repr=False)
     """None if there is no file."""
     identity: tuple[int, ...] = ()
-    """Device, inode, size and change time, to notice writers; empty without a file."""
+    """Device, inode, size and change time, which show other writers; empty without a file."""
 
     def text(self) -> str | None:
         """The text; None if there is no file. Raises DocumentError: not UTF-8."""
@@ -77,13 +77,13 @@ _TOO_LARGE = f"has more than {MAX_FILE >> 20} MiB: this is not a configuration"
 
 
 def _unfit(found: os.stat_result, *, foreign: bool) -> str:
-    """Why a file is not a configuration, as a predicate; empty if it is."""
+    """Why a file is not an acceptable configuration, as a predicate; empty if it is."""
     if stat.S_ISDIR(found.st_mode):
         return "is a directory: name a file"
     if not stat.S_ISREG(found.st_mode):
-        return "is not a regular file: name one"
+        return "is not a regular file: name a file"
     if not foreign and os.geteuid() not in {found.st_uid, 0}:
-        return f"belongs to another user (uid {found.st_uid}): change it as that user, or by what has made it"
+        return f"belongs to another user (uid {found.st_uid}): change it as that user"
     return _TOO_LARGE if found.st_size > MAX_FILE else ""
 
 
@@ -92,7 +92,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 
 
 def replace(found: FoundFile, content: bytes, *, private: bool = False) -> None:
-    """Replace a file atomically; mode, owner and links stay. Raises DocumentError: unwritable, or changed."""
+    """Replace a file atomically, keeping mode, owner and links. DocumentError if unwritable or changed."""
     target = found.target
     try:
         target.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def _put_where_nothing_is(beside: Path, target: Path) -> None:
 
 
 def _settle(directory: Path) -> None:
-    """Flush the directory: a power failure would undo the rename."""
+    """Flush the directory, as a power failure could undo the rename."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -160,7 +160,7 @@ class Edit:
     found: FoundFile
     text: str = attrs.field(repr=False)
     private: bool = False
-    """Whether a new file is for this user only."""
+    """Whether a new file is readable by this user only."""
 
     @property
     def is_new(self) -> bool:
@@ -173,7 +173,7 @@ class Edit:
         return look(self.found.path).content == self.text.encode()
 
     def undo(self) -> None:
-        """Restore the former content. Raises DocumentError: the file has changed since or cannot be written."""
+        """Restore the previous content. Raises DocumentError: the file has changed since or is unwritable."""
         now = look(self.found.path)
         if not self.stands:
             raise DocumentError(
@@ -199,13 +199,13 @@ def write_all(edits: Sequence[Edit]) -> None:
 
 
 def undo_all(edits: Sequence[Edit]) -> None:
-    """Restore all files; raises like `Edit.undo`."""
+    """Restore all files; raises as `Edit.undo` does."""
     for edit in reversed(edits):
         edit.undo()
 
 
 def unified_diff(path: Path, before: str | None, after: str | None, *, context: int = 3) -> str:
-    """The diff of two contents, either of which may be None for no file; empty without changes."""
+    """The diff of two contents, either of which is None for no file; empty without changes."""
     old, new = ("/dev/null" if text is None else str(path) for text in (before, after))
     here, there = ((text or "").splitlines() for text in (before, after))
     return "".join(f"{line}\n" for line in difflib.unified_diff(here, there, old, new, lineterm="", n=context))
@@ -218,12 +218,12 @@ def _umask() -> int:
 
 
 def keep_backup(found: FoundFile, directory: Path) -> Path:
-    """Copy a file, with its mode, into a private directory, and delete all but `BACKUPS` copies.
+    """Copy a file, with its mode, into a private directory, and keep only `BACKUPS` copies there.
 
     The copy's name ends with the UTC time. Files of one name need separate directories. Raises DocumentError.
     """
     if found.content is None:
-        raise DocumentError(f"{found.path} is not there: there is nothing to keep a copy of")
+        raise DocumentError(f"{found.path} does not exist, so mcpd cannot keep a copy of it")
     now = time.time_ns()
     stamp = f"{time.strftime(_STAMP, time.gmtime(now // 10**9))}.{now % 10**9:09d}"
     copy = directory / f"{found.target.name}.{stamp}"

@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 def read_document(text: str, form: Format, *, source: str) -> EditedText:
-    """Read a document; `source` is its name in errors. Raises ConfigError: malformed, with line and column."""
+    """Read a document; `source` names it in errors. Raises ConfigError, with line and column, if malformed."""
     return _READERS[form](text, source)
 
 

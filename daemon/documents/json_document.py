@@ -1,4 +1,4 @@
-"""Edits JSON with comments, member by member; one owns the comments behind it and directly above it."""
+"""JSON with comments and trailing commas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.config.jsonc import blank, decode
 from daemon.documents.edited import EditedText, Trail, leading, restoring, value_at, with_value
 
 WIDTH = 80
-"""Columns for a list of plain values on one line, as people write arguments."""
+"""Most columns of a list of plain values on one line, as people write arguments."""
 
 
 class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,13 +22,13 @@ class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
     line_end: str
 
     def member(self, key: str | int, value: object, indent: str | None, *, tight: bool = False) -> str:
-        """A member, or an item if the key is an index; see `value`."""
+        """A member, or an item if the key is an index; for the other arguments see `value`."""
         written = self.value(value, indent, tight=tight)
         colon = ":" if tight else ": "
         return written if isinstance(key, int) else f"{json.dumps(key, ensure_ascii=False)}{colon}{written}"
 
     def value(self, value: object, indent: str | None, *, tight: bool = False) -> str:
-        """Write a value; `indent` are its first line's blanks; None: on one line; `tight`: without blanks."""
+        """Write a value; `indent`: blanks of its first line, None for one line; `tight`: no blanks."""
         flat = json.dumps(value, ensure_ascii=False, separators=(",", ":") if tight else (", ", ": "))
         if indent is None or not isinstance(value, dict | list) or not value:
             return flat
@@ -163,7 +163,7 @@ class JsonDocument(EditedText):
         with restoring(self):
             self.body = _spliced(self.body, (start, end, json.dumps(key, ensure_ascii=False)))
             if key in members:
-                raise self.refusal(trail, f"there is a '{key}', too: remove one of them")
+                raise self.refusal(trail, f"'{key}' exists, too: remove one of them")
             self._verify(trail, wanted)
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
@@ -208,10 +208,10 @@ class JsonDocument(EditedText):
     def _index(self, holder: _Holder, trail: Trail) -> int:
         found = [index for index, member in enumerate(holder.members) if member.key == trail[-1]]
         if len(found) > 1:
-            raise self.refusal(trail, "the key stands there twice: keep one of them")
+            raise self.refusal(trail, "the file has this key twice: remove one of them")
         if not found:
             # It was read with a sign in place of what is no character.
-            raise self.refusal(trail, "its key holds half a character; do it by hand")
+            raise self.refusal(trail, "its key contains half a character: edit it by hand")
         return found[0]
 
     def _span(self, trail: Trail) -> tuple[int, int]:
@@ -225,7 +225,7 @@ class JsonDocument(EditedText):
 
 
 def _still_apart(body: str, gap: _Gap, start: int, end: int, line_end: str) -> tuple[int, int, str]:
-    """Leave the line end in a cut if a comment would swallow the rest."""
+    """Keep the line end in a cut if a comment would otherwise swallow the rest."""
     line = [token for token in gap.before if token.end <= start]
     open_comment = bool(line) and next(
         (body.startswith("//", token.start) for token in reversed(line) if token.kind in {"comment", "line"}),

@@ -1,4 +1,4 @@
-"""Edits TOML statement by statement; tomlkit alone loses comments of the next table."""
+"""Edits TOML statement by statement; tomlkit alone would lose comments of the next table."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SILENT = frozenset({"blank", "comment"})
 class _Statement(msgspec.Struct, frozen=True):
     start: int
     end: int
-    """Excludes the line's end."""
+    """The statement's end, before the end of the line."""
     kind: str
     """`header`, `items` (header of a list of tables), `value`, `comment` or `blank`."""
     table: Trail
-    """The table around it; a header's is its own."""
+    """The table that contains it; for a header, the table that it begins."""
     trail: Trail
 
 
@@ -105,7 +105,7 @@ class TomlDocument(EditedText):
 
     def _refuse_items(self, trail: Trail, value: object) -> None:
         if any(isinstance(step, int) for step in trail):
-            raise self.refusal(trail, "mcpd does not edit the items of lists in TOML; do it by hand")
+            raise self.refusal(trail, "mcpd does not edit items of lists in TOML: edit it by hand")
         if _holds_null(value):
             raise self.refusal(trail, "TOML has no null")
 
@@ -123,7 +123,7 @@ class TomlDocument(EditedText):
         return f"{self.body[:place]}{self.line_end * 2}{table}{self.body[place:]}"
 
     def _rewritten(self, statement: _Statement, trail: Trail, *values: object) -> str:
-        """Let tomlkit change one statement; without a value, remove the member."""
+        """Change one statement with tomlkit; without a value, remove the member."""
         text = self.body[statement.start : statement.end]
         try:
             document: Any = tomlkit.parse(text)
@@ -136,7 +136,7 @@ class TomlDocument(EditedText):
                 at[trail[-1]] = _inline(values[0])
             changed = tomlkit.dumps(document)
         except TOMLKitError as error:
-            raise self.refusal(trail, f"{error}; do it by hand") from None
+            raise self.refusal(trail, f"{error}; edit it by hand") from None
         return self.body[: statement.start] + changed + self.body[statement.end :]
 
 
@@ -211,7 +211,7 @@ def _runs(statements: list[_Statement], trail: Trail) -> list[tuple[int, int]]:
 
 
 def _end_of_table(statements: list[_Statement], index: int) -> int:
-    """Index of the last statement of a table, without comments directly above the next header."""
+    """The index of a table's last statement, not counting comments directly above the next header."""
     last = after = index
     while (after := after + 1) < len(statements) and statements[after].kind not in {"header", "items"}:
         if statements[after].kind == "value":
@@ -226,7 +226,7 @@ def _end_of_table(statements: list[_Statement], index: int) -> int:
 
 
 def _cut(text: str, statements: list[_Statement], first: int, last: int) -> str:
-    """Remove a run with its comments and the blank line above a table."""
+    """Remove a run of statements with its comments, and the blank line above a table."""
     is_table = statements[first].kind in {"header", "items"}
     if is_table:
         last = _end_of_table(statements, last)

@@ -29,18 +29,18 @@ class YamlWriting(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a file."""
 
     unit: int
-    """Columns of one indentation."""
+    """Columns of one level of indentation."""
     offset: int
-    """Columns of a list's items to the right of its key."""
+    """Columns by which a list's items are indented from its key."""
     line_end: str
 
     def lines(self, key: str | int, value: object, column: int) -> str:
-        """The lines of a member, or of an item if the key is an index; `column` is for all but the first."""
+        """The lines of a member, or of an item if the key is an index; `column` indents all but the first."""
         written = self._dumped(key, value, flow=False, offset=self.offset if isinstance(key, str) else 0)
         return written.rstrip("\n").replace("\n", self.line_end + " " * column)
 
     def flow(self, key: str | int, value: object) -> str:
-        """A member for braces or brackets, on one line."""
+        """A member for use inside braces or brackets, on one line."""
         return self._dumped(key, value, flow=True, offset=0).strip()[1:-1]
 
     def _dumped(self, key: str | int, value: object, *, flow: bool, offset: int) -> str:
@@ -53,7 +53,7 @@ class YamlWriting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def writing_of(text: str, line_end: str) -> YamlWriting:
-    """The layout, by the text's first nested mapping and first list."""
+    """The layout, taken from the text's first nested mapping and first list."""
     nested, listed = _NESTED.search(text), _LISTED.search(text)
     return YamlWriting(
         unit=len(nested[1]) if nested else 2,
@@ -69,9 +69,9 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 MAX_VALUES = 1_000_000
-"""Values including repeats by aliases: a few lines of aliases stand for billions."""
+"""Most values, counting repeats by aliases: a few lines of aliases can stand for billions."""
 
-_TOO_MANY = f"more than {MAX_VALUES:,} values, or one that holds itself"
+_TOO_MANY = f"more than {MAX_VALUES:,} values, or a value that contains itself"
 
 
 class _BoundedConstructor(SafeConstructor):
@@ -97,7 +97,7 @@ class _Place(NamedTuple):
     start: int
     end: int
     colon: int
-    """End of the key's colon; for an item, its start."""
+    """The end of the key's colon; for an item, its start."""
 
 
 class _Collection(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class _Layout:
     def member(self, holder: _Collection, trail: Trail) -> _Place:
         found = [each for each in holder.members if each.key == trail[-1]]
         if len(found) != 1:
-            raise self._refusal(trail, "it comes from another place of the file; do it by hand")
+            raise self._refusal(trail, "it comes from another place of the file: edit it by hand")
         return found[0]
 
     def collection(self, node: Any) -> _Collection:
@@ -160,7 +160,7 @@ class _Layout:
         )
 
     def _end(self, node: Any, after: int) -> int:
-        """The end of a value without the blanks and comments that ruamel includes."""
+        """The end of a value, without the blanks and comments that ruamel includes."""
         start, end = node.start_mark.index, node.end_mark.index
         if (alias := _ALIAS.match(self.body, after)) is not None and start != after:
             return alias.end()
@@ -218,7 +218,7 @@ class YamlDocument(EditedText):
         """See the base class."""
         layout = self._layout
         if not trail or layout.root is None:
-            raise self.refusal(trail, "do it by hand")
+            raise self.refusal(trail, "mcpd cannot replace the whole document: edit it by hand")
         holder = layout.known(trail[:-1])
         member = layout.member(holder, trail)
         written = (
@@ -249,7 +249,7 @@ class YamlDocument(EditedText):
         return self._cut(start, member.end)
 
     def _cut(self, start: int, end: int) -> str:
-        """Remove lines with the comments directly above."""
+        """Remove lines, and the comments directly above them."""
         body = self.body
         while start:
             above = body.rfind("\n", 0, start - 1) + 1
@@ -313,7 +313,7 @@ def _fault(message: str, mark: Any = None) -> Fault:
 
 
 def _unshared(value: object, left: Iterator[int]) -> object:
-    """Copy aliases, so that a change affects one place. Raises StopIteration: more values than `left` has."""
+    """Copy aliased values, so that a change affects one place. StopIteration: more values than `left`."""
     next(left)
     if isinstance(value, dict):
         return {key: _unshared(item, left) for key, item in value.items()}

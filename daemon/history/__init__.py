@@ -1,1 +1,1 @@
-"""Events of servers, sessions and the daemon itself, kept in order and bounded."""
+"""Events of servers, sessions and the daemon, in order and bounded in number."""

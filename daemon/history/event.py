@@ -1,4 +1,4 @@
-"""An event: one thing that happened, as data. Each is kept; `text` quotes others, words come when shown."""
+"""An event: one thing that happened, stored as data; `text` quotes others; sentences are made on display."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 class EventKind(StrEnum):
-    """The kind of an event, and the `details` that it carries."""
+    """The kinds of events, and the `details` of each."""
 
     # One run of a server.
     STARTED = "started"
     """A run has begun."""
     READY = "ready"
-    """It serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` of an
-    outage since `awaySince` (seconds since the epoch); `awayOverRestart`: in an earlier daemon's life."""
+    """A server serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` of
+    an outage since `awaySince` (seconds since the epoch); `awayOverRestart`: begun under an earlier daemon."""
     DEGRADED = "degraded"
-    """It serves, but not as it should: `text` and `cause` say why; `happened`, `helps` as in a status."""
+    """A server serves with a problem: `text` and `cause` say why; `happened`, `helps` as in a status."""
     ENDED = "ended"
-    """A run is over: `text` and `cause` say why. `state` since then; `seconds` that it served; `retrySeconds`
-    until the next run; `stderr`: its last lines; `happened`, `helps`: diagnosis and remedy, `byWords` from
+    """A run has ended: `text` and `cause` say why. `state` since then; `seconds` that it served; `retrySeconds`
+    until the next run; `stderr`: its last lines; `happened`, `helps`: diagnosis and remedy, `byWords` if from
     these lines; `asked`: ended for a restart; `attempt`: the number of a run that did not serve; `awaySince`:
-    the start of the outage. Condensed for people: `times`, since `firstAt`."""
+    the start of the outage. When condensed for people: `times`, since `firstAt`."""
     RESTARTED = "restarted"
     """Restarted on purpose. `by`: `operator`, `configuration`, `login`."""
     STATE = "state"
-    """A state without the end of a run. `state` (`daemon.states`); `happened`, `helps` as above."""
+    """A new state without the end of a run. `state` (`daemon.states`); `happened`, `helps` as above."""
 
     # What servers offer.
     LISTS_CHANGED = "lists-changed"
-    """A list differs. `tools`, `prompts`, `resources`, `resourceTemplates`, `skills`: the names that `came`,
-    `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
+    """A list has changed. `tools`, `prompts`, `resources`, `resourceTemplates`, `skills`: the names that
+    `came`, `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
     (`operators.news`). `epoch`, `before`: the version of the server's offer."""
     EPOCH = "epoch"
     """The version has risen for another reason. `epoch`, `before`."""
 
     HELD = "held"
-    """Definitions wait for approval. `definitions`: by operators' words (`catalog.kinds.switch_of`),
-    `because` (`catalog.trust.HeldBecause`) with the members of the change; `more`: the number of others."""
+    """Definitions wait for approval. `definitions`: by operators' words (`catalog.kinds.switch_of`), `because`
+    (`catalog.trust.HeldBecause`) with the changed members; `more`: the number of others."""
 
     # What people and programs did.
     APPROVED = "approved"
@@ -58,18 +58,18 @@ class EventKind(StrEnum):
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"
-    """An operator switched a server, or a definition of it, on or off. `what`, `on`."""
+    """An operator switched a server or one of its definitions on or off. `what`, `on`."""
     RELOADED = "reloaded"
-    """The configuration was read again. `restarted`, `added`, `removed`: servers. `text`: why not."""
+    """The configuration was read again. `restarted`, `added`, `removed`: servers. `text`: why it failed."""
     SIGNAL = "signal"
     """The daemon got a signal. `signal`."""
     REFUSED = "refused"
-    """A peer was refused at a door. `door`, `reason`, `count`."""
+    """A connection was refused at a door. `door`, `reason`, `count`."""
     OVERLOADED = "overloaded"
-    """Calls were refused because a bound was reached. `bound`, `count`."""
+    """Calls were refused at a limit. `bound`, `count`."""
 
     QUESTION_REFUSED = "question-refused"
-    """A server's question was shown to no user. `reason` (`catalog.authorship`), `count`; `text` says why."""
+    """mcpd showed a server's question to no user. `reason` (`catalog.authorship`), `count`; `text` says why."""
 
     HOST_REFUSED = "host-refused"
     """A server's sandbox refused a host. `host` (empty: further ones), `port`, `count`; `reason`
@@ -77,20 +77,20 @@ class EventKind(StrEnum):
 
     # Who comes and goes.
     INSTANCE_BEGAN = "instance-began"
-    """An instance of a server was made for a client. `instance`."""
+    """An instance of a server was created for a client. `instance`."""
     INSTANCE_ENDED = "instance-ended"
     """An instance has ended. `instance`; `text` says why."""
     SESSION_BEGAN = "session-began"
     """A client has connected. `client`, `profile`, `surface`."""
     SESSION_ENDED = "session-ended"
-    """A client has left. `calls`, `seconds`."""
+    """A client has disconnected. `calls`, `seconds`."""
     DAEMON_STARTED = "daemon-started"
-    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the last one did not stop in order,
-    after `lastAt` (seconds since the epoch)."""
+    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the previous daemon did not stop in
+    order, and was last heard of at `lastAt` (seconds since the epoch)."""
     DAEMON_STOPPED = "daemon-stopped"
-    """The daemon stops, after `seconds`."""
+    """The daemon stops, after running for `seconds`."""
     LOST = "events-lost"
-    """Events came faster than the store took them. `count`."""
+    """Events were lost, as they came faster than the store took them. `count`."""
 
 
 _BAD = frozenset(
@@ -105,10 +105,10 @@ _BAD = frozenset(
 )
 
 TOLD = frozenset(EventKind) - {EventKind.EPOCH}
-"""Kinds that people see by default: the cause of a higher epoch is an event of its own."""
+"""Kinds that people see by default; a higher epoch has another event as its cause."""
 
 MAY_BE_BAD = _BAD | {EventKind.ENDED, EventKind.RELOADED, EventKind.DAEMON_STARTED}
-"""Kinds of which some events need attention (`Event.is_bad`)."""
+"""Kinds of events that may need attention (`Event.is_bad`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,11 +117,11 @@ class Event:
 
     kind: EventKind
     at: float = 0.0
-    """Seconds since the epoch; 0 for the time of noting."""
+    """Seconds since the epoch; 0 means the time when it is noted."""
     server: str = ""
     """The server's name in the configuration, or empty."""
     instance: str = ""
-    """The instance (`server#12`), where clients do not share one."""
+    """The instance (`server#12`) of a divided server."""
     session: str = ""
     """The session's key, or its connection's number, `#12`."""
     run: int = 0
@@ -129,15 +129,15 @@ class Event:
     text: str = ""
     """The fault in words; without secrets."""
     cause: Cause | None = None
-    """The fault's code for programs."""
+    """The fault as a code for programs."""
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
-    """The data of the `Cause`."""
+    """The data of `cause`."""
     details: Mapping[str, Detail] = attrs.field(factory=dict, hash=False)
-    """The data of the kind."""
+    """The details of the kind."""
     number: int = 0
-    """The place among the events of this daemon's life, from 1; given by `History`."""
+    """The event's number in this daemon's life, from 1; given by `History`."""
     life: str = ""
-    """The daemon's life, `host/pid/…`; given by `History`."""
+    """The name of the daemon's life, `host/pid/…`; given by `History`."""
 
     @property
     def is_bad(self) -> bool:

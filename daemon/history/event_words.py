@@ -1,4 +1,4 @@
-"""Events in words: one English sentence each, with servers' texts verbatim, to be made safe when shown."""
+"""Events as English sentences, with servers' texts verbatim; the caller makes them safe to show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUOTED = 120
 """Most characters of a server's last line in a sentence; the event has ten lines."""
 
 AT_ONCE = 0.05
-"""Seconds of a pause that are worth a number."""
+"""Shortest pause, in seconds, that is worth a number."""
 
 LISTS = {
     "tools": "tools",
@@ -43,7 +43,7 @@ _LASTING = {"once": "once", "session": "for the session"}
 _RESTARTED_BY = {
     "operator": "an operator asked for it",
     "configuration": "its configuration has changed",
-    "login": "there is another login",
+    "login": "its login changed",
 }
 
 
@@ -55,7 +55,7 @@ def sentence(event: Event) -> str:
 
 
 def phrase(event: Event) -> str:
-    """The event for a place that names the subject already."""
+    """The event without its subject, for a place that already names it."""
     return _WORDED[event.kind](event, event.details)
 
 
@@ -73,7 +73,7 @@ def _started(event: Event, _details: Mapping[str, object]) -> str:
 
 
 def of_tool(event: Event, name: str) -> str:
-    """The event's change of one tool: `changed (argument place added)`; empty without one."""
+    """The change of one tool in an event: `changed (argument place added)`; empty without one."""
     tools, renamed, differ = (event.details.get(each) for each in ("tools", "renamed", "toolsDiffer"))
     if isinstance(renamed, dict) and name in renamed:
         return f"renamed to {renamed[name]}"
@@ -98,7 +98,7 @@ def _ready(event: Event, details: Mapping[str, object]) -> str:
 
 
 def _outage(event: Event, details: Mapping[str, object]) -> str:
-    """The outage that ended: its length and start, and whether mcpd was restarted meanwhile."""
+    """The outage that ended: its length, its start, and whether mcpd was restarted in between."""
     away, since = _number(details, "awaySeconds"), _number(details, "awaySince")
     if away is None:
         return ""
@@ -135,7 +135,7 @@ def _ended(event: Event, details: Mapping[str, object]) -> str:
 
 
 def _why(event: Event) -> str:
-    """The diagnosis and the remedy, as `mcpd status` has them; else the reason."""
+    """The diagnosis and the remedy as in `mcpd status`; without these, the reason."""
     details = event.details
     happened, helps = details.get("happened"), details.get("helps")
     why, is_by_words = str(happened or event.text), details.get("byWords") or (happened and not helps)
@@ -145,14 +145,14 @@ def _why(event: Event) -> str:
 
 
 def _often(event: Event, details: Mapping[str, object]) -> str:
-    """The number of tries or similar ends in a row, and the first one's time; empty for one."""
+    """The number of tries or similar ends in a row, and when they began; empty for a single one."""
     times = _number(details, "times") or _number(details, "attempt") or 1
     first = _number(details, "firstAt") or _number(details, "awaySince")
     return "" if times <= 1 or first is None else f"{times:.0f} times since {_clock(first, event.at)}"
 
 
 def _last_words(details: Mapping[str, object]) -> str:
-    """The server's last line on stderr; a program that ends by itself gives its reason there."""
+    """The server's last line on stderr, where a program that ends by itself says why."""
     lines = details.get("stderr")
     if not isinstance(lines, (list, tuple)) or not (words := str(lines[-1]).strip()):
         return ""
@@ -178,7 +178,7 @@ def _lists_changed(_event: Event, details: Mapping[str, object]) -> str:
 
 
 def _changes(noun: str, found: object, differ: object) -> str:
-    """The changes of one list, those of tools with their differences; empty without any."""
+    """The changes of one list, with the differences of tools; empty without any."""
     if not isinstance(found, dict):
         return ""
     told = [
@@ -190,7 +190,7 @@ def _changes(noun: str, found: object, differ: object) -> str:
 
 
 def _explained(names: Sequence[object], differ: object) -> list[str]:
-    """Names, those of changed tools with their differences: `current (argument place added)`."""
+    """Names, with the differences of changed tools: `current (argument place added)`."""
     if not isinstance(differ, dict):
         return [str(name) for name in names]
     return [f"{name} ({words})" if (words := _differences(differ.get(name))) else str(name) for name in names]
@@ -255,7 +255,7 @@ def _some(names: Sequence[object], more: int = 0) -> str:
 
 
 def _epoch(_event: Event, details: Mapping[str, object]) -> str:
-    return f"what models are offered of it is another version now (epoch {details.get('epoch')})"
+    return f"its offer to models has a new version (epoch {details.get('epoch')})"
 
 
 def _switched(_event: Event, details: Mapping[str, object]) -> str:
@@ -317,8 +317,8 @@ def _daemon_started(event: Event, details: Mapping[str, object]) -> str:
     if not details.get("unclean"):
         return told
     last = _number(details, "lastAt")
-    heard = "" if last is None else f": it was last heard of {span(max(0.0, event.at - last))} before"
-    return f"{told}; the one before did not stop in order{heard}"
+    heard = "" if last is None else f": its last event was {span(max(0.0, event.at - last))} before"
+    return f"{told}; the previous daemon did not stop in order{heard}"
 
 
 def _daemon_stopped(_event: Event, details: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The history of this daemon's life, in memory: the newest events in order, queries of them, and their JSON."""
+"""The history of this daemon's life in memory: the newest events in order, queries, and JSON."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class EventQuery:
-    """The wanted events; an empty field does not restrict."""
+    """Selects events; an empty field does not restrict."""
 
     server: str = ""
     """A server's name, for all of its instances."""
     instance: str = ""
-    """An instance's own name."""
+    """An instance's name."""
     session: str = ""
     """A session's key, or its connection's number (`#12`)."""
     loaded: Mapping[tuple[str, str], float] = attrs.field(factory=dict, hash=False)
-    """The time of loading of each tool of this session, whose changes are the session's, too."""
+    """When this session loaded each of its tools, whose changes also concern the session."""
     life: str = ""
-    """A life of one daemon."""
+    """The life of one daemon."""
     kinds: frozenset[EventKind] = frozenset()
     since: float = 0.0
     """The earliest time, in seconds since the epoch."""
     until: float = math.inf
     """The latest time, in seconds since the epoch."""
     seen: Mapping[str, int] = attrs.field(factory=dict, hash=False)
-    """By life the number of the last event that the caller has: earlier ones are left out."""
+    """For each life the number of the last event that the caller has; earlier events are left out."""
     fresh: float = 0.0
-    """The earliest time of events of lives that are not in `seen`."""
+    """The earliest time of events from lives that are not in `seen`."""
     limit: int = 50
     oldest: bool = False
-    """Whether the oldest events are wanted, for a caller that goes on from there; else the newest."""
+    """Whether to return the oldest events, for a caller that continues from there; else the newest."""
 
     def matches(self, event: Event) -> bool:
-        """Whether an event is wanted."""
+        """Whether the query selects an event."""
         return (
             event.at >= (self.since if event.life in self.seen else max(self.since, self.fresh))
             and event.at <= self.until
@@ -68,7 +68,7 @@ class EventQuery:
 
 
 class _Body(msgspec.Struct, omit_defaults=True):
-    """The event's part without a column in the store's table; empty values are left out."""
+    """The part of an event without a column in the store's table; empty values are left out."""
 
     run: int = 0
     text: str = ""
@@ -80,7 +80,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
 _decode = msgspec.json.Decoder(_Body).decode
 
 COLUMNS = ("life", "number", "at", "server", "instance", "session")
-"""Fields of events with columns of their own in the store's table, besides the kind."""
+"""Fields of events with separate columns in the store's table, besides the kind."""
 
 
 def as_json(event: Event) -> dict[str, object]:
@@ -104,14 +104,14 @@ def as_json(event: Event) -> dict[str, object]:
 
 
 def body_of(event: Event) -> bytes:
-    """The event's part without a column, for the store."""
+    """The part of an event without a column, for the store."""
     data, details = dict(event.cause_data), dict(event.details)
     body = _Body(run=event.run, text=event.text, cause=event.cause, cause_data=data, details=details)
     return msgspec.json.encode(body)
 
 
 def stored_event(cells: Mapping[str, Any]) -> Event | None:
-    """The event in a row of the store; None for a row of a later mcpd, or one that was edited by hand."""
+    """The event in a row of the store; None for a row from a later mcpd, or one edited by hand."""
     try:
         body = msgspec.structs.asdict(_decode(cells["body"]))
         return Event(kind=EventKind(cells["kind"]), **{name: cells[name] for name in COLUMNS}, **body)
@@ -120,26 +120,26 @@ def stored_event(cells: Mapping[str, Any]) -> Event | None:
 
 
 TEXT = 2048
-"""Most characters of an event's text: a reason quotes some lines of a server at most."""
+"""Most characters of an event's text: a reason quotes at most some lines of a server."""
 
 DETAIL = 500
-"""Most characters of a text among the details, such as a name or a line of stderr: a few lines of text."""
+"""Most characters of a text in the details, such as a name or a line of stderr."""
 
 NAMES = 100
-"""Most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
+"""Most entries of a list or mapping in the details; `mcpd tools` has all tools."""
 
 DETAILS = 32 * 1024
-"""Bytes of JSON beyond which lists among the details are cut shorter, lest one server fill the store."""
+"""Bytes of JSON above which lists in the details are shortened, so that no server fills the store."""
 
 SHORTER = (NAMES, 10, 3)
-"""Most entries of those lists: one bound after the other until the details fit, or the last."""
+"""Most entries of those lists: one limit after the other, until the details fit."""
 
 LEVELS = 3
-"""Levels of nested details: a list by kind of change by kind of list."""
+"""Most levels of nested details: a list by kind of change by kind of list."""
 
 
 def bounded(event: Event, redact: Callable[[str, int], str]) -> Event:
-    """The event within the bounds above, its texts cut and without secrets by `redact`."""
+    """The event within these limits, its texts cut and cleared of secrets by `redact`."""
     return attrs.evolve(
         event,
         server=redact(event.server, DETAIL),
@@ -192,10 +192,10 @@ def _value(value: Detail, redact: Callable[[str, int], str], levels: int, most: 
 
 
 KEPT = 10_000
-"""Events in memory: a busy hour of fifty servers, in a few megabytes."""
+"""Most events in memory: a busy hour of fifty servers, in a few megabytes."""
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""Bytes of JSON of the events in memory, but for the newest: a hostile server's have tens of kilobytes each."""
+"""Most bytes of events in memory as JSON, without the newest: a hostile server's have tens of kB each."""
 
 
 def _cut(_server: str, text: str, most: int) -> str:
@@ -212,15 +212,15 @@ class History:
     def __init__(
         self, wall: Callable[[], float], life: str = "", redact: Callable[[str, str, int], str] = _cut
     ) -> None:
-        """Start empty; `redact` takes a server's (empty: the daemon's) secrets out of a text, and cuts it."""
+        """Start empty; `redact` removes a server's (empty: the daemon's) secrets from a text, and cuts it."""
         self.newest: Watch[Event | None] = Watch(None)
-        """None before the first event."""
+        """The newest event; None before the first."""
         self.news: Watch[object] = Watch(None)
-        """Another object whenever there may be new events, here or from others in the store."""
+        """Set to a new object whenever there may be new events, here or from others in the store."""
         self.life = life
         """The name of this life."""
         self.listeners: list[Callable[[Event], None]] = []
-        """Called with each event as it is kept; they must neither block nor raise."""
+        """Called with each event once it is kept; they must neither block nor raise."""
         self.stored: Callable[[EventQuery], Awaitable[Sequence[Event] | None]] = _nothing_stored
         """Reads events of all lives from the store; None if the store cannot be read now."""
         self.is_shared = False
@@ -230,13 +230,13 @@ class History:
         """The bytes of each event as JSON."""
         self._bytes = 0
         self.now = wall
-        """The time that events are dated by, in seconds since the epoch."""
+        """Returns the time for dating events, in seconds since the epoch."""
         self._redact = redact
         self.number = 0
-        """The number of the newest event, which is the count of all."""
+        """The newest event's number, which is also the count of all."""
 
     def note(self, event: Event) -> None:
-        """Take an event, without its secrets; never blocks."""
+        """Keep an event, without its secrets; never blocks."""
         self.number += 1
         kept = bounded(event, lambda text, most: self._redact(event.server, text, most))
         noted = attrs.evolve(kept, number=self.number, life=self.life, at=event.at or self.now())
@@ -260,7 +260,7 @@ class History:
         return newest[::-1]
 
     async def recent(self, query: EventQuery) -> list[Event]:
-        """The events of a query, oldest first: from memory, and from the store if memory ends too soon."""
+        """The events that a query selects, oldest first: from memory, then from the store if need be."""
         kept = [event for event in self.after(query.seen.get(self.life, 0)) if query.matches(event)]
         if not self.is_shared and not query.oldest and len(kept) >= query.limit:
             return kept[-query.limit :]
@@ -271,12 +271,12 @@ class History:
         return together[: query.limit] if query.oldest else together[-query.limit :]
 
     def _reaches_back(self, query: EventQuery) -> bool:
-        """Whether the caller has a later event of this life than every event that left memory."""
+        """Whether memory has every event of this life that the caller lacks."""
         seen = query.seen.get(self.life)
         return query.oldest and seen is not None and seen >= self.number - len(self._events)
 
 
 def joined(stored: Iterable[Event], kept: Iterable[Event]) -> list[Event]:
-    """Events from both places in the order in which they happened, each once."""
+    """Events from store and memory in the order in which they happened, each once."""
     found = {(event.life, event.number): event for event in (*stored, *kept)}
     return sorted(found.values(), key=lambda event: (event.at, event.life, event.number))

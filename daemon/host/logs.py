@@ -1,7 +1,7 @@
-"""Logging: loguru's records, stripped of secrets and written by a thread.
+"""Logging: removes secrets from loguru's records, and writes the lines in a thread.
 
 The event loop only queues finished lines: an unread terminal or pipe must not stop the daemon. Lines beyond the
-queue's bound are dropped and counted. The standard library's loggers (trio's, mcp's, httpx's) end here, too.
+queue's bound are dropped and counted. The standard library's loggers (trio's, mcp's, httpx's) write here, too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 SOCKET = "/run/systemd/journal/socket"
 
 AUDIT = "mcpd-audit"
-"""The journal's identifier of the audit's heads."""
+"""The journal's identifier for heads of the audit."""
 
 DETAILS_BYTES = 8 * 1024
-"""Most bytes of an event's details in an entry, a datagram; `mcpd events --json` has all of them."""
+"""Most bytes of an event's details in a journal entry, a datagram; `mcpd events --json` shows all."""
 
 WARNING, INFO = 4, 6
 """Priorities (syslog(3))."""
@@ -71,7 +71,7 @@ class Journal:
 
 
 def is_journal(environ: Mapping[str, str], fd: int | None = None) -> bool:
-    """Whether a descriptor (None: stderr) is the journal's, by JOURNAL_STREAM (systemd.exec(5))."""
+    """Whether a descriptor (None: stderr) leads to the journal, by JOURNAL_STREAM (systemd.exec(5))."""
     try:
         found = os.fstat(sys.stderr.fileno() if fd is None else fd)
     except (OSError, ValueError, AttributeError):
@@ -80,7 +80,7 @@ def is_journal(environ: Mapping[str, str], fd: int | None = None) -> bool:
 
 
 def anchor(chain: str, seq: int, head: str) -> None:
-    """Send the head of a chain of the audit to the journal, where its own user cannot edit it; never blocks."""
+    """Send the head of an audit chain to the journal, which the daemon's user cannot edit; never blocks."""
     fields = {
         "MESSAGE": f"audit head {seq} {head} of {chain}",
         "PRIORITY": str(INFO),
@@ -94,7 +94,7 @@ def anchor(chain: str, seq: int, head: str) -> None:
 
 
 def entry(event: Event) -> bytes:
-    """An event in the journal's form."""
+    """An event as a journal entry."""
     fields = {
         "MESSAGE": visible(sentence(event)),
         "PRIORITY": str(WARNING if event.is_bad else INFO),
@@ -111,7 +111,7 @@ def entry(event: Event) -> bytes:
 
 
 def line_of(event: Event) -> str:
-    """An event as a line of the log for programs, with the same data."""
+    """An event as a log line for programs, with the same data."""
     about = {"server": event.server, "instance": event.instance, "session": event.session, "run": event.run}
     fields: dict[str, object] = {
         "time": datetime.fromtimestamp(event.at).astimezone().isoformat(),
@@ -137,19 +137,19 @@ def _field(name: str, value: bytes) -> bytes:
 
 
 LOG = "daemon.log"
-"""The name of the file, in the state directory."""
+"""The log's file name, in the state directory."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Size at which a new file is begun; two of them hold weeks of a quiet daemon, hours of a busy one."""
+"""Bytes at which a new file begins; two files hold weeks of a quiet daemon, hours of a busy one."""
 
 _STDERR = 2
 
 
 class LogFile:
-    """A file for lines, and for stderr that nobody reads; one too large replaces its predecessor."""
+    """A file for log lines, and for stderr if nobody reads it; a new file begins when it grows too large."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for its owner, and point stderr at it. Raises `OSError`: it cannot be used."""
+        """Open the file for the daemon's user only, and redirect stderr to it. Raises `OSError`."""
         private_directory(path.parent)
         self._path = path
         self._open()
@@ -159,7 +159,7 @@ class LogFile:
         self._file.write(text)
 
     def flush(self) -> None:
-        """Flush, and begin another file if this one has become too large. Raises OSError."""
+        """Flush, and begin a new file if this one is too large. Raises OSError."""
         self._file.flush()
         # Not what was written here alone: stderr writes to it, too.
         if os.fstat(self._file.fileno()).st_size >= MOST_BYTES:
@@ -178,28 +178,28 @@ def previous(log: Path) -> Path:
 
 
 QUEUED_LINES = 10_000
-"""Most lines that wait for a slow reader of our stderr: seconds of a noisy start."""
+"""Most lines that wait for a slow reader of stderr: seconds of a noisy start."""
 
 TRACEBACK_CHARS = 64 * 1024
 """Most characters of a traceback: enough for Python's deepest recursion; a message that quotes data is cut."""
 
 LABEL_BYTES = 256
-"""Most bytes of a call's label in the log, such as a tool's name: a client may have made it up."""
+"""Most bytes of a call's label in the log, such as a tool's name, which a client may have invented."""
 
 FLUSH_SECONDS = 1.0
-"""Seconds that the daemon waits at its end for the last lines."""
+"""Seconds that a stopping daemon waits for its last lines."""
 
 SYSLOG_LEVELS = {"TRACE": 7, "DEBUG": 7, "INFO": 6, "SUCCESS": 5, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 """The priorities that journald reads from `<N>` at the start of a line (sd-daemon(3))."""
 
 
 QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
-"""Libraries that log as errors what we report ourselves: logged as details."""
+"""Libraries that log as errors what mcpd reports itself; their lines become details."""
 
 
 Note: TypeAlias = tuple[int, str, float, str, float]
-"""A call in the log: number of its connection, label, seconds, outcome, and when it ended (seconds since the
-epoch). The label may be any name that a client has sent, unchecked and of any length."""
+"""A call in the log: number of its connection, label, seconds, outcome, and its end (seconds since the epoch).
+The label may be any name that a client has sent, unchecked and of any length."""
 
 
 class LineWriter:
@@ -208,7 +208,7 @@ class LineWriter:
     def __init__(self, stream: TextIO | LogFile) -> None:
         self.dropped = 0
         self.tell_event: Callable[[Event], None] = _tell_people
-        """Logs an event as such, where lines of the same content are left out (`configure`)."""
+        """Logs an event with its fields, in place of a line with the same content (`configure`)."""
         self._closed = False
         self._reported = 0
         self._stream = stream
@@ -224,7 +224,7 @@ class LineWriter:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write the queued lines, within `FLUSH_SECONDS`. Idempotent."""
+        """Write the queued lines within `FLUSH_SECONDS`. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -255,9 +255,9 @@ def _tell_people(event: Event) -> None:
 def configure(style: str, level: str, redact: Redactors, stream: TextIO | LogFile | None = None) -> LineWriter:
     """Send all logging to a stream, stderr by default.
 
-    `style` is `text` for people, `dated` for their files, `journal` for systemd's journal, `json` for programs.
-    The latter two get events with fields (`LineWriter.tell_event`), without lines of the same content, which
-    are bound to `event`. A line about a server loses the secrets that it must not know.
+    `style` is `text` for people, `dated` for people's files, `journal` for systemd's journal, `json` for
+    programs. The last two get events with fields (`LineWriter.tell_event`) in place of the lines with the same
+    content, which are bound to `event`. A line about a server loses the secrets that the server must not know.
     """
     writer = LineWriter(sys.stderr if stream is None else stream)
     tell: Callable[[Event], None] = _tell_people
@@ -309,7 +309,7 @@ class _Entry:
 
     @property
     def body(self) -> str:
-        """Subject, message and traceback; quoted servers and clients forge no line and move no cursor."""
+        """Subject, message and traceback; quoted texts cannot forge lines or move the cursor."""
         subject = " ".join(f"{key}={self.extra[key]}" for key in _SUBJECTS if key in self.extra)
         text = visible(f"[{subject}] {self.message}" if subject else self.message)
         return f"{text}\n{self.traceback}" if self.traceback else text
@@ -327,7 +327,7 @@ def _dated(entry: _Entry) -> str:
 
 
 def _journal(entry: _Entry) -> str:
-    """Each physical line has a priority, or journald would show the rest of a traceback as information."""
+    """Give each physical line a priority: journald would show the rest of a traceback as information."""
     prefix = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
     return "\n".join(prefix + line for line in entry.body.split("\n"))
 
@@ -345,7 +345,7 @@ def _json(entry: _Entry) -> str:
 
 
 def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]) -> dict[str, str]:
-    """The written form of each label: only labels are not our own words."""
+    """The written form of each label, redacted, as only labels come from outside."""
     return {label: spell(_short(redact(label))) for label in {label for _, label, *_ in calls}}
 
 

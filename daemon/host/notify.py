@@ -1,4 +1,4 @@
-"""The interface to systemd, without which it does nothing: signals, readiness, watchdog, sockets, kept bytes.
+"""The interface to systemd: signals, readiness, watchdog, sockets, kept bytes. Does nothing without systemd.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3).
 """
@@ -24,7 +24,7 @@ HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """Handles signals; to be made in the main thread."""
+    """Handles signals; create it in the main thread."""
 
     def __init__(self) -> None:
         self._pending: list[int] = []
@@ -33,19 +33,19 @@ class Signals:
         self._before = {number: signal.signal(number, self._take) for number in HANDLED}
 
     def listen(self, deliver: Callable[[int], None]) -> None:
-        """Deliver past and later signals; `deliver` runs in a signal handler, and may only schedule work."""
+        """Deliver past and later signals; `deliver` runs in a signal handler, so it may only schedule work."""
         self._deliver = deliver
         pending, self._pending = self._pending, []
         for number in pending:
             deliver(number)
 
     def ignore(self) -> None:
-        """Ignore signals from now on, so that nothing cuts short the interpreter's own shutdown."""
+        """Ignore signals from now on, so that none cuts short the interpreter's own shutdown."""
         for number in HANDLED:
             signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:
-        """Restore the previous handlers: for a process that goes on without a daemon."""
+        """Restore the previous handlers, for a process that continues without a daemon."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -62,47 +62,47 @@ FIRST_FD = 3
 """The first inherited descriptor (SD_LISTEN_FDS_START)."""
 
 SERVING = "READY=1\nSTATUS=serving"
-"""The state to send when everything is up, at first or after a reload."""
+"""The state to send when everything is up, after the start or a reload."""
 
 UNIT_STOP_SECONDS = 15
-"""Seconds for all but the drain: TimeoutStopSec= of the units."""
+"""Seconds of a stop without the drain: TimeoutStopSec= of the units."""
 
 TOKENS, SWITCHES = "tokens", "switches"
-"""Names of bytes that the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
+"""Names of bytes that systemd keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
 
 MAX_KEPT = 1 << 20
-"""Most bytes of each."""
+"""Most bytes kept under each name."""
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-"""Bytes sealed so cannot be changed (memfd_create(2)), not even by a server with our user's rights."""
+"""Seals that make bytes unchangeable (memfd_create(2)), even for a server with the daemon's user."""
 
 WATCHDOG_SHARE = 3
-"""Signs of life within systemd's interval; sd_watchdog_enabled(3) recommends at least two."""
+"""Signs of life per interval of systemd; sd_watchdog_enabled(3) recommends at least two."""
 
 
 class Readiness(Enum):
-    """Whether new clients are to come to this daemon."""
+    """Whether this daemon accepts new clients."""
 
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-    """Present clients are still served."""
+    """Only clients that are already connected are served."""
 
 
 class Notifier:
-    """Sends states to the service manager that started us."""
+    """Sends states to the service manager that started the daemon."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Remove NOTIFY_SOCKET from the environment, so that no child can speak in our name."""
+        """Remove NOTIFY_SOCKET from the environment, so that no child can notify in the daemon's name."""
         address = environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.handed_over: dict[str, bytes] = {}
-        """Bytes that the previous daemon had the service manager keep, by name (`listen_fds`)."""
+        """Bytes that the previous daemon left with the service manager, by name (`listen_fds`)."""
         self._kept: dict[str, bytes] = {}
         self._ready = False
 
     def __call__(self, state: str) -> None:
-        """Send a state such as `READY=1`; without a receiver this is not an error."""
+        """Send a state such as `READY=1`; a missing receiver is not an error."""
         if not self._address:
             return
         self._send(state)
@@ -112,7 +112,7 @@ class Notifier:
                 self.keep(name, content)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have the service manager keep bytes for the next daemon, in place of earlier ones."""
+        """Make the service manager keep bytes for the next daemon, in place of earlier ones."""
         if not self._ready:
             self._kept[name] = content  # The first thing that is said is that we serve.
             return
@@ -136,25 +136,25 @@ class Notifier:
 
 
 def handover(notify: Callable[[str], None], name: str) -> dict[str, Any]:
-    """The previous daemon's bytes of a name, and the function that hands bytes on, as arguments."""
+    """The bytes of the previous daemon under a name, and the function that passes bytes on, as arguments."""
     if not isinstance(notify, Notifier):
         return {}
     return {"handed_over": notify.handed_over.get(name, b""), "hand_over": partial(notify.keep, name)}
 
 
 def reloading() -> str:
-    """The state to send before a reload, `SERVING` follows. The clock distinguishes reloads."""
+    """The state to send before a reload, after which `SERVING` is sent. The clock distinguishes reloads."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reading the configuration"
 
 
 def stopping(drain: float) -> str:
-    """The state to send when the stop begins, which takes `drain` seconds longer."""
+    """The state to send when a stop begins, which may take `drain` seconds longer."""
     longer = f"\nEXTEND_TIMEOUT_USEC={int((drain + UNIT_STOP_SECONDS) * 1_000_000)}" if drain else ""
     return f"STOPPING=1\nSTATUS=stopping{longer}"
 
 
 def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
-    """The interval within which systemd wants a sign of life; None if it does not."""
+    """The interval in which systemd expects a sign of life; None if it expects none."""
     microseconds = environ.pop("WATCHDOG_USEC", "")
     pid = environ.pop("WATCHDOG_PID", "")
     if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
@@ -165,9 +165,9 @@ def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
 async def feed_watchdog(
     notify: Callable[[str], None], interval: float | None, live: Callable[[], Awaitable[None]]
 ) -> None:
-    """Send signs of life until cancelled, if systemd wants any within `interval` seconds.
+    """Send signs of life until cancelled, if systemd expects any within `interval` seconds.
 
-    `live` makes a round trip through the parts that must be alive: a mere timer would outlive them.
+    `live` makes a round trip through the parts that must be alive; a mere timer would outlive them.
     """
     while interval is not None:
         await live()
@@ -178,7 +178,7 @@ async def feed_watchdog(
 def listen_fds(
     environ: MutableMapping[str, str], kept: dict[str, bytes] | None = None
 ) -> dict[str, socket.socket]:
-    """Listening sockets of systemd's, by FileDescriptorName; `kept` gets the bytes of `Notifier.keep`."""
+    """Listening sockets from systemd, by FileDescriptorName; `kept` receives the bytes of `Notifier.keep`."""
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")

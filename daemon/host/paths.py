@@ -1,6 +1,6 @@
 """The paths of sockets, state and configuration (XDG, systemd), and the trust in a socket's owner.
 
-`mcpd connect` imports this module for every window of every agent: standard library only.
+`mcpd connect` imports this module for every window of every agent, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sys import byteorder
 
 
 def is_utf8(path: str) -> bool:
-    """Whether a path can be written in a message: a file system takes any bytes."""
+    """Whether a path can be written in a message, as file systems accept any bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -27,9 +27,9 @@ OTHERS_WRITE = 0o022
 
 
 def distrust(link: _socket.socket, path: str) -> str:
-    """Why the listener at the other end is not trusted, and the remedy; empty if it is.
+    """Why the listener at the other end is not trusted, and the remedy; empty if it is trusted.
 
-    Trusted are this user, root, and a user whose socket lies where only these could have put it.
+    Trusted are this user, root, and a user whose socket is where only these could have put it.
     """
     # pid, uid, gid (unix(7), SO_PEERCRED) of the process that called listen(2).
     raw = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -39,18 +39,18 @@ def distrust(link: _socket.socket, path: str) -> str:
     return (
         f"uid {uid} listens on {path}, and anybody could have put a socket there: nothing was sent. If that is"
         f" your daemon, let it listen in a directory that only it, you or root can write to, or run this as"
-        f" that user (`sudo -u '#{uid}' …`); else somebody pretends to be it, and the path is to be removed"
+        f" that user (`sudo -u '#{uid}' …`). If not, somebody imitates your daemon: remove the path"
     )
 
 
 def is_vouched_for(path: str, uid: int) -> bool:
-    """Whether only we, root and this user could have created the file at a path."""
+    """Whether only this user, root and `uid` could have created the file at a path."""
     path = os.path.abspath(path)  # noqa: PTH100 - pathlib takes 7 ms
     return all(_leads_on(each, uid) for each in {path, os.path.realpath(path)})
 
 
 def _leads_on(path: str, uid: int) -> bool:
-    """Whether each directory above belongs to us or root or, below one of theirs, to this user."""
+    """Whether each directory above belongs to this user or root or, below one of theirs, to `uid`."""
     ours, given = {os.geteuid(), 0}, False
     for place in _above(path):
         try:
@@ -81,32 +81,32 @@ FRONT = "mcpd.sock"
 CONTROL = "control.sock"
 
 SYSTEM = {FRONT: (Path("/run") / FRONT, Path("/run/mcpd") / FRONT), CONTROL: (Path("/run/mcpd") / CONTROL,)}
-"""The system service's sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
+"""The system service's sockets: first systemd's socket unit, then the unit's RuntimeDirectory."""
 
 
 USER_RUNTIME = Path("/run/user")
-"""Parent of pam_systemd(8)'s runtime directories, whether or not the environment names one."""
+"""Parent of the runtime directories of pam_systemd(8), whether or not the environment names one."""
 
 
 FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and by clients
-"""Parent of a user's runtime directory without a better place; another user may make it first."""
+"""Parent of a user's runtime directory if there is no better place; another user may create it first."""
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The home directory, or `/`, where servers start: elsewhere, npx and uv may run a clone's files."""
+    """The home directory, or `/`, where servers start: elsewhere, npx and uv may run files of a clone."""
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 
 
 def abbreviated(directory: str, home: str) -> str:
-    """An absolute directory as people write it: with `~` for the home."""
+    """An absolute directory as people write it, with `~` for the home directory."""
     home = home.rstrip("/")
     within = home and f"{directory}/".startswith(f"{home}/")
     return f"~{directory.removeprefix(home)}" if within else directory
 
 
 def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
-    """The directory that a variable of XDG names, unless relative, else the usual one below home."""
+    """The directory that an XDG variable names, if absolute; else the usual one below the home directory."""
     if environ.get(variable, "").startswith("/"):
         return Path(environ[variable])
     home = environ.get("HOME", "")
@@ -138,7 +138,7 @@ def secrets_dir(environ: Mapping[str, str]) -> Path:
 
 
 def bundles(environ: Mapping[str, str]) -> Path:
-    """The directory of unpacked bundles: each has one of its own in it."""
+    """The directory of unpacked bundles, with a directory for each."""
     return xdg(environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "bundles"
 
 
@@ -161,21 +161,21 @@ def client_socket(environ: Mapping[str, str]) -> Path:
 
 
 def control_socket(environ: Mapping[str, str], front: str | Path | None = None) -> Path:
-    """The socket of operators' commands: `$MCPD_CONTROL`, or next to `front`, the user's, or the system's."""
+    """The socket for operators' commands: `$MCPD_CONTROL`, or next to `front`, the user's, or the system's."""
     if front is None and not environ.get("MCPD_CONTROL"):
         front = environ.get("MCPD_SOCKET")
     return control_beside(Path(front)) if front else _reachable(environ, "MCPD_CONTROL", CONTROL)
 
 
 def control_beside(front: Path) -> Path:
-    """The operators' socket of a daemon whose clients connect to `front`."""
+    """The operators' socket of the daemon whose clients connect to `front`."""
     return SYSTEM[CONTROL][0] if front in SYSTEM[FRONT] else front.with_name(CONTROL)
 
 
 def served_sockets(
     environ: Mapping[str, str], named: Path | None, front: str | None, control: str | None
 ) -> tuple[Path, Path]:
-    """The sockets for clients and for operators that a daemon binds, unless systemd gives it others."""
+    """The sockets for clients and for operators that a daemon binds, unless systemd provides others."""
     runtime = runtime_dir(environ)
     chosen = named or front or environ.get("MCPD_SOCKET")
     if not control and not named:
@@ -200,7 +200,7 @@ def _is_taken(directory: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path exists, as far as this user can see: an unreadable directory is not an error."""
+    """Whether a path exists, as far as this user can see; an unreadable directory counts as no."""
     try:
         return path.exists()
     except OSError:

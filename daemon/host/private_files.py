@@ -1,4 +1,4 @@
-"""Private files that are replaced as a whole and changed under a lock, perhaps by several programs. Blocks."""
+"""Private files that are replaced as a whole and changed under a lock, possibly by several programs. Blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.02
 
 
 def take(lock: int) -> str | None:
-    """Take the flock(2) on an open file and write our pid into it; return None, or the holder's pid."""
+    """Take the flock(2) on an open file and write this pid into it; return None, or the holder's pid."""
     until = time.monotonic() + FORK_SECONDS
     while not try_to_take(lock):
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
@@ -32,7 +32,7 @@ def take(lock: int) -> str | None:
 
 
 def is_gone(pid: str) -> bool:
-    """Whether a process has ended, reaped or not; False if that cannot be told."""
+    """Whether a process has ended, reaped or not; False if unknown."""
     if not pid.isdecimal():
         return False
     try:
@@ -46,7 +46,7 @@ def is_gone(pid: str) -> bool:
 
 
 def try_to_take(lock: int) -> bool:
-    """Take the lock on an open file, unless another process has it; returns whether it is taken."""
+    """Take the lock on an open file unless another process has it; returns whether it was taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -55,18 +55,18 @@ def try_to_take(lock: int) -> bool:
 
 
 LOOKS = 100
-"""Attempts to take a lock while waiting for it."""
+"""Most attempts to take a lock while waiting for it."""
 
 
 def safely(path: str, flags: int) -> int:
-    """An opener for `open` that follows no link and does not wait for the writer of a pipe."""
+    """An opener for `open` that follows no link, and does not wait for a pipe's writer."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
-    """Open a regular file of mcpd, made for us alone if it is missing; never waits.
+    """Open a regular file of mcpd, created with private access if it is missing; never waits.
 
-    Raises `OSError`: it is something else, such as a link or a pipe, or cannot be used; the text says which.
+    Raises `OSError` with a reason: it is something else, such as a link or a pipe, or cannot be used.
     """
     number = errno.EINVAL
     try:
@@ -83,7 +83,7 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
 
 
 def content(path: Path, most: int, shut: int = 0o077, *others: int) -> bytes | None:
-    """The first bytes of a private file; None without one. Raises `OSError` as `refuse_open` does."""
+    """The first bytes of a private file; None if it does not exist. Raises `OSError` as `refuse_open` does."""
     try:
         with open(path, "rb", opener=safely) as file:
             refuse_open(os.fstat(file.fileno()), path, stat.S_ISREG, shut, *others)
@@ -95,19 +95,19 @@ def content(path: Path, most: int, shut: int = 0o077, *others: int) -> bytes | N
 def refuse_open(
     found: os.stat_result, path: Path, fits: Callable[[int], bool], shut: int = 0o077, *others: int
 ) -> None:
-    """Raise `OSError` for another kind of file (`fits`), owner (but for `others`) or mode (one in `shut`)."""
+    """Raise `OSError` unless kind (`fits`), owner (this user, or `others`) and mode (not `shut`) are right."""
     if not fits(found.st_mode):
-        raise OSError(errno.EINVAL, f"{path} is not a file or directory of its own: remove it")
+        raise OSError(errno.EINVAL, f"{path} is a link, or not of the expected kind: remove it")
     if found.st_uid not in {os.geteuid(), *others}:
-        text = f"{path} belongs to uid {found.st_uid}, not to us: remove it, or run this as that user"
+        text = f"{path} belongs to uid {found.st_uid}, not to this user: remove it, or run this as that user"
         raise PermissionError(errno.EACCES, text)
     if found.st_mode & shut:
-        mended = f"chmod {found.st_mode & 0o700:o} {path}, and renew the secrets that they may have"
+        mended = f"chmod {found.st_mode & 0o700:o} {path}, and renew the secrets that they may have read"
         raise PermissionError(errno.EACCES, f"others can read or write {path}: {mended}")
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a private file in another's place, in one step, with its lock held. Raises `OSError`: unchanged."""
+    """Replace a private file in one step, with its lock held. Raises `OSError` if unchanged."""
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
@@ -121,9 +121,9 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[None]:
-    """Hold a file's lock, a file next to it that stays: removing it would let two in.
+    """Hold a file's lock, which is a permanent file next to it: removing it could let two holders in.
 
-    Raises `TimeoutError`: somebody else has held it for all these seconds; `OSError`: it cannot be made.
+    Raises `TimeoutError`: another process has held it for all these seconds; `OSError`: it cannot be created.
     """
     lock = own_file(path.with_name(f"{path.name}.lock"))
     until = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Binds our unix sockets: privately, safely over a stale file, never over a running daemon.
+"""Binds mcpd's unix sockets: with private access, safely over a stale file, never over a running daemon.
 
 A lock file next to the socket decides who serves it (flock(2)). Standard library only: sockets are bound before
-anything heavy is imported.
+anything large is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from daemon.host.private_files import own_file, take
 
 
 def reason(error: BaseException) -> str:
-    """The root of a failure in words: libraries wrap the one useful message in several others."""
+    """The root of a failure in words, as libraries wrap the one useful message in several others."""
     text = ""
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -50,7 +50,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 BACKLOG = 512
-"""Connections that the kernel queues while we start or are busy (listen(2))."""
+"""Most connections that the kernel queues while the daemon starts or is busy (listen(2))."""
 
 DYING_SECONDS = 0.5
 """Seconds to wait for a socket that is still served although its lock is free: the descriptors of a killed
@@ -60,7 +60,7 @@ _held: list[int] = []
 
 
 def bind(path: Path) -> socket.socket:
-    """Listen on a unix socket: mode 0600, in a directory of mode 0700 that is ours.
+    """Listen on a unix socket with mode 0600, in a directory of this user with mode 0700.
 
     Raises `DaemonRunning`: another process serves it already; `OSError`: the directory or file cannot be used.
     """
@@ -85,18 +85,18 @@ def bind(path: Path) -> socket.socket:
 
 
 def unbind(listener: socket.socket, path: Path) -> None:
-    """Close the socket and remove its file; the lock file stays, as it makes the next start safe."""
+    """Close the socket and remove its file; the lock file stays, so that the next start is safe."""
     listener.close()
     path.unlink(missing_ok=True)
 
 
 def private_directory(directory: Path) -> None:
-    """Make a private directory, or check one; raises `OSError`: another's, open to others, or impossible."""
+    """Create or check a private directory; raises `OSError`: another user's, open to others, or impossible."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in {os.geteuid(), 0}:
         raise PermissionError(
-            errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to us: take another"
+            errno.EACCES, f"{directory} belongs to uid {found.st_uid}, not to this user: choose another"
         )
     # In a sticky directory such as /tmp others can write, but not replace our file.
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
@@ -131,7 +131,7 @@ def _stays_served(path: Path) -> bool:
 
 
 def _is_served(path: Path) -> bool:
-    """Whether a socket accepts connections: of a daemon without our lock, or another program."""
+    """Whether a socket accepts connections, from a daemon without this lock or from another program."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

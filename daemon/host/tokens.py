@@ -1,6 +1,6 @@
 """The access tokens that mcpd makes, as digests in a file of its state directory. Blocks.
 
-A server can write it as well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`).
+A server can write that file as well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`).
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from daemon.host.sockets import private_directory
 FILE = "tokens.json"
 
 PREFIX = "mcpd_"
-"""Begins each value, so that scanners for secrets find it (`safety.redact`)."""
+"""The prefix of each value, by which scanners for secrets find it (`safety.redact`)."""
 
 VALUE_BYTES = 32
-"""Random bytes of a value: nobody guesses 256 bits."""
+"""Random bytes of a value: nobody can guess 256 bits."""
 
 MAX_TOKENS = 256
-"""Most tokens with a name: each request is compared with all of them, 0.1 µs each."""
+"""Most named tokens: each request is compared with all of them, at 0.1 µs each."""
 
 MAX_FILE = 1 << 20
 """Most bytes of the file: ten times those of `MAX_TOKENS` tokens with many profiles."""
 
 
 class TokenTrouble(McpdError):
-    """The file of tokens cannot be used; the text says why, and the remedy."""
+    """The file of tokens cannot be used; the text gives the reason and the remedy."""
 
 
 class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
-    """A token as it is kept."""
+    """A token as it is stored."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """The digest of its value, in hexadecimal."""
+    """The digest of the token's value, in hexadecimal."""
     since: float
     profiles: tuple[str, ...] | None = None
-    """The profiles that it may use; None: all."""
+    """The profiles that the token may use; None for all."""
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] = ()
-    """Globs of the directories that its clients may name as workspaces; a token without a name allows any."""
+    """Globs for the directories that its clients may name as workspaces; an unnamed token allows any."""
 
 
 class Kept(msgspec.Struct, frozen=True, rename="camel"):
     """The content of the file."""
 
     default: KeptToken | None = None
-    """The token without a name, once it is made."""
+    """The token without a name; None until it is made."""
     tokens: dict[str, KeptToken] = {}
 
 
@@ -86,7 +86,7 @@ class TokenFile:
         return self.directory / FILE
 
     def read(self) -> Kept:
-        """The tokens, if there is a file. Raises `TokenTrouble`: it cannot be read, or others can change it."""
+        """The tokens; empty without a file. Raises `TokenTrouble`: unreadable, or others can change it."""
         try:
             content = private_files.content(self.path, MAX_FILE + 1, 0o022, 0)
         except OSError as error:
@@ -104,7 +104,7 @@ class TokenFile:
             ) from None
 
     def write(self, kept: Kept) -> None:
-        """Replace the file. Raises `TokenTrouble`: it cannot be written, or could not be read again."""
+        """Replace the file. Raises `TokenTrouble`: it cannot be written, or would be too large to read."""
         content = msgspec.json.format(encoded(kept)) + b"\n"
         if len(content) > MAX_FILE:
             raise TokenTrouble(
@@ -123,7 +123,7 @@ def encoded(kept: Kept) -> bytes:
 
 
 def decoded(content: bytes) -> Kept:
-    """Decode tokens of JSON; an old file's value becomes its digest. Raises `ValueError`: it is invalid."""
+    """Decode tokens from JSON; an old file's value becomes a digest. Raises `ValueError` if invalid."""
     try:
         return msgspec.json.decode(content, type=Kept)
     except msgspec.ValidationError:
@@ -133,5 +133,5 @@ def decoded(content: bytes) -> Kept:
 
 
 def new_value() -> str:
-    """A value that nobody guesses."""
+    """A random value that nobody can guess."""
     return PREFIX + secrets.token_hex(VALUE_BYTES)

@@ -1,1 +1,1 @@
-"""Primitives without knowledge of MCP."""
+"""Primitives that know nothing about MCP."""

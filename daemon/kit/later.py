@@ -1,7 +1,7 @@
-"""Lazy imports: a daemon starts faster and stays smaller without the modules that it never uses.
+"""Lazy imports: a daemon starts faster and stays smaller without modules that it never uses.
 
-For modules that take at least 5 ms or 1 MB. A module that a client's call may need is `due`: it is loaded once
-clients are served, as a daemon without free file descriptors can load nothing, yet has to answer.
+Use it for modules that take at least 5 ms or 1 MB. A module that a client's call may need is `due`, and is
+loaded once clients are served: a daemon without free file descriptors can load nothing, yet has to answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 _one_at_a_time = threading.RLock()
-"""Held while modules are loaded: two threads with modules that import each other would see half of one."""
+"""Held while modules load: two threads that load modules importing each other would see half of one."""
 
 _due: set[str] = set()
 
@@ -25,7 +25,7 @@ def later(module: str, what: str = "", *, due: bool = False) -> Any:
 
 
 def load_due() -> None:
-    """Load what is `due`. Blocks for 20 ms. Raises ImportError, OSError: the first use tries again."""
+    """Load everything `due`. Blocks for 20 ms. Raises ImportError, OSError: the first use tries again."""
     for module in sorted(_due):
         _load(module)
 

@@ -23,7 +23,7 @@ class RetryPolicy:
     """Delays between attempts: exponential up to a cap, with equal jitter (AWS), never below a floor."""
 
     first: float
-    """Seconds after the first failure, without jitter; doubled with each failure."""
+    """Seconds after the first failure, without jitter; doubled with each further failure."""
     cap: float
     """Most seconds, without jitter."""
     rng: Callable[[], float]
@@ -31,7 +31,7 @@ class RetryPolicy:
     """Fewest seconds, with jitter."""
 
     def delay(self, failures: int) -> float:
-        """The seconds to wait, where `failures` came before the last one."""
+        """Seconds to wait after a failure, where `failures` is the number of failures before it."""
         # The loops here await more than one function, so tenacity computes their delays and does not run them.
         state = tenacity.RetryCallState(tenacity.AsyncRetrying(), None, (), {})
         state.attempt_number = failures + 1
@@ -44,7 +44,7 @@ V = TypeVar("V")
 
 
 def keep_latest(known: dict[K, V], key: K, value: V, most: int) -> None:
-    """Put a value at the end of a dictionary, and drop the oldest ones beyond `most`."""
+    """Put a value at the end of a dictionary, and drop the oldest values beyond `most`."""
     known.pop(key, None)
     known[key] = value
     while len(known) > most:
@@ -55,14 +55,14 @@ T = TypeVar("T")
 
 
 class Watch(Generic[T]):
-    """A value whose changes can be waited for. A burst of changes wakes each waiter once, with the last one."""
+    """A value whose changes tasks can wait for. A burst of changes wakes each waiter once, for the last one."""
 
     def __init__(self, value: T) -> None:
         self.value = value
         self._changed = trio.Event()
 
     def set(self, value: T) -> None:
-        """Replace the value and wake all waiters, unless it is the identical object."""
+        """Replace the value and wake all waiters, unless it is the same object."""
         if value is self.value:
             return
         self.value = value
@@ -70,13 +70,13 @@ class Watch(Generic[T]):
         self._changed = trio.Event()
 
     async def wait_changed(self, seen: T) -> T:
-        """Wait until the value is a different object from `seen`; return it. Checks before it waits."""
+        """Wait until the value is another object than `seen`, checking first; return it."""
         while self.value is seen:
             await self._changed.wait()
         return self.value
 
     async def wait_until(self, holds: Callable[[T], bool]) -> T:
-        """Wait until `holds` is true of the value; return it."""
+        """Wait until `holds` is true for the value; return it."""
         while not holds(self.value):
             await self._changed.wait()
         return self.value
@@ -98,10 +98,10 @@ class _Ask:
 
 
 class Mailbox(Generic[F]):
-    """Brings facts and questions to an actor, the single writer of its state.
+    """Carries facts and questions to an actor, the only writer of its state.
 
-    A newer fact of the same key replaces an unread one, which bounds the mailbox. `ask_settled` is a rendezvous
-    without a buffer, so that nobody waits for a dead actor.
+    A newer fact with the same key replaces an unread one, which bounds the mailbox. `ask_settled` is a
+    rendezvous without a buffer, so that nobody waits for a dead actor.
     """
 
     def __init__(self, key: Callable[[F], Hashable]) -> None:
@@ -112,14 +112,14 @@ class Mailbox(Generic[F]):
         self._ask, self._asked = trio.open_memory_channel[_Ask](0)
 
     def tell(self, fact: F) -> None:
-        """Replace the unread fact of the same key, if any; keys are read in the order of their newest facts."""
+        """Add a fact, replacing an unread one with the same key; facts are read in order of last change."""
         key = self._key(fact)
         self._facts.pop(key, None)
         self._facts[key] = fact
         self._told.set()
 
     async def ask_settled(self) -> None:
-        """Return once the actor has processed every fact told before; raises ActorGone: it has ended."""
+        """Return once the actor has processed every fact sent before; raises ActorGone if it has ended."""
         ask = _Ask()
         try:
             await self._ask.send(ask)

@@ -1,4 +1,4 @@
-"""Words that messages share: suggestions for wrong names, quotes, sizes, times, counts."""
+"""Wording that messages share: suggestions for wrong names, quotes, sizes, times, counts."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _TIMES = (
     (HOUR, HOUR, "h", MINUTE, "m"),
     (MINUTE, MINUTE, "m", 1, "s"),
 )
-"""A length of time from this many seconds on is given in this unit, and in the smaller one."""
+"""From this many seconds on, a length of time is given in this unit and the smaller one."""
 
 TWO_DIGITS = 10
-"""From this value on, a number needs no decimals."""
+"""The value from which a number needs no decimals."""
 _TENTHS = 10
-"""Below this many seconds, tenths matter."""
+"""Seconds below which tenths are shown."""
 
 BYTES_PER_TOKEN = 4
-"""Rule of thumb for JSON in English; results based on it are called estimates."""
+"""A rule of thumb for JSON in English; results based on it are called estimates."""
 
 ALIKE = 60
 """Least similarity of a suggested name, out of 100 (indel similarity)."""
 
 LONGEST = 200
-"""Characters of a wrong name that are compared; real names have at most 128 bytes."""
+"""Most characters of a wrong name that are compared; real names have at most 128 bytes."""
 
 MAX_COMPARED = 20_000
 """Most names compared, at 0.3 µs each: twice what one server may list."""
 
 MAX_QUOTED = 64
-"""Characters of a word that a message repeats: the longest name in a configuration."""
+"""Most characters of a word that a message repeats: the longest name in a configuration."""
 
 _SEPARATORS = str.maketrans("", "", "_-")
 
 
 def closest(wanted: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names most similar to a wrong one, closest first; case and separators do not count."""
+    """The names most similar to a wrong one, closest first; ignores case and separators."""
     known = list(dict.fromkeys(names))[:MAX_COMPARED]
     found = process.extract(
         wanted[:LONGEST], known, scorer=fuzz.ratio, processor=_folded, limit=most, score_cutoff=ALIKE
@@ -74,7 +74,7 @@ def hint(wanted: str, names: Iterable[str]) -> str:
 
 
 def suggestion(wanted: str, names: Iterable[str], most: int | None = None) -> str:
-    """`hint` as the end of a sentence, for faults of one sentence; lists at most `most` names."""
+    """`hint` as the end of a sentence, for faults that are one sentence; lists at most `most` names."""
     known = list(names)
     if close := closest(wanted, known, 1):
         return f": did you mean {close[0]!r}?"
@@ -93,12 +93,12 @@ def camel(name: str) -> str:
 
 
 def counted(number: int, noun: str, several: str = "") -> str:
-    """A number of things: `1 tool`, `1,204 tools`; `several` is a plural with more than an s."""
+    """A number of things: `1 tool`, `1,204 tools`; `several` is the plural if it is not formed with an s."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def some(names: Sequence[object], most: int, more: int = 0) -> str:
-    """The first names, and the number of the others and of `more`: `a, b and 3 more`."""
+    """The first `most` names, and the number of the others plus `more`: `a, b and 3 more`."""
     left = more + max(0, len(names) - most)
     return ", ".join(map(str, names[:most])) + (f" and {left} more" if left else "")
 
@@ -117,7 +117,7 @@ def bytes_in_words(count: int) -> str:
 
 
 def short_size(count: int | None) -> str:
-    """A number of bytes as `512B`, `96K` or `1.5G`; `-` when unknown."""
+    """A number of bytes as `512B`, `96K` or `1.5G`; `-` if unknown."""
     if count is None:
         return "-"
     value, units = float(count), iter("BKMGT")
@@ -128,7 +128,7 @@ def short_size(count: int | None) -> str:
 
 
 def span(seconds: float, parts: int = 2) -> str:
-    """A length of time: `1.4s`, `42s`, `2m 5s`, `9d 1h`. With one part, for ages: `2h`, whole seconds."""
+    """A length of time: `1.4s`, `42s`, `2m 5s`, `9d 1h`; with one part, for ages: `2h`, in whole units."""
     whole = max(0, int(seconds))
     if whole < MINUTE:
         return f"{max(0.0, seconds):.1f}s" if parts > 1 and seconds < _TENTHS else f"{whole}s"
@@ -142,5 +142,5 @@ def _folded(name: str) -> str:
 
 
 def log_in(server: str) -> str:
-    """The advice to a model whose call met a server that wants a login, without its full stop."""
+    """The advice to a model whose call needs a login, without the full stop."""
     return f"Tell the user to run `mcpd login {server}`, then try again"

@@ -1,1 +1,1 @@
-"""The daemon's process: its sockets, its log, its life between start and signals."""
+"""The daemon's process: its sockets, its log, and its life from the start to the signals."""

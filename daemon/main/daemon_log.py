@@ -1,4 +1,4 @@
-"""The daemon's own log: the journal under systemd, else the file of a daemon in the background."""
+"""The daemon's own log: the journal under systemd, else the file of a background daemon."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from daemon.setup.running.starting import listener
 from daemon.setup.running.systemctl import SERVICE, installed
 
 LAST = 200
-"""Lines shown by default: the last start of the daemon and its outcome."""
+"""Lines shown by default: the daemon's last start and its outcome."""
 
 POLL_SECONDS = 0.5
 """Seconds between two polls of a followed file."""
 
 
 def show(control: str, *, last: int | None, follow: bool) -> int:
-    """Print the end of the log (default: `LAST` lines), and follow it; returns 1 where there is none."""
+    """Print the end of the log (default: `LAST` lines), and follow it; returns 1 if there is no log."""
     pid = listener(Path(control))
     manager = installed(os.environ)
     # systemd's journal belongs to the running daemon or, without one, to the next.
@@ -34,7 +34,7 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
     file = _written_by(pid)
     if not file.exists():
         where = (
-            f"the daemon (pid {pid}) logs to the terminal, or the program, that it was started from"
+            f"the daemon (pid {pid}) logs to the terminal or program from which it was started: look there"
             if pid
             else f"no daemon has written {file} yet"
         )

@@ -1,7 +1,7 @@
-"""Runs the daemon between its signals.
+"""Runs the daemon until its signals end it.
 
 SIGTERM and SIGINT end it; a second one skips the grace periods. SIGHUP reloads the configuration, and so does a
-change of the file under `"watch": true`. The reload logs its outcome.
+change of the file if `"watch": true`. The reload logs its outcome.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from daemon.tree.running import Tree
 from daemon.wire.envelope import LineBuffer
 
 SWITCH_SECONDS = 0.0005
-"""Seconds that a worker thread holds the interpreter while the event loop waits. Python's default is ten times
-as long; each system call of the loop releases the interpreter, and a tool call makes six."""
+"""Seconds that a worker thread may run while the event loop waits. Python's default is ten times as long; each
+system call of the loop releases the interpreter, and a tool call makes six."""
 
 FIRST_LIST_SECONDS = 0.3
-"""Seconds that the client which started the daemon has the interpreter to itself."""
+"""Seconds during which the client that started the daemon has the interpreter to itself."""
 
 HEAP_SECONDS = 2.0
 """Seconds between two polls of the free end of the heap, which large answers reuse."""
 
 HEAP_LOOKS = 15
-"""Number of looks after a large message: half a minute, within which nearly every client reads its answer."""
+"""Checks after a large message: half a minute, in which nearly every client reads its answer."""
 
 SPARE_BYTES = 2 * 1024 * 1024
-"""Free bytes to keep: less than the daemon needs for anything else."""
+"""Free bytes to keep: fewer than the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
-"""Seconds between two polls of the file, read after one without a change, as editors write in parts."""
+"""Seconds between two checks of the file; mcpd reads a changed file once a check finds no further change."""
 
 
 IDLE_LOOK_SECONDS = 5.0
-"""Seconds between two polls of the use of a daemon that ends when idle."""
+"""Seconds between two checks whether a daemon that ends when idle is in use."""
 
 
 async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:
     """Run the daemon until SIGTERM or SIGINT; a second signal skips the grace periods but still ends cleanly.
 
-    `listen` has signals delivered, also earlier ones (`host.notify.Signals.listen`).
+    `listen` delivers signals, earlier ones too (`host.notify.Signals.listen`).
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     tree = Tree(config, around)
@@ -82,7 +82,7 @@ class _Life:
     def __init__(self, tree: Tree) -> None:
         self.stop = trio.Event()
         self.reload_wanted = trio.Event()
-        """Several requests become one reload."""
+        """Set to request a reload; several requests become one."""
         self._tree = tree
         self._blind = False
 
@@ -102,7 +102,7 @@ class _Life:
             self.stop.set()
 
     async def settle(self) -> None:
-        """Once clients are served, load deferred modules, and freeze the start's objects against gc."""
+        """Once clients are served, load deferred modules, and exclude the start's objects from gc."""
         await self._tree.serving.wait()
         await trio.sleep(FIRST_LIST_SECONDS)
         try:
@@ -113,7 +113,7 @@ class _Life:
         gc.enable()
 
     async def tell_switches(self) -> None:
-        """Log the switches of loading on demand and faults of scripts, at the start and after each change."""
+        """Log the switches for loading on demand and faults of scripts, at the start and after changes."""
         watched = self._tree.registry.catalog
         catalog, said = watched.value, tuple[str, ...]()
         while True:
@@ -125,7 +125,7 @@ class _Life:
             catalog = await watched.wait_changed(catalog)
 
     async def stay_small(self) -> None:
-        """Return the memory of large messages to the system; idle without any."""
+        """Return the memory of large messages to the system."""
         seen, looks = 0, 0
         while True:
             await trio.sleep(HEAP_SECONDS)
@@ -178,7 +178,7 @@ class _Life:
             last = now
 
     async def _look(self, file: WatchedFile) -> tuple[object, object] | None:
-        """The file's identity; after an error the last known one, so that the daemon goes on."""
+        """The file's identity; after an error the last known one, so that the daemon continues."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - as in `_look`

@@ -1,7 +1,7 @@
 """`mcpd run`: the daemon in the foreground.
 
 The order matters: a faulty configuration is found before anything changes (exit 78, after which systemd does
-not restart), and sockets are bound before heavy imports, so that early clients wait in the backlog.
+not restart), and sockets are bound before large imports, so that early clients wait in the backlog.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ else:
 
 
 FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
-"""FileDescriptorNames of the sockets that systemd may hand over."""
+"""FileDescriptorNames of the sockets that systemd may pass."""
 
 
 def turn_away(listeners: Iterable[socket.socket]) -> None:
-    """Hang up on clients that wait in systemd's sockets, which would start the daemon for each of them."""
+    """Disconnect clients that wait in systemd's sockets, which would start the daemon for each of them."""
     for listener in listeners:
         with contextlib.suppress(OSError):
             while True:
@@ -69,18 +69,18 @@ class Listeners(msgspec.Struct, frozen=True):
     """The listening sockets and their paths."""
 
     front: socket.socket
-    """For clients."""
+    """The socket for clients."""
     control: socket.socket
-    """For operators."""
+    """The socket for operators."""
     front_path: Path
     control_path: Path
     http: socket.socket | None = None
     tls: ssl.SSLContext | None = None
-    """The certificate of `http`."""
+    """The certificate for `http`."""
 
 
 def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
-    """The address of systemd's socket for HTTP. Raises ConfigError for an unfit or unknown socket."""
+    """The address of systemd's socket for HTTP. Raises ConfigError for an unsuitable or unknown socket."""
     for name in sorted(inherited.keys() - set(NAMES)):
         which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
         message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
@@ -122,7 +122,7 @@ def opened_listeners(
 
 
 def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
-    """Closes a socket, and removes its file unless the daemon failed: bridges go by the file."""
+    """Closes a socket, and removes its file unless the daemon failed: the file tells bridges which it was."""
 
     def release(_kind: object, error: object, _traceback: object) -> None:
         if isinstance(error, CoreFailed):
@@ -134,7 +134,7 @@ def _released(listener: socket.socket, path: Path) -> Callable[[object, object, 
 
 
 def _certificate(config: Config) -> ssl.SSLContext | None:
-    """The certificate of HTTP, if any. Raises OSError, whose text names the file and the reason."""
+    """The certificate for HTTP, if any. Raises OSError, whose text names the file and the reason."""
     if config.listen.http is None or config.listen.http.tls is None:
         return None
     from daemon.clients.doors.tls import tls_context  # noqa: PLC0415 - see `held_address`
@@ -143,16 +143,16 @@ def _certificate(config: Config) -> ssl.SSLContext | None:
 
 
 BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
-"""The source of the HTTP address, where it is not the configuration."""
+"""The source of the HTTP address, if it is not the configuration."""
 
 EX_UNAVAILABLE = 69
-"""A socket could not be bound, or another daemon serves it."""
+"""Exit status: a socket could not be bound, or another daemon serves it."""
 EX_SOFTWARE = 70
-"""A bug in mcpd."""
+"""Exit status: a bug in mcpd."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon; returns 0, or 78 (configuration), 69 (socket taken or not bindable), 70 (a bug)."""
+    """Run the daemon; returns 0, or 78 (configuration), 69 (socket in use or not bindable), 70 (a bug)."""
     options = make_parser().parse_args(argv)
     signals = Signals()
     notify = Notifier(os.environ)
@@ -192,23 +192,23 @@ def main(argv: list[str]) -> int:
 
 
 class ConfigFile:
-    """The configuration file, with the overrides of the command line."""
+    """The configuration file, with overrides from the command line."""
 
     def __init__(
         self, path: Path, *, lazy: bool | None = None, http: str | None = None, opener: str = BY_OPTION
     ) -> None:
-        """`http` overrides `listen.http` (empty: its address, or the default); `opener`: its source."""
+        """`http` overrides `listen.http` (empty: its address, or the default); `opener` names the source."""
         self.path = path
         self.redact = Redactors()
         """Redacts the secrets of every configuration read so far."""
         self.seen: tuple[object, object] | None = None
-        """Result of `look` just before the last read."""
+        """The result of `look` just before the last read."""
         self._lazy = lazy
         self._http = http
         self._opener = opener
 
     def look(self) -> tuple[object, object] | None:
-        """Identities of the file with its profiles, and of the variables; None if a file is missing."""
+        """Identities of the file with its profiles, and of the file of variables; None if a file is missing."""
         found: dict[bool, list[object]] = {False: [], True: []}
         try:
             for path in (self.path, *files_of(self.path)):
@@ -219,7 +219,7 @@ class ConfigFile:
         return tuple(found[False]), tuple(found[True])
 
     def read(self) -> Config:
-        """The configuration as it is now. Raises ConfigError with all faults."""
+        """The current configuration. Raises ConfigError with all faults."""
         # Before the read, so that a concurrent write counts as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
@@ -282,7 +282,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
-    """The refusal to serve a client (empty: it has words of its own); None: no refusal."""
+    """Why not to serve a client (empty: the client has its own words for it); None: serve it."""
     if not config.autostart:
         return ""
     listen = config.listen
@@ -290,13 +290,13 @@ def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
     if serves == options.window:
         return None
     return (
-        f"by `listen.socket` of the configuration a daemon serves {serves}, and this looks at {options.window}:"
-        " name the one that is meant with --socket P or $MCPD_SOCKET"
+        f"`listen.socket` of the configuration is {serves}, but this client connects to {options.window}: name"
+        " the right socket with --socket P or $MCPD_SOCKET"
     )
 
 
 def switched(config: Config, *, lazy: bool | None) -> Config:
-    """The configuration with `--lazy` or `--no-lazy` as override."""
+    """The configuration, overridden by `--lazy` or `--no-lazy`."""
     if lazy is None:
         return config
     if not lazy:
@@ -306,7 +306,7 @@ def switched(config: Config, *, lazy: bool | None) -> Config:
 
 
 def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Config:
-    """The configuration with `address` for HTTP. Raises ConfigError if that address needs more."""
+    """The configuration with `address` for HTTP. Raises ConfigError if this address needs more keys."""
     if address is None:
         return config
     http = config.listen.http or HttpListen()
@@ -325,7 +325,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 @contextlib.contextmanager
 def _alone(place: StateUrl) -> Iterator[None]:
-    """Lock the state file, if possible (see status). Raises DaemonRunning if another daemon has it."""
+    """Lock the state file, if possible. Raises DaemonRunning if another daemon has the lock."""
     with contextlib.ExitStack() as stack:
         if place.path is not None:
             with contextlib.suppress(OSError):
@@ -398,7 +398,7 @@ def _style(options: argparse.Namespace) -> str:
 
 
 def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
-    """The store of logins. Raises ConfigError: it is the Secret Service, and its package is missing."""
+    """The store of logins. Raises ConfigError if it is the Secret Service and the package is missing."""
     from daemon.authorization.logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
 
     try:
@@ -432,7 +432,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
 
 @contextlib.contextmanager
 def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
-    """The record of started processes, or why there is none: the daemon serves all the same."""
+    """The record of started processes, or why there is none; the daemon serves in either case."""
     from loguru import logger  # noqa: PLC0415
 
     from daemon.processes import leftovers  # noqa: PLC0415 - see `_serve`

@@ -1,4 +1,4 @@
-"""The form of an operator's command (docs/operators.md), and the one context of all commands."""
+"""The type of an operator's command (docs/operators.md), and the context that all commands share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 
 OUTCOME_SECONDS = 5.0
-"""Seconds that an answer waits for servers to start or stop: a stop takes up to 4 s. They carry on after it."""
+"""Seconds that an answer waits for servers to start or stop, which then carry on; a stop takes up to 4 s."""
 
 
 PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
@@ -67,12 +67,12 @@ PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
 
 
 class Refused(McpdError):
-    """A command that cannot be carried out; the text says why, and what would work instead."""
+    """A command that cannot be carried out; the text says why, and how to proceed instead."""
 
 
 @attrs.frozen
 class Command(Generic[P]):
-    """An operator's command, as the control socket knows it."""
+    """An operator's command, as the control socket serves it."""
 
     name: str
     """The JSON-RPC method that runs it."""
@@ -84,17 +84,17 @@ class Command(Generic[P]):
 
 
 class NoParams(msgspec.Struct):
-    """The parameters of a command that takes none."""
+    """The parameters of a command without parameters."""
 
 
 class OneServer(msgspec.Struct):
-    """The server, or the instance, that a command is about."""
+    """The server or instance that a command works on."""
 
     server: str
 
 
 class ServerOrAll(msgspec.Struct):
-    """The server, or the instance, that a command is about; None for all."""
+    """The server or instance that a command works on; None for all."""
 
     server: str | None = None
 
@@ -118,9 +118,9 @@ class DaemonFacts:
     unrecorded: str = ""
     """Why started children are not recorded (`processes.leftovers`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """The daemon's environment; reports have its variables' names, and the values that every server gets."""
+    """The daemon's environment; reports show its variables' names, and the values that every server gets."""
     replaced: Callable[[], bool] = lambda: False
-    """Returns whether another program is installed than the one that runs. Blocks."""
+    """Returns whether the installed program differs from the running one. Blocks."""
     warnings: Callable[[CheckedConfig, Path, Mapping[str, str]], Sequence[Fault]] = attrs.field(
         default=lambda *_told: (), repr=False
     )
@@ -133,10 +133,10 @@ class CatalogWriter(Protocol):
     catalog: Watch[Catalog]
 
     def tell(self, fact: Fact) -> None:
-        """Leave a fact for the registry."""
+        """Queue a fact for the registry."""
 
     async def settle(self) -> None:
-        """Return once the catalog has every fact left so far."""
+        """Return once the catalog contains every fact queued so far."""
 
 
 class Archive(Protocol):
@@ -147,52 +147,52 @@ class Archive(Protocol):
     """Counts that survive restarts of the daemon."""
 
     async def kept(self) -> bool:
-        """Whether operators' switches and approvals are on disk, after a bounded wait."""
+        """Wait a bounded time, and return whether operators' switches and approvals are on disk."""
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
         """The most recently used sessions, newest first; raises `McpdError` if the store cannot be read."""
 
     @property
     def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
-        """Returns hourly counts of all daemons since a time, by `counting.tally.hourly`'s names, oldest first.
+        """Returns hourly counts of all daemons since a time, oldest first (`counting.tally.hourly`).
 
-        Each is the hour's start, in seconds since the epoch, and its count, never 0; 90 days are kept.
-        Raises `McpdError`: no store.
+        Each is the hour's start in seconds since the epoch, with its count, never 0; 90 days are kept. Raises
+        `McpdError` without a store.
         """
 
     async def heads(self) -> list[ChainHead]:
         """The heads of the audit's chains in the store; raises `McpdError` if the store cannot be read."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The session of a key; None without one. Raises `McpdError` if the store cannot be read."""
+        """The session with this key, or None; raises `McpdError` if the store cannot be read."""
 
 
 class SummaryModel(Protocol):
     """The model that writes summaries (`summaries.endpoint`)."""
 
     prompt: str
-    """The fixed instructions."""
+    """The fixed instructions for the model."""
     sends: str
-    """A sentence on the data that leaves the machine."""
+    """A sentence that says which data leaves the machine."""
     tested: Mapping[str, object] | None
-    """The last question (`test`) with its answer; None before the first."""
+    """The last test question with the model's answer; None before the first."""
 
     @property
     def offered(self) -> Sequence[str] | None:
-        """The models that the endpoint listed last; None before the first question."""
+        """The models that the endpoint last listed; None before it was first asked."""
 
     async def models(self) -> tuple[str, ...]:
         """The names of the endpoint's models; raises `McpdError`."""
 
     async def test(self, question: str) -> Mapping[str, object]:
-        """Put a question to the model; returns the answer with its cost by field. Raises `McpdError`."""
+        """Put a question to the model; returns the answer and its cost by field. Raises `McpdError`."""
 
 
 class LiveSession(Protocol):
     """An open connection of a client (`actors.session`)."""
 
     number: int
-    """Counted from 1 since the daemon started."""
+    """Counts connections from 1 since the daemon started."""
 
     calls: CallsInFlight
 
@@ -204,7 +204,7 @@ class LiveSession(Protocol):
         """The connection's statistics."""
 
     def move(self, profile: str) -> None:
-        """Serve another profile from now on, and notify the client."""
+        """Serve another profile to the client from now on, and notify it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -214,15 +214,15 @@ class Clients:
     live: Callable[[], Iterable[LiveSession]]
     """Returns the open connections."""
     in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
-    """Returns each keyed session in use with its number of connections, which may be in several sessions."""
+    """Returns each keyed session in use with the number of its connections."""
     moves: dict[str, str]
     """The profile that an operator gave a session, by the session's key."""
     change_grants: Callable[[str, Callable[[Grants], object]], None]
     """Changes the tools that the session with a key may call without asking its user again."""
     unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]]
-    """See `clients.sessions.unload`."""
+    """Unloads tools from a session, as `clients.sessions.unload` does."""
     parked: Callable[[], Iterable[ClientCall]]
-    """Returns the calls that wait for their client to answer a question."""
+    """Returns the calls that wait until their client answers a question."""
     connections: Callable[[], Mapping[str, Connections]]
     """Returns the connections that each listening socket has accepted and refused."""
 
@@ -233,7 +233,7 @@ class Clients:
 
 @attrs.define(eq=False, kw_only=True)
 class OperatorCall:
-    """An operator's unanswered request (`operators.own_requests`)."""
+    """A request that an operator sent and a server has not answered yet (`operators.own_requests`)."""
 
     sent: OwnCall
     tool: str
@@ -246,9 +246,9 @@ class OperatorCall:
     waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
     """The scope of the wait for the server to come up."""
     key: int | None = None
-    """The key to cancel it by at that server; None until it is sent."""
+    """The number by which the server's connection can cancel it; None until it is sent."""
     shown_as: tuple[int, float] | None = None
-    """The number in `mcpd calls` and the start in seconds since the epoch; None until somebody looks."""
+    """Number and start (seconds since the epoch) in `mcpd calls`; None until an operator lists the call."""
 
 
 class ConsoleAccess(Protocol):
@@ -262,7 +262,7 @@ class ConsoleAccess(Protocol):
 
 
 class OperatorPeer:
-    """The operator's side of one command that a server works on."""
+    """The operator's connection, during a command that a server works on."""
 
     def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes, uid: int | None = None) -> None:
         self.uid = uid  # of the operator's user, if known
@@ -273,7 +273,7 @@ class OperatorPeer:
         self._server_requests = ServerRequests(peer, (request_id,), {}, lambda _server, _why: None)
 
     def declare(self, capabilities: Raw) -> None:
-        """Note what the operator can be asked (MCP, `ClientCapabilities`)."""
+        """Note the requests that the operator can answer (MCP, `ClientCapabilities`)."""
         self._server_requests.capabilities = capabilities
 
     def report(self, params: dict[str, Raw]) -> None:
@@ -288,29 +288,29 @@ class OperatorPeer:
         self._outbox.flush()
 
     def ask(self, request: PeerRequest) -> None:
-        """Put the server's request to the operator, or refuse it for an operator without that capability."""
+        """Pass the server's request to the operator, or refuse it if the operator lacks the capability."""
         self._server_requests.ask(request, self._request_id)
         self._outbox.flush()
 
 
 @attrs.define(eq=False)
 class OwnLines:
-    """The place of mcpd's own command lines, of which one runs at a time (`operators.own_lines`)."""
+    """Runs mcpd's own command lines one at a time (`operators.own_lines`)."""
 
     children: Children
     running: str = ""
-    """The sub-command under way; empty without one."""
+    """The running sub-command; empty if none runs."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Ends it."""
+    """Cancels the running command line."""
 
 
 @attrs.frozen(kw_only=True)
 class Counters:
-    """Counters of this run of the daemon."""
+    """Counters since this daemon started."""
 
     tally: Tally
     mended: RepairCounts
-    """Repaired calls, by client."""
+    """Counts of repaired calls by client."""
     summarizer: Callable[[], Mapping[str, object] | None]
     """Returns the state of the summary model by field; None without a model."""
     export: Callable[[], Awaitable[str]]
@@ -322,14 +322,14 @@ class Counters:
 
 @attrs.frozen(kw_only=True)
 class OperatorContext:
-    """Everything that operators' commands work with."""
+    """Everything that operators' commands use."""
 
     facts: DaemonFacts
     registry: CatalogWriter
     upstreams: Mapping[str, UpstreamAccess | InstancedServer]
-    """Running servers by name, as callers see them."""
+    """Running servers by name, as clients' calls reach them."""
     actors: Mapping[str, UpstreamAccess]
-    """Running actors by their own names: shared servers, and instances of the others."""
+    """Running actors by name: one for each shared server, and one for each instance of a divided server."""
     children: Mapping[str, Child]
     """The supervisor's view of `actors`."""
     reload: Callable[[], Awaitable[Plan]]
@@ -341,7 +341,7 @@ class OperatorContext:
     services: Services
     """The context that surfaces work in."""
     redact: Redactors
-    """Removes secrets from text that servers wrote."""
+    """Removes secrets from texts of servers."""
     outbox: Outbox
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
@@ -350,25 +350,25 @@ class OperatorContext:
     history: History
     audit: Audit = attrs.field(factory=Audit.none)
     access: Tokens | None = None
-    """The HTTP tokens; None if nobody is served over HTTP."""
+    """The HTTP tokens; None if the daemon serves no HTTP."""
     console: Callable[[], ConsoleAccess] | None = None
     """Returns the console, made at its first use; None without a console."""
     lines: OwnLines | None = None
-    """The place of mcpd's own command lines; None where none can run."""
+    """Runs mcpd's own command lines; None where that is impossible."""
     summary_model: Callable[[], SummaryModel] | None = None
-    """Returns the one model that writes summaries; None if the daemon cannot ask any."""
+    """Returns the model that writes summaries; None if the daemon cannot use one."""
     operator: OperatorPeer | None = None
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
     principal: str = "an operator"
     """The operator, as records name them (`audit.record.acting`)."""
     recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """More members of the audit's records about this command's requests."""
+    """Additional members of the audit's records about this command's requests."""
     lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
-    """Servers that are watched instead of confined, by name; kept nowhere."""
+    """Servers that run unconfined and watched, by name; not stored."""
     own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
-    """Operators' own requests without an answer, oldest first."""
+    """Operators' requests that have no answer yet, oldest first."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
-    """Held by a switch and by an edit of the configuration: each must see the result of the last."""
+    """Held while a switch or the configuration is changed, so that each change sees the one before."""
 
     @property
     def catalog(self) -> Catalog:
@@ -381,7 +381,7 @@ class OperatorContext:
         return self.catalog.config
 
     def instances_of(self, server: str) -> list[UpstreamAccess]:
-        """The live instances of a server, oldest first; empty for a server that all clients share."""
+        """The live instances of a divided server, oldest first; empty for a shared server."""
         return [each for each in self.actors.values() if each.of == server and each.server.instance is not None]
 
     def state_of(self, server: str) -> StateReport:
@@ -410,8 +410,8 @@ class OperatorContext:
         if server == name or server not in servers:
             return UnknownServer(f"no server is named {name!r}. {hint(server, servers)}")
         if server in self.actors:
-            what = "All clients share it: leave out what follows its name."
+            what = f"All clients share it: name it {server} alone."
         else:
             live = [each.name for each in self.instances_of(server)]
-            what = hint(name, live) if live else "None runs now: each is started at its first use."
+            what = hint(name, live) if live else "None runs now: an instance starts at its first use."
         return UnknownServer(f"server {server} has no instance {name!r}. {what}")

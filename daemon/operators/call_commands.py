@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 1000
-"""Calls in flight in one answer, the oldest: more than anybody reads, encoded in a few milliseconds."""
+"""Most calls in flight in one answer, oldest first: more than anybody reads, encoded in a few milliseconds."""
 
 MINUTES = 60
-"""Newest minutes of a server that are drawn."""
+"""Minutes of a server's measurements that are drawn, the newest."""
 
 LISTED = 50
-"""Ended calls in one answer by default: what fits on two screens."""
+"""Ended calls in one answer by default: they fit on two screens."""
 
 _numbers = count(1)
-"""Never repeated while the daemon runs: a late cancel cannot hit another call."""
+"""Numbers are never repeated while the daemon runs, so that a late cancel cannot hit another call."""
 
 
 class WaitsFor(StrEnum):
     """The reason why a call has no answer yet."""
 
     SERVER = "server"
-    """Its server is to come up, or to list its tools again."""
+    """The server has to start, or to list its tools again."""
     TURN = "turn"
-    """It was not sent yet: it has no place at its server."""
+    """The call is queued at its server."""
     ANSWER = "answer"
     CLIENT = "client"
-    """The server or mcpd has asked its client, or that client's user."""
+    """The client or its user has to answer a question of the server or of mcpd."""
     STORE = "store"
-    """The tools that it loaded are to be stored, and its client is to ask for the new list."""
+    """The store has to save the loaded tools, and the client has to ask for the new list."""
 
 
 class CallsParams(Seen):
-    """The calls that are wanted, and the ended ones that the caller already has."""
+    """Selects calls, and tells which ended calls the caller already has."""
 
     server: str | None = None
-    """A server or an instance; None for all. Ended calls are known by their server only."""
+    """A server or an instance; None for all. An ended call is known by its server only."""
     session: str | None = None
-    """The session's key, or its connection's number, perhaps after `#`; None for all."""
+    """The session's key, or its connection's number, with or without `#`; None for all."""
     errorsOnly: bool = False  # noqa: N815 - the wire's name
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
-    """Most ended calls, the newest."""
+    """Most ended calls to return, newest first."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
 
 
 async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
-    """The calls without an answer, and new ended ones; raises `UnknownServer`, `InvalidArguments` (session)."""
+    """The unanswered calls and new ended ones; raises `UnknownServer`, `InvalidArguments` (wrong session)."""
     name = params.server
     if name is not None and name not in context.actors and server_of(name) not in context.catalog.servers:
         raise context.unknown(name)
@@ -96,7 +96,7 @@ CALLS = Command("calls", CallsParams, calls, reads=True)
 
 
 def in_flight(context: OperatorContext, server: str | None = None) -> list[CallInFlight]:
-    """The calls without an answer, oldest first, of clients and operators; of a server, an instance or all."""
+    """The unanswered calls of clients and operators, oldest first; of one server or instance, or of all."""
     found = [under_way(each, context) for each in _every(context)]
     return sorted(
         (each for each in found if server is None or server in {each["server"], each["instance"]}),
@@ -105,7 +105,7 @@ def in_flight(context: OperatorContext, server: str | None = None) -> list[CallI
 
 
 def last_hour(context: OperatorContext, name: str) -> LastHourReport:
-    """The last minutes of a server, which change once a minute."""
+    """Calls, errors, latency and memory of a server for each of the last 60 minutes."""
     seen = {each.at: each for each in context.counters.series.server(name)[-MINUTES:]}
     newest = max(seen, default=0)
     oldest = max(min(seen, default=0), newest - (MINUTES - 1) * MINUTE)
@@ -130,7 +130,7 @@ def find(context: OperatorContext, number: int) -> ClientCall | OperatorCall | N
 
 
 def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> CallInFlight:
-    """The report of a call in flight; its number is given at the first look."""
+    """The report of a call in flight; its first report gives the call a number."""
     age = trio.current_time() - call.started
     if call.shown_as is None:
         # Once: it would differ by a little each time, and a comparison would show a change.
@@ -231,18 +231,18 @@ def _awaited(call: ClientCall) -> WaitsFor:
 
 
 def _redacted(context: OperatorContext, server: str, tool: str) -> str:
-    """A tool's name, or a text, without secrets: without those of all servers where none is known."""
+    """A tool's name or other text without the server's secrets; without every server's if none is named."""
     return context.redact.of(server)(tool) if server else context.redact(tool)
 
 
 class CancelParams(msgspec.Struct):
-    """The call that is to end."""
+    """The call to cancel."""
 
     id: int
 
 
 async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, CallInFlight]:
-    """End a call: notify its server, fail it at its client, send nothing again; raises `InvalidArguments`."""
+    """End a call: notify its server, fail it at its client, never send it again; raises `InvalidArguments`."""
     await trio.lowlevel.checkpoint()
     call = find(context, params.id)
     if call is None:

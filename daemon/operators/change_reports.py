@@ -20,14 +20,14 @@ class SwitchReport(StateReport):
 
 
 class RestartReport(StateReport):
-    """The outcome of a restart; `instances` where clients do not share the server."""
+    """The outcome of a restart; `instances` only for a divided server."""
 
     server: str
     instances: NotRequired[dict[str, StateReport]]
 
 
 class RefreshedReport(TypedDict):
-    """The changes of one server's lists; a failed one has only `problem`."""
+    """The changes of one server's lists; only `problem` if it could not list."""
 
     problem: str
     epoch: int
@@ -46,7 +46,7 @@ class RefreshReport(TypedDict):
 
 
 class ReloadReport(TypedDict):
-    """The outcome of `mcpd reload`: the plan (`config.parse.Plan`), and states of started servers."""
+    """The outcome of `mcpd reload`: the plan (`config.parse.Plan`) and the states of the servers it started."""
 
     config: str
     added: list[str]
@@ -63,7 +63,7 @@ class ReloadReport(TypedDict):
 
 
 class LogoutReport(StateReport):
-    """The outcome of `mcpd logout`; `problem`: why the login could not be revoked."""
+    """The outcome of `mcpd logout`; `problem` says why the login could not be revoked."""
 
     server: str
     existed: bool
@@ -85,13 +85,13 @@ class PlaceReport(TypedDict):
 
 
 class WrittenReport(PlaceReport):
-    """A changed key; `already`: it had this value."""
+    """A changed key; `already` if it had this value before."""
 
     already: bool
 
 
 class DescribeReport(TypedDict):
-    """The outcome of `mcpd describe`; no `description`: the server's own."""
+    """The outcome of `mcpd describe`; `description` is None if the server's own counts."""
 
     tool: str
     description: str | None
@@ -100,7 +100,7 @@ class DescribeReport(TypedDict):
 
 
 class ProfileSwitchReport(TypedDict):
-    """A profile's switch of loading on demand, and its effect."""
+    """A profile's switch for loading on demand, and the surface that results."""
 
     on: bool
     surface: str
@@ -108,7 +108,7 @@ class ProfileSwitchReport(TypedDict):
 
 
 class LazyReport(TypedDict):
-    """The switches of loading on demand."""
+    """All switches for loading on demand."""
 
     lazy: bool
     profiles: dict[str, ProfileSwitchReport]
@@ -132,7 +132,7 @@ class ModelReport(TypedDict, total=False):
 
 
 class ModelTestReport(TypedDict):
-    """A model's answer to a question; `fault`: why it cannot be used."""
+    """A model's answer to a test question; `fault` says why the answer is unusable."""
 
     answer: str
     seconds: float
@@ -142,7 +142,7 @@ class ModelTestReport(TypedDict):
 
 
 class SummariesReport(TypedDict):
-    """The model that shortens descriptions, and what was asked for."""
+    """The model that shortens descriptions, and the result of the action that the operator asked for."""
 
     state: ModelReport | None
     config: str
@@ -154,7 +154,7 @@ class SummariesReport(TypedDict):
 
 
 class GrantReport(TypedDict):
-    """A tool that a session may call unasked; no `seconds`: as long as the session is in use."""
+    """A tool that a session may call without asking; `seconds` is None for as long as the session lasts."""
 
     tool: str
     by: str
@@ -169,7 +169,7 @@ class AllowReport(TypedDict):
 
 
 class UnloadReport(TypedDict):
-    """The tools that have left a session."""
+    """The tools that were unloaded from a session."""
 
     session: str
     unloaded: list[str]
@@ -177,7 +177,7 @@ class UnloadReport(TypedDict):
 
 
 class TokenReport(TypedDict):
-    """A token of clients over HTTP, without its value; no `profiles`: all of them."""
+    """An HTTP client's token without its value; `profiles` is None for all."""
 
     name: str | None
     profiles: list[str] | None
@@ -189,7 +189,7 @@ class TokenReport(TypedDict):
 
 
 class TokensReport(TypedDict):
-    """The tokens; `value`: of a new one, or of the one asked for."""
+    """The tokens; `value` is that of a new or requested token."""
 
     value: str | None
     tokens: list[TokenReport]

@@ -1,4 +1,4 @@
-"""Changes of the configuration by an operator: written in place, checked, then in force."""
+"""An operator's changes to the configuration: written in place, checked and put in force."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ else:  # Most daemons never change their configuration themselves.
     files = later("daemon.documents.files")
 
 EDIT_SECONDS = 10.0
-"""Most seconds for reading, checking and writing the file together: as long as a reload may read it."""
+"""Most seconds to read, check and write the file together: as long as a reload may take to read it."""
 
 
 async def change(context: OperatorContext, setting: Setting, command: str) -> dict[str, object]:
     """Write a key where it stands in the configuration, and reload; returns `file`, `place` and the plan.
 
     `command` is the equivalent command line without `--config`. Raises `ConfigError` if the configuration is or
-    would be faulty, and `Refused` if the file cannot be written: then nothing was changed.
+    would be faulty, and `Refused` if the file cannot be written; nothing is changed then.
     """
     edit, plan = await _changed(context, (setting,), command)
     done = {camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()}
@@ -94,10 +94,10 @@ def _write(path: Path, wanted: Sequence[Setting], environ: Mapping[str, str]) ->
 
 
 async def _in_thread(work: Any) -> Any:
-    """Work in a thread, which is left behind if the file system hangs; modules are loaded there, too."""
+    """Run blocking work, which also imports modules, in a thread; abandon it if the file system hangs."""
     with trio.move_on_after(EDIT_SECONDS):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-    raise Refused(f"no answer from the configuration's file system within {EDIT_SECONDS:g} s: look at it")
+    raise Refused(f"the configuration's file system does not answer ({EDIT_SECONDS:g} s): check its mount")
 
 
 def _instead(command: str, path: Path, wanted: Sequence[Setting]) -> str:
@@ -114,15 +114,15 @@ def _wanted(setting: Setting) -> str:
 
 
 class LazyParams(msgspec.Struct):
-    """The switch and its new position; without `on` nothing is changed."""
+    """A switch and its new position; without `on` nothing changes."""
 
     on: bool | None = None
     profile: str | None = None
-    """A profile's switch; None for the master switch."""
+    """The profile whose switch is meant; None for the master switch."""
 
 
 async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object]:
-    """Throw a switch of loading on demand; returns all. Raises `InvalidArguments`, else like `change`."""
+    """Turn loading on demand on or off; returns all switches. Raises `InvalidArguments`, or as `change`."""
     if params.profile is not None and params.profile not in context.config.profiles:
         raise InvalidArguments(
             f"no profile is named {params.profile!r}. {hint(params.profile, context.config.profiles)}"
@@ -169,23 +169,23 @@ def _unexpected(context: OperatorContext, params: LazyParams) -> str:
         return ""
     now = config.lazy if params.profile is None else config.profiles[params.profile].lazy
     if now != params.on:
-        return "the daemon was started with --lazy or --no-lazy, which counts more than the configuration"
+        return "the daemon was started with --lazy or --no-lazy, which overrides the configuration"
     if params.profile is not None and params.on and not config.lazy:
         return "the master switch is off, so every profile shows all tools: `mcpd lazy on`"
     return ""
 
 
 class SummariesParams(msgspec.Struct):
-    """At most one action; the answer has the state in any case."""
+    """At most one action on the model for summaries; the answer has the state in any case."""
 
     models: bool = False
     model: str | None = None
     test: str | None = None
-    """Put this question to the model; empty for one about an invented tool."""
+    """A question to put to the model; if empty, mcpd asks about an invented tool."""
 
 
 async def summaries(context: OperatorContext, params: SummariesParams) -> dict[str, object]:
-    """Show the state of summaries; list or choose models, or put a question; raises `McpdError`."""
+    """Show the state of summaries, list or choose models, or put a question; raises `McpdError`."""
     if context.summary_model is None:
         raise Refused("this daemon asks no model")
     asked, told = context.summary_model(), dict[str, object]()
@@ -228,13 +228,13 @@ class DescribeParams(msgspec.Struct):
     """A tool and its new description."""
 
     tool: str
-    """`SERVER/TOOL`, or another name of it (`tool_reports.tool_named`)."""
+    """`SERVER/TOOL`, or another of the tool's names (`tool_reports.tool_named`)."""
     text: str | None = None
-    """The text for models; None for the server's own."""
+    """The text for models; None restores the server's own."""
 
 
 async def describe(context: OperatorContext, params: DescribeParams) -> dict[str, object]:
-    """Write a tool's description into the configuration, or take it out; raises like `change`."""
+    """Write a tool's description into the configuration, or remove it; raises as `change` does."""
     text = None if params.text is None else params.text.strip()
     if text is not None and not 0 < len(text) <= LONGEST:
         raise InvalidArguments(f"a description has 1 to {LONGEST} characters; `--reset` takes it out")
@@ -247,7 +247,7 @@ DESCRIBE = Command("describe", DescribeParams, describe)
 
 
 def described(config: Config, key: ToolKey, categories: Collection[str]) -> str | None:
-    """The configuration's description of a tool in these categories; None if the server's own counts."""
+    """The configuration's description of a tool in these categories; None if it has none."""
     for name in categories:
         held = config.categories.get(name)
         overrides = {} if held is None else held.tools.overrides
@@ -287,5 +287,5 @@ def _settings(context: OperatorContext, key: ToolKey, text: str | None) -> Itera
 
 
 def _written(texts: Collection[str], key: ToolKey) -> str:
-    """The spelling of a tool among the keys of an object in the configuration; empty without one."""
+    """The key that names a tool in an object of the configuration; empty if none does."""
     return next((name for name in (*spellings(*key)[1:], key[1]) if name in texts), "")

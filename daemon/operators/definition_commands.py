@@ -1,4 +1,4 @@
-"""`mcpd prompts`, `prompt`, `resources`, `read`: all definitions, even those that profiles hide."""
+"""`mcpd prompts`, `prompt`, `resources`, `read`: all definitions, including those that profiles hide."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, Ser
 
 
 def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[DefinitionReport]:
-    """The definitions of one kind, each with whether it can be used now."""
+    """Reports the definitions of one kind, each with whether it can be used now."""
     catalog = context.catalog
     names = catalog.names_of(kind)
     listed = [
@@ -51,7 +51,7 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
 def problems(
     context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Iterable[Kind]
 ) -> dict[str, ListedReport]:
-    """The servers that list such things, failed to list them, or are down."""
+    """Reports on servers that list definitions of these kinds, failed to list them, or are down."""
     kinds = tuple(kinds)
     told: dict[str, ListedReport] = {}
     for server, entry in servers.items():
@@ -72,7 +72,7 @@ def problems(
 
 
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:
-    """Whether an operator or the configuration has switched a definition or its server off."""
+    """Whether an operator or the configuration has switched off a definition or its server."""
     return entry.disabled or (entry.name, switch_of(kind, name)) in context.catalog.switched
 
 
@@ -117,7 +117,7 @@ class PromptParams(Forwarding, kw_only=False):
 
 
 async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
-    """Get a prompt; cancelled if the operator disconnects; raises `CallError` or `InvalidArguments`."""
+    """Get a prompt; cancelled if the operator disconnects. Raises `CallError` or `InvalidArguments`."""
     name = params.name
     members = (b'"name":%b,"arguments":' % msgspec.json.encode(name), msgspec.json.encode(params.arguments))
 
@@ -132,7 +132,7 @@ PROMPT = Command("prompt", PromptParams, prompt, reads=True)
 
 
 def _check(definition: Definition, given: dict[str, str]) -> None:
-    """Refuse arguments that a prompt does not declare, and the lack of those that it requires."""
+    """Refuse arguments that a prompt does not declare, and calls without those that it requires."""
     described: dict[str, Any] = msgspec.json.decode(definition.raw)
     arguments = described.get("arguments") or []
     declared = {str(each.get("name")): each for each in arguments if isinstance(each, dict)}
@@ -145,7 +145,7 @@ def _check(definition: Definition, given: dict[str, str]) -> None:
 
 
 class ReadParams(Forwarding, kw_only=False):
-    """A server or an instance, and its own URI of a resource, listed or not."""
+    """A server or an instance, and the server's own URI of a resource, listed or not."""
 
     server: str
     uri: str
@@ -161,21 +161,21 @@ READ = Command("read", ReadParams, read, reads=True)
 
 
 class LocateParams(msgspec.Struct):
-    """A URI to look for, in a profile or for the operator (None)."""
+    """A URI to look up as a profile sees it; `profile` is None for the operator's own view."""
 
     uri: str
     profile: str | None = None
 
 
 async def locate(context: OperatorContext, params: LocateParams) -> dict[str, object]:
-    """The server that has a URI, and its own name for it; raises a `CallError`."""
+    """The server that has a URI, and that server's own URI for it; raises a `CallError`."""
     view = view_of(context, params.profile)[1]
     try:
         server, own = find_resource(view, params.uri, {})
     except UnknownResource:
         known = choices(view.offer.definitions(Kind.RESOURCE), params.uri)
         text = f"no server is known to have {quoted(params.uri)}, or it is switched off. {known}"
-        way = "`mcpd read SERVER/URI` asks a server for what it does not list."
+        way = "`mcpd read SERVER/URI` also reads a resource that the server does not list."
         raise UnknownResource(f"{text} {way}") from None
     return {"server": server, "uri": own}
 

@@ -1,4 +1,4 @@
-"""`mcpd events`: events of servers, sessions and the daemon; for people, retries are condensed."""
+"""`mcpd events`: events of servers, sessions and the daemon; repeated retries are condensed for people."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 
 
 MAX_EVENTS = 10_000
-"""Most events in one answer: as many as are kept of a server, in 5 MB."""
+"""Most events in one answer: as many as mcpd keeps for a server, in 5 MB."""
 
 
 MAX_WAIT = 25.0
-"""Most seconds that an answer waits for news: a control connection without a request is closed after 30 s."""
+"""Most seconds that an answer waits for news: a control connection is closed after 30 s without a request."""
 
 
 LATE_SECONDS = 60.0
-"""Seconds by which another daemon's first event may be late in a shared store: clocks differ."""
+"""Seconds by which another daemon's event may reach a shared store late, as clocks differ."""
 
 
 MAX_LIVES = 100
-"""Most lives of daemons in a cursor, the last heard of: more than daemons share a store."""
+"""Most runs of daemons in a cursor, the most recent: more than daemons share a store."""
 
 
 class Seen(msgspec.Struct):
-    """The lines or calls of one source that a caller has."""
+    """Tells which lines or calls of one source the caller already has."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The number of the last one."""
+    """The number of the last one received."""
     source: str = ""
     """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
 
 
 class Cursor(msgspec.Struct):
-    """The events that a caller has: all up to a time, and the last event's number by life."""
+    """Tells which events a caller has: all up to a time, and the last number for each run of a daemon."""
 
     at: float = 0.0
     lives: dict[str, int] = {}
     since: float = 0.0
-    """The start of the first answer: anything older is not news."""
+    """The time of the first answer: older events are not news."""
 
 
 class EventsParams(msgspec.Struct):
-    """The events that are wanted."""
+    """Selects events."""
 
     server: str | None = None
     """A server with its instances, or one instance by its own name."""
@@ -67,11 +67,11 @@ class EventsParams(msgspec.Struct):
     since: float = 0.0
     kinds: tuple[str, ...] = ()
     people: bool = False
-    """Whether the answer is for people: only kinds in `TOLD` unless `kinds` names others."""
+    """Whether people read the answer: only kinds in `TOLD`, unless `kinds` names others."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_EVENTS)] = 50
-    """Most events: the newest, or with `after` the next ones."""
+    """Most events to return: the newest, or with `after` the next ones."""
     after: Cursor | None = None
-    """`next` of the last answer; None for the first request."""
+    """The last answer's `next`; None for the first request."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
 
 
@@ -106,7 +106,7 @@ EVENTS = Command("events", EventsParams, events, reads=True)
 
 
 async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> None:
-    """Refuse an unknown name without any events: "nothing happened" would hide a wrong name."""
+    """Refuse an unknown name without events, as an empty answer would hide a misspelt name."""
     server, session = params.server or "", params.session or ""
     unknown = server and server not in context.actors and server_of(server) not in context.catalog.servers
     if unknown and not await recent(context, server=server, limit=1):
@@ -115,7 +115,7 @@ async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> Non
 
 
 async def refuse_unknown_session(context: OperatorContext, session: str) -> None:
-    """Raise `InvalidArguments` for an unknown session without any events."""
+    """Raise `InvalidArguments` for an unknown session that has no events."""
     if session and not await recent(context, session=session, limit=1):
         await session_named(context, session)
 
@@ -130,7 +130,7 @@ async def recent(
     kinds: frozenset[EventKind] = frozenset(),
     limit: int = 50,
 ) -> list[Event]:
-    """The newest events, newest last, by default those for people; from the store where memory ends."""
+    """The newest events, newest last, by default the kinds for people; the store has the older ones."""
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
     query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
     return await context.history.recent(await _with_loaded(context, query))
@@ -152,7 +152,7 @@ def _query(params: EventsParams) -> EventQuery:
 
 
 async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
-    """The query, and the tools that its session has loaded: their changes concern the session."""
+    """Adds the tools that the query's session has loaded: their changes concern the session."""
     return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
 
 
@@ -164,7 +164,7 @@ def _kind(name: str) -> EventKind:
 
 
 def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
-    """The next cursor; another daemon's clock may be ahead."""
+    """The next cursor; never ahead of this daemon's clock, as another daemon's may be."""
     at, lives = seen.at, dict(seen.lives)
     for event in found:
         at = max(at, min(event.at, now))
@@ -173,29 +173,29 @@ def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
 
 
 LOOKED_AT = 20
-"""Events read for each event shown: ten retries each."""
+"""Events to read for each event shown: a failure has about ten retries."""
 
 
 _NUMBER = re.compile(r"\d{4,}")
-"""Process ids and ports, which differ between similar ends; an exit status is shorter."""
+"""Process ids and ports, which differ between similar ends of a run; an exit status has fewer digits."""
 
 
 def for_people(events: Iterable[Event], most: int) -> list[Event]:
-    """The newest events with retries condensed, oldest first, at most `most`."""
+    """At most `most` of the newest events, oldest first, with retries condensed."""
     return condensed(events)[-most:]
 
 
 SHORT = 60.0
-"""Seconds of serving below which a run is one more retry: it served nobody for long."""
+"""Seconds of serving below which a run counts as one more retry."""
 
 _SERVES = frozenset({EventKind.READY, EventKind.DEGRADED})
 
 _ANEW = frozenset({EventKind.ENDED, EventKind.RESTARTED, EventKind.SWITCHED, EventKind.STATE})
-"""Kinds that end a row of retries, apart from a failure."""
+"""Kinds besides a failure that end a series of retries."""
 
 
 def condensed(events: Iterable[Event]) -> list[Event]:
-    """The events with similar ends in a row joined, without the starts and short services between them."""
+    """Joins similar failures in a row into one event, and leaves out the starts and short runs between them."""
     shown: dict[int, Event] = {}
     failing: dict[str, list[int]] = {}
     begun: dict[str, int] = {}
@@ -219,7 +219,7 @@ def condensed(events: Iterable[Event]) -> list[Event]:
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
-    """The end, counting the similar one that the row began with; the row's places are removed from `shown`."""
+    """The failure with the count of the similar one before it, whose places are removed from `shown`."""
     served = event.details.get("seconds", 0.0)
     is_retry = isinstance(served, (int, float)) and served < SHORT
     if not row or not is_retry or _form(shown[row[0]]) != _form(event):

@@ -1,4 +1,4 @@
-"""`mcpd logs`: the last lines of a server's stderr, or the number of lines kept of each server."""
+"""`mcpd logs`: the last lines of a server's stderr, or the number of kept lines for each server."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from daemon.operators.server_changes import is_divided, named
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 EVENTS_SHOWN = 200
-"""Most events in one answer: these accompany the lines; `mcpd events` has the rest."""
+"""Most events in one answer: they accompany the lines; `mcpd events` has the rest."""
 
 
 class LogsParams(Seen):
-    """The server or the instance and the range of lines that are wanted."""
+    """Selects a server or an instance, and a range of its lines."""
 
     server: str | None = None
     """None asks for the number of lines of each server."""
     instances: dict[str, Seen] = msgspec.field(default_factory=dict)
-    """In place of `after` and `source`, by instance, for a server with instances."""
+    """Replaces `after` and `source` for a divided server, by instance."""
     events: bool = False
     events_after: Cursor | None = msgspec.field(default=None, name="eventsAfter")
-    """`eventsNext` of the last answer; None for the first request."""
+    """The last answer's `eventsNext`; None for the first request."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
     last: Annotated[int, msgspec.Meta(ge=1)] = STDERR_LINES
 
 
 async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object]:
-    """The redacted lines of a server or its instances, or counts of lines; raises `UnknownServer`."""
+    """The redacted lines of a server or its instances, or the number of lines; raises `UnknownServer`."""
     name = params.server
     if name is None:
         return {"servers": {each.name: {"lines": len(each.stderr)} for each in context.actors.values()}}
@@ -83,7 +83,7 @@ def _has_news(told: Mapping[str, Any]) -> bool:
 async def _wait_for_more(
     context: OperatorContext, name: str, told: Mapping[str, Any], happened: object
 ) -> object:
-    """Wait for a line or an event after an answer; returns the number of the newest event."""
+    """Wait for a line or an event newer than an answer; returns the newest event's number."""
     pages, tails = _pages(told), [(each.name, each.stderr) for each in named(context, name)]
     written = trio.Event()
     for _, tail in tails:
@@ -110,7 +110,7 @@ async def _then_cancel(scope: trio.CancelScope, wait: Callable[[], Awaitable[obj
 async def _events(
     context: OperatorContext, params: LogsParams, running: Sequence[UpstreamAccess]
 ) -> dict[str, object]:
-    """The events since the first line that is kept; all events if no line was dropped."""
+    """The events since the first kept line; all events if no line was dropped."""
     tails = [each.stderr for each in running]
     dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
     asked = EventsParams(

@@ -1,6 +1,6 @@
 """`mcpd login` and `mcpd logout`: log in to a server that wants OAuth, and end that login.
 
-The page goes to the operator as a notification. The login ends with the command, unless another waits for it.
+A notification gives the operator the page. The login ends with the last command that waits for it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class LoginParams(msgspec.Struct):
 
     server: str
     scope: str | None = None
-    """Scopes separated by blanks; None for the configured ones and those that the server wants."""
+    """Scopes separated by blanks; None for those of the configuration and those that the server asks for."""
     device: bool = False
     """Whether to use a device code, where the server offers one."""
     seconds: float = LOGIN_SECONDS
-    """Seconds that the user has."""
+    """Seconds that the user has to log in."""
     wait: bool = True
-    """Whether to wait for the user; else the answer is the page, and the login goes on by itself."""
+    """Whether to wait for the user; otherwise the answer is the login page, and the login continues."""
 
 
 class LoginAnswerParams(msgspec.Struct):
-    """The address where the user's browser ended, for the login under way at a server."""
+    """The address at which the user's browser arrived, for the login under way at a server."""
 
     server: str
     url: str
@@ -69,7 +69,7 @@ async def login(context: OperatorContext, params: LoginParams) -> dict[str, obje
 
 
 async def login_answer(context: OperatorContext, params: LoginAnswerParams) -> dict[str, object]:
-    """Pass the browser's last address to the login under way; raises `Refused` or `LoginRefused`."""
+    """Pass the browser's final address to the login under way; raises `Refused` or `LoginRefused`."""
     run = context.logins.under_way(params.server)
     if run is None:
         raise Refused(
@@ -84,7 +84,7 @@ LOGIN_ANSWER = Command("login_answer", LoginAnswerParams, login_answer)
 
 
 def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
-    """The configuration of a server with a login; raises `UnknownServer` or `Refused`."""
+    """The configuration of a server that logins are possible for; raises `UnknownServer` or `Refused`."""
     server = context.config.mcp_servers.get(name)
     if server is None or not server.enabled:
         raise context.unknown(name)
@@ -94,15 +94,15 @@ def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
         raise Refused(f"server {name} has no login: it is not reached over HTTP (its type is {server.type})")
     if server.auth is not None:
         raise Refused(
-            f"server {name} needs no login of yours: mcpd logs in by itself, as `auth` of the entry says"
+            f"server {name} needs no login by a user: mcpd logs in by itself, with `auth` of the entry"
         )
     if server.oauth is False:
-        raise Refused(f'server {name} is not logged in to: its configuration says so ("oauth": false)')
-    raise Refused(f"server {name} gets the header Authorization of its configuration: remove this header first")
+        raise Refused(f'logins to server {name} are off in its configuration ("oauth": false)')
+    raise Refused(f"server {name} has an Authorization header in its configuration: remove the header first")
 
 
 async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
-    """The state and tools of a server a few seconds after a restart."""
+    """Waits a few seconds for a restarted server; returns its state and tools."""
     with trio.move_on_after(OUTCOME_SECONDS):
         for each in named(context, name):
             await each.child.status.wait_settled()
@@ -113,7 +113,7 @@ async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
 
 
 async def _begun(run: LoginRun, seconds: float) -> dict[str, object]:
-    """The page of a login that no command waits for; it ends after `LOGIN_SECONDS` at the latest."""
+    """Returns the page of a login that continues without the command, for `LOGIN_SECONDS` at most."""
     page = None
     with trio.move_on_after(seconds):
         page = await run.wait_shown()
@@ -160,7 +160,7 @@ async def logout(context: OperatorContext, params: OneServer) -> dict[str, objec
 
 
 async def _forget(context: OperatorContext, name: str) -> dict[str, object]:
-    """End the login of a server that the configuration no longer has, or switches off."""
+    """End the login of a server that is no longer in the configuration, or is switched off there."""
     # Whatever is not a name of a server would be a path.
     if not SERVER_NAME.fullmatch(name):
         raise context.unknown(name)

@@ -1,4 +1,4 @@
-"""Changes of a server's lists and definitions, as data and as log lines, and those that wait for approval."""
+"""Changes of a server's lists, as data and as log lines, and the definitions that wait for approval."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 MOST = 20
-"""Most arguments of each sort that an event names: it is read as a line."""
+"""Most arguments of each sort that an event names, so that it stays a line."""
 
 
 def differing(before: Tool, after: Tool) -> dict[str, list[str]]:
-    """The `members` of a definition that differ, and the arguments that changed or are now required."""
+    """The members of a definition that differ, and arguments that came, went, changed or became required."""
     members = [
         name
         for name in {**before.parts, **after.parts}
@@ -64,14 +64,14 @@ def _arguments(tool: Tool) -> tuple[dict[str, Any], list[str]]:
 
 
 NAMED = 10
-"""Most tools of each kind in a log line; `mcpd tools` has all."""
+"""Most tools of each kind in a log line; `mcpd tools` shows all."""
 
 COMPARED = 20
-"""Most changed tools whose definitions are compared for an event: some milliseconds."""
+"""Most changed tools that an event compares in full: this takes some milliseconds."""
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
-    """The changes between two entries of a server as data: of tools, and by kind of its other lists."""
+    """The changes between two entries of a server as data: of its tools, and of its other lists by kind."""
     had = before.tools or {}
     return {
         "state": str(after.status.state),
@@ -88,7 +88,7 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The changes as a log line; empty without any, or without two known lists (none until the first)."""
+    """The changes as a log line; empty if nothing changed, or one of the entries has no known list."""
     if before.tools is None or after.tools is None or before.epoch == after.epoch:
         return ""
     changes = {"tools": _changes(before.tools, after.tools or {})}
@@ -110,7 +110,7 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
 
 
 def changed(before: ServerEntry, after: ServerEntry) -> Event:
-    """The same changes as an event, with the names of the lists that changed."""
+    """The changes as an event, with the names of the changed lists."""
     found = difference(before, after)
     tools = {how: names for how in ("came", "went", "changed") if (names := found[how])}
     lists = {
@@ -132,7 +132,7 @@ NOTED = 20
 def newly_held(
     before: ServerEntry, after: ServerEntry, noted: Collection[tuple[str, str]]
 ) -> tuple[Event, list[str]] | None:
-    """The event of definitions that wait for approval, with their words; None if all are `noted` by these."""
+    """The event for definitions that newly wait for approval; None if earlier events `noted` all of them."""
     found = {
         # Flat: details of an event have few levels.
         switch_of(kind, name): {"because": str(held.because), **held.change}
@@ -152,7 +152,7 @@ def newly_held(
 
 
 def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefinition]:
-    """The definitions that wait, in the order of servers; of one server alone, or with one word (`word_of`)."""
+    """The definitions that wait for approval, by server; of one server, or with one word (`word_of`)."""
     return [
         held
         for name, entry in catalog.servers.items()
@@ -164,22 +164,22 @@ def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefi
 
 
 def held_in(entry: ServerEntry) -> dict[str, HeldReport]:
-    """The definitions of a server that are held, by operators' words for them."""
+    """The held definitions of a server, by operators' words for them."""
     return {word_of(held): held_report(held) for kind in MEMBERS for held in entry.list_of(kind).held.values()}
 
 
 def held_report(held: HeldDefinition) -> HeldReport:
-    """The reason and the change of a definition that is held."""
+    """The report of a held definition: why it is held, and how it changed."""
     return {"because": str(held.because), "change": held.change}
 
 
 def word_of(held: HeldDefinition) -> str:
-    """The operators' word for a definition within its server."""
+    """The operators' word for a held definition, unique within its server."""
     return switch_of(held.definition.kind, held.definition.name)
 
 
 def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
-    """Each member that differs from the approved form, that form, and the new one: text, JSON, or None."""
+    """Each member that differs from the approved form, with its old and its new text or JSON, or None."""
     had, has = _members(held.before or b"{}"), _members(held.definition.raw)
     differ = [key for key in {**had, **has} if had.get(key) != has.get(key)]
     return [("".join(key), had.get(key), has.get(key)) for key in differ]
@@ -199,7 +199,7 @@ def _members(raw: bytes) -> dict[tuple[str, str], str]:
 
 
 def _indented(value: Any) -> str:
-    """JSON for people, on one line if it would be indentation for the most part: a server nests as it likes."""
+    """JSON for people; on one line if indented JSON would be mostly blanks, as a server may nest at will."""
     line = msgspec.json.encode(value)
     text = msgspec.json.format(line, indent=2)
     return (text if len(text) <= MOSTLY_TEXT * len(line) else line).decode()

@@ -24,32 +24,32 @@ ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade"
 """Sub-commands that the console may run: each tries what it changes, has a way back, or changes no file."""
 
 LINE_SECONDS = 600.0
-"""Seconds of a line: the first start of a server may fetch its package, which takes minutes."""
+"""Most seconds of a command line: a server's first start may download its package, which takes minutes."""
 
 _BEGIN = (
     "import os, sys; from daemon.processes.own import end_with; end_with(int(sys.argv.pop(1)));"
     " os.dup2(1, 2); os.read(0, 1); from daemon.cli import main; main()"
 )
-"""Ends with the daemon, even a killed one; prints in one order; waits until the daemon will listen to it."""
+"""Ends with the daemon, even a killed one; merges stderr into stdout; begins once the daemon reads output."""
 
 _OF_UNITS = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "MCPD_DELEGATED")
-"""Beginnings of variables that are for the daemon alone."""
+"""Prefixes of variables that only the daemon may have."""
 
 _STOPPED = b"mcpd: the daemon is stopping: look at the result when it runs again"
 
 
 @attrs.frozen
 class Printed:
-    """The outcome of a command line."""
+    """The outcome of a mcpd command line."""
 
     status: int
     """The exit status; 0 means done."""
     text: str
-    """Stdout and stderr in the order of their arrival."""
+    """Stdout and stderr in the order in which they arrived."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """The JSON of `--json`, behind the remarks; empty without one."""
+        """The JSON that `--json` printed after any remarks; empty without one."""
         _, brace, rest = f"\n{self.text}".partition("\n{")
         try:
             return dict(json.loads(brace + rest))
@@ -58,7 +58,7 @@ class Printed:
 
     @property
     def remarks(self) -> str:
-        """The text before the JSON of `--json`; all of it without one."""
+        """The text that was printed before the JSON of `--json`; without JSON, the whole text."""
         return (f"\n{self.text}".partition("\n{")[0] if self.data else self.text).strip()
 
 
@@ -67,9 +67,9 @@ async def run_line(
 ) -> Printed:
     """Run a sub-command of mcpd and wait for its end, even if the caller is cancelled.
 
-    - `words`: the sub-command, then positional words, which may be a user's: only the option `-` is among them.
+    - `words`: the sub-command, then positional words, perhaps typed by a user; `-` is the only option allowed.
     - `given`: standard input.
-    - `options`: of the caller's own making, as `--yes`.
+    - `options`: chosen by the calling code, such as `--yes`.
 
     Raises `McpdError`: another line runs, this one is not allowed, or no process can be started.
     """
@@ -77,9 +77,9 @@ async def run_line(
     if command not in ALLOWED:
         raise Refused(f"the console does not run `mcpd {command}`: type it in a terminal")
     if not all(each == "-" or (each.isprintable() and each[:1] not in {"", "-"}) for each in rest):
-        raise Refused("a name or address is empty, begins with a dash, or has a character that nobody sees")
+        raise Refused("a name or address is empty, begins with a dash, or has an invisible character")
     if lines is None or await trio.to_thread.run_sync(facts.replaced):
-        raise Refused("another mcpd is installed than the one that runs: first type `mcpd start --restart`")
+        raise Refused("the installed mcpd is not the one that runs: first type `mcpd start --restart`")
     if lines.running or lines.scope.cancel_called:
         raise Refused(f"`mcpd {lines.running or 'stop'}` is under way: try again when it has ended")
     environ = {each: text for each, text in facts.environ.items() if not each.startswith(_OF_UNITS)}

@@ -1,4 +1,4 @@
-"""`mcpd call`, and any request of an operator to one server, sent as a client's call is."""
+"""`mcpd call`, and any other request of an operator to one server, sent like a client's call."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ Members = tuple[Buffer, ...]
 METHODS = {Kind.TOOL: CALL_TOOL, Kind.PROMPT: GET_PROMPT, Kind.RESOURCE: READ_RESOURCE}
 
 ASKS = b'"input_required"'
-"""In an unfinished result (MCP 2026-07-28), and hardly in any other."""
+"""Marks an unfinished result (MCP 2026-07-28); other results hardly ever contain it."""
 
 
 class Forwarding(Whereabouts, kw_only=True):
-    """The operator's profile and abilities, and answers to the server's earlier questions."""
+    """The operator's profile, place and capabilities, and answers to the server's earlier questions."""
 
     profile: str | None = None
-    """The profile whose rules hold; None: no profile's, it is the operator's own request."""
+    """The profile whose rules apply; None for the operator's own request, which no profile's rules restrict."""
     progress: bool = False
     capabilities: Raw = Raw(b"{}")
-    """The questions that the operator can answer (MCP, `ClientCapabilities`)."""
+    """The capabilities of the operator, which say what a server may ask (MCP, `ClientCapabilities`)."""
     inputResponses: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     """Answers to an `input_required` result (MCP 2026-07-28)."""
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
-    """The state that came with that result."""
+    """The `requestState` of that result."""
 
 
 def known_server(context: OperatorContext, name: str) -> tuple[Upstream, ServerEntry]:
-    """A server or an instance to ask, and the catalog's entry of the server; raises `UnknownServer`."""
+    """The server or instance to ask, and its server's entry in the catalog; raises `UnknownServer`."""
     upstream = context.upstreams.get(name) or context.actors.get(name)
     if upstream is None:
         raise context.unknown(name)
@@ -103,8 +103,8 @@ async def serve(
 ) -> Raw:
     """Forward a request that the profile permits, and record it; `members` are the raw `params`.
 
-    `named` is the server or instance, and its own name; `check` raises a `CallError` for unfit arguments.
-    Raises CallError: there is no result.
+    `named` is the server or instance, and the server's own name of the tool, prompt or resource; `check` raises
+    a `CallError` for unsuitable arguments. Raises CallError: there is no result.
     """
     server, name = named
     details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
@@ -128,9 +128,9 @@ async def serve(
 async def _permit(
     context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str], arguments: Buffer
 ) -> str:
-    """Decide as for a client of the profile; returns the person who agreed, if a rule asks.
+    """Decide as for a client of the profile; returns the person who agreed, if a rule asks for agreement.
 
-    Raises CallError: the profile does not show it, a rule denies it, it is held, or nobody agrees.
+    Raises CallError: the profile does not show the definition, a rule denies it, it is held, or nobody agrees.
     """
     upstream, entry = known_server(context, named[0])
     if given.profile is not None:
@@ -150,7 +150,7 @@ async def _permit(
 
 
 def _decide(context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str]) -> Offered | None:
-    """The tool that the profile offers, if it is one and known; raises as `_permit`."""
+    """The tool as the profile offers it; None for another kind or an unknown tool. Raises as `_permit` does."""
     upstream, entry = known_server(context, named[0])
     catalog = upstream.own_catalog(context.catalog)
     view = attrs.evolve(view_of(context, given.profile)[1], catalog=catalog)
@@ -174,7 +174,7 @@ def _decide(context: OperatorContext, given: Forwarding, kind: Kind, named: tupl
 
 
 async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, arguments: Buffer) -> None:
-    """Ask the person at the terminal; raises `PermissionDenied`: there is none, or no agreement."""
+    """Ask the person at the terminal; raises `PermissionDenied` without a terminal or without agreement."""
     operator, profile = context.operator, context.config.profiles[given.profile or ""]
     if operator is None or not has(given.capabilities, "elicitation", "form"):
         rule = f'{{"match": "{tool.server}/{tool.name}", "then": "allow"}}'
@@ -210,7 +210,7 @@ async def forward(
 ) -> Raw:
     """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
 
-    `params` are raw members, `what` is the name or URI for `mcpd calls`. Raises CallError: there is no result.
+    `params` are raw members, `what` is the name or URI that `mcpd calls` shows. Raises CallError if it fails.
     """
     answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
     others = members_before({key: value for key, value in answers.items() if value is not UNSET})
@@ -256,7 +256,7 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
 
 
 def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
-    """Record an operator's call, and keep it among the recent ones unless the operator gave it up."""
+    """Record an operator's call in the audit, and among the recent calls unless the operator cancelled it."""
     server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
     code, text = OK if outcome.is_settled else CANCELLED, ""
     if outcome.error is not None:
@@ -373,7 +373,7 @@ CALL = Command("call", OperatorCallParams, call, reads=True)
 
 
 def _check(params: OperatorCallParams, entry: ServerEntry) -> None:
-    """Refuse arguments that do not fit: servers answer a wrong call with anything, up to a stack trace."""
+    """Refuse unsuitable arguments here: some servers answer a wrong call with a stack trace."""
     tool = entry.all_tools.get(params.tool)
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")

@@ -1,4 +1,4 @@
-"""Columns of the tables that command line, watch screen and console draw; standard library only."""
+"""Columns of the tables that command line, watch screen and console draw; imports the standard library only."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, outcome_of
 Cell = Callable[[Mapping[str, Any]], str]
 
 MINUTES = 5
-"""Minutes of a server's `recent` calls."""
+"""Minutes that a server's `recent` calls cover."""
 
 
 class ReportColumn(NamedTuple):
-    """A column of a table of reports; its words may come from outside."""
+    """A column of a table of reports; its text may come from servers or clients."""
 
     heading: str
     words: Cell
     number: bool = False
     severity: Cell = lambda _report: ""
-    """`good`, `warning` or `fault`; empty: none."""
+    """`good`, `warning`, `fault`, or empty."""
 
 
 SURFACES = {
@@ -37,7 +37,7 @@ SURFACES = {
 
 
 def chosen(columns: Mapping[str, ReportColumn], names: str) -> dict[str, ReportColumn]:
-    """Some columns of a table, in the order of their names."""
+    """Some columns of a table, in the order of `names`."""
     return {name: columns[name] for name in names.split()}
 
 
@@ -53,7 +53,7 @@ def _text(heading: str, member: str, *, number: bool = False) -> ReportColumn:
 
 
 def _number(heading: str, member: str, *, zero: str = "0", severity: str = "") -> ReportColumn:
-    """A column of counts, which have a severity unless they are 0."""
+    """A column of counts; `severity` applies unless the count is 0."""
     *path, last = member.split(".")
 
     def value(report: Mapping[str, Any]) -> Any:

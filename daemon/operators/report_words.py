@@ -1,4 +1,4 @@
-"""Words of reports for command line, watch screen and console, with severities; standard library only."""
+"""Texts of reports for command line, watch screen and console, with severities; standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADVICE = {
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
     "invalid_held": "Approve it: `mcpd approve {word}`.",
 }
-"""The remedy for a loaded tool, by its status."""
+"""The remedy for an invalid loaded tool, by its status."""
 
 STATUSES = {
     "valid": "can be used",
@@ -36,7 +36,7 @@ STATUSES = {
 }
 
 SOURCES = {"manual": "the model", "auto": "a call of it", "policy_preload": "the profile"}
-"""The cause of a loaded tool's loading, in words."""
+"""The words for the cause of a tool's loading."""
 
 
 AWAITED = {
@@ -46,24 +46,24 @@ AWAITED = {
     "client": "its client",
     "store": "the store",
 }
-"""The obstacle of a call (`call_commands.WaitsFor`), in words."""
+"""The words for what a call waits for (`call_commands.WaitsFor`)."""
 
 
 RISKS = (
-    "What loading on demand risks: a model overlooks a tool that it does not look for, needs a step more before"
-    " its first call, and some clients' own permissions see the tool that calls, not the one that is called."
+    "Loading on demand has risks: a model overlooks tools that it does not search for, it needs one more step"
+    " before its first call, and some clients' permissions see only the meta-tool, not the tool that it calls."
 )
-"""The warning for an operator who throws the switch."""
+"""The warning for an operator who switches loading on demand on."""
 
 NAMED = 10
-"""Most profiles in a log line; `mcpd status --json` has all."""
+"""Most profiles in a log line; `mcpd status --json` shows all."""
 
 _FITTING = {"auto": "what fits each client (auto)"}
-"""Surfaces with a longer name in texts."""
+"""Surfaces that texts name by a longer phrase."""
 
 
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
-    """A line on whether lazy loading is on, and the surface of each profile."""
+    """A line that says whether lazy loading is on, and which surface each profile has."""
     if not lazy:
         return "lazy loading is off: every profile lists all tools"
     shown = {name: _FITTING.get(surface, surface) for name, surface in surfaces.items()}
@@ -73,7 +73,7 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
 
 
 def session_name(report: Mapping[str, Any]) -> str:
-    """The session of a call or a report: its key, or its connection's number as `#4`."""
+    """A session's name in reports: its key, or its connection's number as `#4`."""
     number = report.get("number") if "session" not in report else report["session"]
     return str(report["key"] or ("" if number is None else f"#{number}"))
 
@@ -84,12 +84,12 @@ def outcome_of(call: Mapping[str, Any]) -> str:
 
 
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
-    """The last change of a tool and its time as a sentence."""
+    """A sentence on the last change of a tool, with its time."""
     return f"{tool} was {change['what']} at {local_time(change['at'])}."
 
 
 def local_time(at: float) -> str:
-    """A time in seconds since the epoch, as people write it."""
+    """A time in seconds since the epoch, as a local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
@@ -100,12 +100,12 @@ def advice(tool: Mapping[str, Any]) -> str:
 
 
 def is_coming(server: ServerReport) -> bool:
-    """Whether the server is starting without a failure: that needs no reason."""
+    """Whether the server is starting without a failure, so that no reason has to be shown."""
     return server["state"] in COMING and not server["cause"]
 
 
 def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """Remarks on a server below its row, each line with its severity."""
+    """The lines below a server's row, each with its severity."""
     if server["state"] not in WELL and not is_coming(server):
         yield server["reason"] or "no reason is known", ""
         if server["happened"]:
@@ -122,7 +122,7 @@ _OTHERS = ("prompt:", "template:")  # words for what waits besides tools begin s
 
 
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """Unusual facts about a server whatever its state, each line with its severity."""
+    """Unusual facts about a server in any state, each line with its severity."""
     if server["state"] == "ready" and server["tools"] == 0 and server["others"] and not server.get("held"):
         yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
     if server.get("listingError"):
@@ -142,7 +142,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"tool {tool} has {found}: spelt out for models", "warning"
     yield from _faults(server)
     if server.get("differs"):
-        yield "it lists something else than the other instances, and calls to it are judged by that", "warning"
+        yield "its lists differ from those of the other instances, and decide about calls to it", "warning"
     noise = server["noise"]
     if noise["count"]:
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "warning"
@@ -151,7 +151,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
 
 
 WANTED = 3
-"""Most refused hosts that are named of one server, each with its command."""
+"""Most refused hosts named for one server, each with the command that allows it."""
 
 
 def _wanted(server: ServerReport) -> Iterator[tuple[str, str]]:
@@ -178,13 +178,13 @@ def _outlook(server: ServerReport) -> str:
 
 
 MAX_NAMED = 10
-"""Most faulty prompts, or URIs, that are named of one server: `mcpd status --json` has all."""
+"""Most faulty prompts or URIs named for one server; `mcpd status --json` shows all."""
 
 
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """A sandbox that is open, and problems of lists of prompts and resources, each line with its severity."""
+    """A suspended sandbox, and problems of lists of prompts and resources; each line with its severity."""
     if server.get("learning"):
-        yield "its sandbox is being learned: until then it runs without one, and is watched", "warning"
+        yield "mcpd is learning its sandbox: until that ends it runs unconfined, and is watched", "warning"
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

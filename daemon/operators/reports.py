@@ -1,4 +1,4 @@
-"""Reports of operators' commands as typed values, the JSON of the control socket, hence their keys.
+"""Typed reports of operators' commands: the JSON of the control socket, which their keys follow.
 
 Plain dictionaries: structuring them into classes would cost `mcpd status` a fifth more. `cli.control` names the
 member that another version's answer lacks; unknown members are ignored.
@@ -11,14 +11,14 @@ from typing import Any, NotRequired, TypedDict
 
 
 class CallInFlight(TypedDict):
-    """A call, or another request to a server, without an answer."""
+    """A call, or another request to a server, that has no answer yet."""
 
     id: int
     """Never reused while the daemon runs."""
     session: int | None
     """The number of its client's connection; None for an operator's (`mcpd call`)."""
     key: str | None
-    """The key of its session; None without one."""
+    """The key of its session; None if the session has none."""
     client: str
     """The client's name and version; may be empty."""
     token: str
@@ -26,28 +26,28 @@ class CallInFlight(TypedDict):
     server: str
     """The server's name in the configuration; empty until it is known."""
     instance: str
-    """The instance's own name; empty where clients share one."""
+    """The instance's own name; empty for a shared server."""
     method: str
     """The MCP method: `tools/call`, or that of another forwarded request."""
     tool: str
-    """The server's own name of the tool; until that is known the client's."""
+    """The server's own name of the tool; the client's name until the server is known."""
     script: str
-    """The script that makes it, and the number of the call that runs that; empty if a client makes it."""
+    """The script that makes the call, and the number of the script's own call; empty for a client's call."""
     since: float
     """Seconds since the epoch."""
     ageSeconds: float
     waitsFor: str
-    """`call_commands.WaitsFor`."""
+    """The name of a `call_commands.WaitsFor`."""
     sent: bool
-    """Whether its server may have seen it."""
+    """Whether its server may have received it."""
 
 
 class EndedCall(TypedDict):
-    """An answered call; members as in `CallInFlight`."""
+    """An answered call; the members mean the same as in `CallInFlight`."""
 
     number: int
     at: float
-    """The end, in seconds since the epoch."""
+    """The time of the answer, in seconds since the epoch."""
     session: int | None
     key: str | None
     client: str
@@ -55,13 +55,13 @@ class EndedCall(TypedDict):
     server: str
     tool: str
     ms: float
-    """The duration."""
+    """The duration in milliseconds."""
     outcome: str
     """`ok`, or the code of its error."""
     rule: str
     """The rule that refused an operator's call, or empty."""
     text: str
-    """The text of its error, or empty."""
+    """The error's text, or empty."""
 
 
 class CallsReport(TypedDict):
@@ -69,27 +69,27 @@ class CallsReport(TypedDict):
 
     inFlight: list[CallInFlight]
     inFlightMore: int
-    """Calls left out of `inFlight`."""
+    """The number of calls omitted from `inFlight`."""
     recent: list[EndedCall]
     next: int
     """The number of the last ended call."""
     source: str
-    """The source that `next` counts in."""
+    """The source whose numbers `next` belongs to."""
 
 
 class ConnectionReport(TypedDict):
-    """An open connection of a client with its numbers, in `mcpd status`."""
+    """An open connection of a client, with its counts, in `mcpd status`."""
 
     number: int
     key: str | None
-    """The key of its session; None without one."""
+    """The key of its session; None if the session has none."""
     client: str
     token: str | None
     protocol: str
     profile: str
     surface: str
     servers: list[str]
-    """The servers that it asked for; empty for all of its profile."""
+    """The servers that the client asked for; empty for all servers of its profile."""
     surfaceGrounds: str
     surfaceWhy: str
     """The reason for its surface, in words."""
@@ -101,7 +101,7 @@ class ConnectionReport(TypedDict):
     loadedTools: int
     repairedCalls: int
     estimatedTokensNotSent: int | None
-    """None for a client that defers tools itself."""
+    """None for a client that defers tools by itself."""
     defersTools: bool
 
 
@@ -111,17 +111,17 @@ class LoadedToolReport(TypedDict):
     server: str
     name: str
     status: str
-    """Whether it can still be used (`report_words.STATUSES`)."""
+    """The validity: whether the tool can still be used (`report_words.STATUSES`)."""
     reason: str
     source: str
-    """The loader (`report_words.SOURCES`)."""
+    """The cause of its loading (`report_words.SOURCES`)."""
     loadedAt: float
     age: int
     schemaHash: str
     epoch: int
     renamedTo: NotRequired[str]
     changed: NotRequired[ChangeReport]
-    """The change since then, from the history."""
+    """The tool's change since it was loaded, from the history."""
 
 
 class LatelyCalls(TypedDict):
@@ -165,7 +165,7 @@ class StandingReport(StateReport):
     cause: str | None
     causeData: Mapping[str, Any]
     happened: str
-    """The event in a sentence; empty if the cause says nothing more."""
+    """The event as a sentence; empty if the reason already says everything."""
     helps: str
     waits: bool
     restarts: int
@@ -187,7 +187,7 @@ class RunningReport(TypedDict):
     pings: PingsReport | None
     protocol: str
     others: list[str]
-    """Offers other than tools, in words."""
+    """The server's offers other than tools, in words."""
     serverInfo: str
     noise: NoiseReport
     oneClientAtATime: bool
@@ -219,7 +219,7 @@ class RefusedHostReport(TypedDict):
     count: int
     reason: str  # `config.hosts.HostRefusal`
     allow: str
-    """The command that allows it; empty if none does."""
+    """The command that allows the host; empty if no command can."""
 
 
 class SandboxReport(TypedDict):
@@ -228,9 +228,9 @@ class SandboxReport(TypedDict):
     mode: str
     refused: list[RefusedHostReport]
     refusedMore: int
-    """Requests for hosts left out of `refused`."""
+    """The number of refused requests to hosts omitted from `refused`."""
     show: str
-    """The command that shows all of it."""
+    """The command that shows the whole list."""
 
 
 class BesideToolsReport(TypedDict):
@@ -251,11 +251,11 @@ class ServerReport(StandingReport, RunningReport):
     workspace: NotRequired[str | None]
     session: NotRequired[int | None]
     differs: NotRequired[bool]
-    """Whether its lists differ from its server's."""
+    """Whether its lists differ from the server's."""
     idleMs: NotRequired[int | None]
     # Of a server alone, whether it runs or not:
     learning: NotRequired[bool]
-    """Whether it is watched instead of confined (`mcpd sandbox`)."""
+    """Whether it runs unconfined and watched (`mcpd sandbox --learn`)."""
     title: NotRequired[str]
     type: NotRequired[str]
     share: NotRequired[str]
@@ -280,7 +280,7 @@ class ServerReport(StandingReport, RunningReport):
 
 
 class PersistenceReport(TypedDict):
-    """Whether changes are written down."""
+    """Whether changes reach the store."""
 
     state: str
     reason: str
@@ -288,7 +288,7 @@ class PersistenceReport(TypedDict):
     since: float
     where: str
     waiting: int
-    """Things that are not written yet."""
+    """The number of changes not yet written."""
 
 
 class DaemonReport(BesideToolsReport):
@@ -296,7 +296,7 @@ class DaemonReport(BesideToolsReport):
 
     version: str
     replaced: bool
-    """Whether another program has been installed in its place."""
+    """Whether another version of mcpd has been installed since the daemon started."""
     pid: int
     startedAt: float
     uptimeSeconds: float
@@ -319,7 +319,7 @@ class DaemonReport(BesideToolsReport):
     estimatedTokensSaved: int
     persistence: PersistenceReport
     audit: str
-    """Why records are missing; empty if none are."""
+    """Why audit records are missing; empty if none is."""
     directory: str
     stateDirectory: str
     log: str
@@ -330,7 +330,7 @@ class DaemonReport(BesideToolsReport):
 
 
 class OverReport(TypedDict):
-    """A server's past outages, and changes of its tools."""
+    """A server's past outages, and the changes of its tools."""
 
     outages: int
     awaySeconds: float
@@ -341,7 +341,7 @@ class OverReport(TypedDict):
 
 
 class LatelyReport(TypedDict):
-    """Past outages and changes by server, of the last `seconds`."""
+    """Outages and changes of the last `seconds`, by server."""
 
     seconds: float
     servers: dict[str, OverReport]
@@ -357,7 +357,7 @@ class StatusReport(TypedDict):
     unresolved: list[str]
     switchedOff: list[str]
     metrics: dict[str, Any]
-    """`counting.tally.summary`, and under `inAll` the same over all restarts."""
+    """`counting.tally.summary` of this run; `inAll` has the same over all restarts."""
     connections: Mapping[str, Any]
     """By listening socket (`processes.peers.Connections`)."""
     lately: NotRequired[LatelyReport]
@@ -374,7 +374,7 @@ class FailureReport(TypedDict):
 
 
 class HappenedReport(TypedDict):
-    """An event in the status of one server."""
+    """An event in the answer of `mcpd status SERVER`."""
 
     at: float
     kind: str
@@ -385,7 +385,7 @@ class HappenedReport(TypedDict):
 
 
 class LastHourReport(TypedDict):
-    """The values of a server's last minutes, oldest first; None where nothing was measured."""
+    """A server's values for each of the last minutes, oldest first; None where nothing was measured."""
 
     calls: list[float | None]
     errors: list[float | None]
@@ -493,9 +493,9 @@ class DefinitionReport(TypedDict):
 
     server: str
     name: NotRequired[str]
-    """A prompt's."""
+    """A prompt's name."""
     uri: NotRequired[str]
-    """A resource's or a template's."""
+    """The URI of a resource, or the URI template."""
     offeredAs: str
     enabled: bool
     available: bool
@@ -503,7 +503,7 @@ class DefinitionReport(TypedDict):
 
 
 class ListedReport(StateReport):
-    """The state of a server whose prompts or resources were asked for."""
+    """The state of a server whose prompts or resources the operator asked for."""
 
     known: bool
     problem: str
@@ -545,7 +545,7 @@ class SearchReport(TypedDict):
 
 
 class SessionReport(TypedDict):
-    """A session: in the list of all with the number of its loaded tools, alone with these."""
+    """A session; the list of all sessions has the number of its loaded tools, its own report the tools."""
 
     key: str | None
     number: int | None
@@ -568,7 +568,7 @@ class SessionsReport(TypedDict):
     sessions: list[SessionReport]
     more: NotRequired[bool]
     incomplete: NotRequired[str]
-    """Why some may be missing."""
+    """Why sessions may be missing."""
 
 
 class EventReport(TypedDict):
@@ -595,5 +595,5 @@ class EventsReport(TypedDict):
 
     events: list[EventReport]
     next: Any
-    """The cursor to go on with."""
+    """The cursor for the next request."""
     more: bool

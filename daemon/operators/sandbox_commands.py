@@ -1,4 +1,4 @@
-"""`mcpd sandbox`: what a server's sandbox allows and has refused, and lessons in what the server needs."""
+"""`mcpd sandbox`: a server's sandbox rules and refusals, and lessons that find out which rules it needs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from daemon.sandbox.egress import SeenHosts
 
 LEARNING = "notifications/learning"
-"""Tells the operator that the server runs watched."""
+"""Notifies the operator that the server now runs watched."""
 
 
 async def sandbox(context: OperatorContext, params: OneServer) -> dict[str, object]:
-    """Report the rules in force, and the hosts that were reached and refused; raises `McpdError`."""
+    """Report the rules in force, and the hosts that the server reached and was refused; raises `McpdError`."""
     await trio.lowlevel.checkpoint()
     server = _local(context, params.server)
     rules = server.written.confined
@@ -56,7 +56,7 @@ SANDBOX = Command("sandbox", OneServer, sandbox, reads=True)
 def sandbox_report(
     server: Server, refused: SeenHosts | None, redact: Callable[[str], str]
 ) -> SandboxReport | None:
-    """A server's sandbox and what its instances were refused; None without a sandbox."""
+    """A server's sandbox, and the hosts refused to its instances; None without a sandbox."""
     if server.confined is None:
         return None
     told: list[RefusedHostReport] = []
@@ -68,20 +68,20 @@ def sandbox_report(
 
 
 class LearnParams(OneServer):
-    """The server to learn, the mode to learn for, and the longest time."""
+    """The server to watch, the sandbox mode to find rules for, and the longest time."""
 
     mode: SandboxMode
     seconds: float
 
 
 async def learn(context: OperatorContext, params: LearnParams) -> dict[str, object]:
-    """Run a server without its sandbox, but watched, and return the entry that it needs; raises `McpdError`.
+    """Run a server watched without its sandbox, and return the sandbox entry that it needs; raises `McpdError`.
 
-    The lesson ends after `seconds`, by `learned`, or when the operator hangs up; then the sandbox is back.
+    The lesson ends after `seconds`, by `learned`, or when the operator disconnects; then the sandbox is back.
     """
     server = _local(context, params.server)
     if server.name in context.lessons:
-        raise Refused(f"server {server.name} is being learned already: `mcpd sandbox {server.name}` shows it")
+        raise Refused(f"a lesson for server {server.name} is under way: `mcpd sandbox {server.name}` shows it")
     programs = [words[0] for words in started((server.command or "", *server.args))]
     registries = sandbox_in_force(SandboxRules(), programs=programs)
     context.lessons[server.name] = lesson = Lesson(server, SandboxRules(mode=params.mode))
@@ -107,7 +107,7 @@ LEARN = Command("learn", LearnParams, learn)
 
 
 async def learned(context: OperatorContext, params: OneServer) -> dict[str, object]:
-    """End a lesson, whose operator then gets the entry."""
+    """End a lesson; the operator who began it then gets the entry."""
     await trio.lowlevel.checkpoint()
     lesson = context.lessons.get(params.server)
     if lesson is not None:
@@ -119,12 +119,12 @@ LEARNED = Command("learned", OneServer, learned)
 
 
 def _local(context: OperatorContext, name: str) -> Server:
-    """A server that mcpd starts, and can confine; raises `McpdError`."""
+    """The configuration of a server that mcpd can confine, since it starts it; raises `McpdError`."""
     server = context.config.mcp_servers.get(name)
     if server is None:
         raise context.unknown(name)
     is_remote = server.type is not TransportType.STDIO
     if is_remote or runs_container(server):
-        text = "mcpd does not start it" if is_remote else "a container is one itself"
-        raise Refused(f"server {name} has no sandbox of mcpd's: {text}")
+        text = "mcpd does not start it" if is_remote else "it runs in a container, which confines it already"
+        raise Refused(f"mcpd cannot put server {name} into a sandbox: {text}")
     return server

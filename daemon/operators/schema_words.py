@@ -1,4 +1,4 @@
-"""The JSON schema of a tool's arguments in words, for the command line and the console."""
+"""Describes the JSON schema of a tool's arguments in words, for the command line and the console."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from daemon.config.jsonc import followed
 from daemon.kit.wording import some
 
 MAX_DEPTH = 5
-"""Levels of objects in the description: a schema may contain itself."""
+"""Most levels of objects that are described: a schema may contain itself."""
 
 MAX_LINES = 400
-"""Members in the description: nobody reads further, and a schema may contain itself on each level."""
+"""Most members that are described: nobody reads further, and a schema may contain itself on each level."""
 
 MAX_VALUES = 30
-"""Values named of a choice."""
+"""Most values of an enumeration that are named."""
 
 MAX_OPTIONS = 8
-"""Alternatives in the description: each may hold as many again, on each level."""
+"""Most alternatives that are described: each may hold as many again, on each level."""
 
 MAX_LOOKS = 5000
-"""Parts of a schema that are read, some milliseconds: alternatives may hold all of it again."""
+"""Most parts of a schema that are read, in some milliseconds: each alternative may repeat the whole."""
 
 MAX_VALUE = 120
-"""Characters of a quoted value, such as a default."""
+"""Most characters of a quoted value, such as a default."""
 
 
 TYPES = {
@@ -51,10 +51,10 @@ class Argument(NamedTuple):
     """One member of an object, in words."""
 
     depth: int
-    """0 for an argument of the tool, 1 for a member of one, ..."""
+    """0 for a tool's argument, 1 for a member of an argument, and so on."""
     name: str
     kind: str
-    """The values that it takes, in words."""
+    """The accepted values, in words."""
     required: bool
     about: str
     """The server's description, or empty."""
@@ -71,7 +71,7 @@ def arguments_of(schema: object) -> list[Argument]:
 
 
 def sole_type(schema: Mapping[str, Any]) -> str:
-    """The only type besides null, as of `Optional[str]` in Python; else empty."""
+    """The schema's only type besides null, as Python's `Optional[str]` has; empty if there are several."""
     said = schema.get("anyOf", schema.get("type"))
     found = said if isinstance(said, list) else [said]
     kinds = [each.get("type") if isinstance(each, dict) else each for each in found]
@@ -90,7 +90,7 @@ class _Root:
 
 
 def _words(schema: object, root: _Root, depth: int) -> str:
-    """The values of a schema in words, at a depth below the argument."""
+    """Describes the values that a schema accepts, at a depth below the argument."""
     schema = root.follow(schema)
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return "anything"
@@ -108,7 +108,7 @@ def _words(schema: object, root: _Root, depth: int) -> str:
 
 
 def _members(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
-    """The members of an object at a depth; an alternative's schema is a level deeper."""
+    """The members of an object at a depth; an alternative's members are one level deeper."""
     schema = root.follow(schema)
     if not isinstance(schema, dict) or level > MAX_DEPTH:
         return
@@ -191,7 +191,7 @@ def _bounds(schema: dict[str, Any], least: str, most: str, unit: str = "") -> st
 
 
 def between(least: float | None, most: float | None, unit: str = "") -> str:
-    """Bounds behind a noun: `, at least 3 characters`."""
+    """Bounds as they follow a noun: `, at least 3 characters`."""
     if least is None:
         return "" if most is None else f", at most {most}{unit}"
     return f", at least {least}{unit}" if most is None else f", {least} to {most}{unit}"

@@ -1,4 +1,4 @@
-"""`mcpd restart`, `refresh` and `reload`, and the server or instances behind a name."""
+"""`mcpd restart`, `refresh` and `reload`, and the actors that a name stands for."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from daemon.states import WAITING
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 NUMBER = 0
-"""The operators' number in names of instances, `playwright#0`: connections of clients count from 1."""
+"""The number of operators in names of instances, as in `playwright#0`: clients' connections count from 1."""
 
 
 class Whereabouts(msgspec.Struct, kw_only=True):
-    """The operator's place, for servers with instances."""
+    """The operator's directories, which choose the instance of a divided server."""
 
     workspace: str | None = None
-    """The directory that the operator names; None without one."""
+    """The directory given on the command line, or None."""
     directory: str | None = None
     """The directory where the command was typed."""
     command: str = ""
-    """Identifies a command with several requests: these go to the same instance."""
+    """Identifies a command that sends several requests, all of which go to the same instance."""
 
 
 class Held(msgspec.Struct):
-    """An instance for one request of an operator."""
+    """A server or an instance that serves one request of an operator."""
 
     upstream: Upstream
     goes_on: bool = False
-    """Whether the command sends another request."""
+    """Whether the command will send another request."""
 
 
 @asynccontextmanager
 async def own_instance(instances: Instances, place: Whereabouts) -> AsyncIterator[Held]:
-    """The instance of the operator's directory, or one that ends with the command; raises `CallError`."""
+    """The instance for the operator's directory, or one that ends with the command; raises `CallError`."""
     workspace = OwnWorkspace()
     workspace.take_hello({key: getattr(place, key) for key in ("workspace", "directory")})
     await workspace.find()
@@ -67,13 +67,13 @@ async def own_instance(instances: Instances, place: Whereabouts) -> AsyncIterato
 
 
 def is_divided(context: OperatorContext, name: str) -> bool:
-    """Whether a name is that of a server with instances."""
+    """Whether a name is that of a divided server."""
     upstream = context.upstreams.get(name)
     return upstream is not None and upstream.instances is not None
 
 
 def named(context: OperatorContext, name: str) -> list[UpstreamAccess]:
-    """The actors of a name: a server, one instance, or all instances, perhaps none; raises `UnknownServer`."""
+    """The actors that a name stands for: a server, one instance, or all instances; raises `UnknownServer`."""
     if is_divided(context, name):
         return context.instances_of(name)
     actor = context.actors.get(name)
@@ -104,7 +104,7 @@ RESTART = Command("restart", OneServer, restart)
 
 
 async def refresh(context: OperatorContext, params: ServerOrAll) -> dict[str, object]:
-    """Have servers list their tools concurrently, failures as `problem`; raises `UnknownServer`."""
+    """Make servers list their tools again, all at once; failures are in `problem`. Raises `UnknownServer`."""
     name, entries = params.server, context.catalog.servers
     if name is None:
         names = [each for name, entry in entries.items() if entry.available for each in _running(context, name)]
@@ -137,7 +137,7 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
         except CallError as error:
             problem = error.message
     elif is_divided(context, server):
-        problem = "no instance of it runs; each lists what it offers when it starts"
+        problem = "none of its instances runs; each lists its tools when it starts"
     else:
         problem = f"server {server} is switched off in the configuration"
     await context.registry.settle()
@@ -150,7 +150,7 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
 
 
 class ReloadParams(msgspec.Struct):
-    """The reason for a reload, for the audit."""
+    """The reason for a reload, which the audit records."""
 
     server: str = ""
     change: str = ""
@@ -158,7 +158,7 @@ class ReloadParams(msgspec.Struct):
 
 
 async def reload(context: OperatorContext, _params: ReloadParams) -> dict[str, object]:
-    """Apply the configuration; returns the plan, and the states of started servers; raises `ConfigError`."""
+    """Apply the configuration; returns the plan and the states of started servers. Raises `ConfigError`."""
     plan = await context.reload()
     started = {
         name: child
@@ -178,6 +178,6 @@ RELOAD = Command("reload", ReloadParams, reload)
 
 
 def _is_known(status: ServerStatus) -> bool:
-    """Whether the outcome of a start is known; a waiting server without a next try is being restarted."""
+    """Whether the outcome of a start is known; a waiting server without a planned retry is restarting."""
     waits = status.state in WAITING and status.next_retry_at is None
     return not waits and status.state not in PASSED_THROUGH

@@ -1,4 +1,4 @@
-"""Changes of one session by an operator: `mcpd sessions KEY --profile NAME`, `mcpd unload` and `mcpd allow`."""
+"""An operator's changes to one session: `mcpd sessions KEY --profile NAME`, `mcpd unload` and `mcpd allow`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from daemon.operators.session_commands import session_named
 from daemon.surfaces.answers import choices, quoted
 
 MAX_MOVED = 1000
-"""Moved sessions that are remembered, most recently moved: an operator moves a few."""
+"""Most moved sessions that mcpd remembers, the last ones: an operator moves a few."""
 
 
 class MoveParams(msgspec.Struct):
-    """A session, by its key or `#` and a connection's number, and its new profile."""
+    """A session (its key, or `#` and a connection's number) and its new profile."""
 
     key: str
     profile: str
 
 
 async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
-    """Give a profile to a session's connections, later ones too; raises `InvalidArguments`, `CallError`."""
+    """Move a session's present and later connections to a profile; raises `InvalidArguments`, `CallError`."""
     found = await session_named(context, params.key)
     profiles = context.config.profiles
     if params.profile not in profiles:
@@ -57,16 +57,16 @@ MOVE = Command("move", MoveParams, move)
 
 
 class UnloadParams(msgspec.Struct):
-    """A session, and the tool that it loses."""
+    """The session and the tool to unload."""
 
     session: str
-    """The session's key, or its connection's number, perhaps after `#`."""
+    """The session's key, or its connection's number, with or without `#`."""
     tool: str | None = None
     """`server/tool` or `mcp__server__tool`; None for all loaded tools."""
 
 
 async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, object]:
-    """Take loaded tools from a session, and notify its clients; raises `InvalidArguments` or `CallError`."""
+    """Unload tools from a session, and notify its clients; raises `InvalidArguments` or `CallError`."""
     found = await session_named(context, params.session)
     loaded = _loaded(found)
     keys = list(loaded.values()) if params.tool is None else [_key_of(params, loaded)]
@@ -107,20 +107,20 @@ def _key_of(params: UnloadParams, loaded: Mapping[str, ToolKey]) -> ToolKey:
 
 
 LONGEST = 30 * 24 * 3600.0
-"""Most seconds of a grant: a month, as long as an unused session is remembered."""
+"""Longest grant in seconds: a month, as long as mcpd remembers an unused session."""
 
 
 class AllowParams(msgspec.Struct):
     """A session, and the tools to allow or to revoke."""
 
     session: str
-    """The session's key, or its connection's number, perhaps after `#`."""
+    """The session's key, or its connection's number, with or without `#`."""
     tool: str | None = None
     """A tool or a pattern (`config.names.matches`); None to list the grants, or to revoke all."""
     seconds: float | None = None
-    """None for as long as the session is in use."""
+    """The length of the grant; None for as long as the session is in use."""
     revoke: bool = False
-    """Whether the user is to be asked again."""
+    """Whether to revoke grants, so that the user is asked again."""
 
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def allow(context: OperatorContext, params: AllowParams) -> dict[str, object]:
-    """Change the tools that a session may call unasked; raises `InvalidArguments` or `CallError`."""
+    """Change which tools a session may call without asking; raises `InvalidArguments` or `CallError`."""
     if params.seconds is not None and not 0 < params.seconds <= LONGEST:
         raise InvalidArguments(f"{params.seconds:g} s is not between 0 and {LONGEST:g} s (30 days)")
     if params.tool is not None and (problem := pattern_problem(params.tool)):
@@ -183,7 +183,7 @@ def _profiles(sessions: Collection[LiveSession]) -> tuple[str, ...]:
 
 
 def _fitting(context: OperatorContext, session: _Session, pattern: str) -> Mapping[ToolKey, Tool]:
-    """The tools of a pattern that the session's user is asked about; raises `InvalidArguments`."""
+    """The tools that match a pattern and need the user's agreement; raises `InvalidArguments`."""
     catalog = context.catalog
     asked = {
         offered.key: offered.tool

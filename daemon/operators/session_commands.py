@@ -1,4 +1,4 @@
-"""`mcpd sessions`: the loaded tools of each session, their validity now, and the reason for its surface."""
+"""`mcpd sessions`: each session's loaded tools, their validity, and the reason for its surface."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _WORDS: Mapping[Grounds, str] = {
     Grounds.SWITCHED_OFF: "loading on demand is switched off (lazy)",
     Grounds.ASKED_FOR: "asked for with --surface or in the URL",
     Grounds.ASKED_FOR_LAZY: "asked for with --lazy",
-    Grounds.DEFERRED_LOADING: "the profile says so with deferredLoading",
+    Grounds.DEFERRED_LOADING: "the profile sets it with deferredLoading",
     Grounds.NAMED_SERVERS: "asked for with --server or in the URL",
     Grounds.PROFILE: "the profile names it",
     Grounds.UNKNOWN_CLIENT: "nothing is known of this client ({client})",
-    Grounds.SILENT_CLIENT: "the client has not said what it is",
+    Grounds.SILENT_CLIENT: "the client has not given its name",
     Grounds.OLDER_CLIENT: "{client} is older than {since}, the first that searches tools itself",
     Grounds.UNREADABLE_VERSION: "{client} may be older than {since}, the first that searches tools itself",
     Grounds.SEARCHES_ITSELF: "{client} searches tools itself, {tools:,} tools are within its {most:,}",
@@ -49,11 +49,11 @@ def why(choice: SurfaceChoice) -> str:
 
 
 MAX_LISTED = 200
-"""Most keyed sessions in one list, the latest: reading them takes the store a tenth of a second."""
+"""Most keyed sessions in one list, the latest: the store needs a tenth of a second to read them."""
 
 
 class SessionsParams(msgspec.Struct):
-    """A session's key, or its connection's number, perhaps after `#`; None for all sessions."""
+    """A session's key, or its connection's number with or without `#`; None for all sessions."""
 
     key: str | None = None
 
@@ -71,7 +71,7 @@ SESSIONS = Command("sessions", SessionsParams, sessions, reads=True)
 
 
 def numbered(context: OperatorContext, session: str) -> str:
-    """The name of a session in events: its key, or `#12` of a present or past connection without one."""
+    """The name of a session in events: its key, or `#12` for a present or past connection without a key."""
     is_key = any(record.key == session for record, _users in context.clients.in_use())
     number = session.removeprefix("#")
     if is_key or not number.isdecimal():
@@ -85,7 +85,7 @@ def numbered(context: OperatorContext, session: str) -> str:
 
 
 async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str, str], float]:
-    """The tools that a session has loaded and the time of each, as far as the store can be read."""
+    """The tools that a session has loaded, each with its time; empty if the store cannot be read."""
     for live in context.clients.statistics():
         if session == f"#{live.number}":
             return {tool.key: tool.at for tool in live.own.tools.values()}
@@ -151,15 +151,15 @@ async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecor
         why = str(error)
     if not needed:
         return None
-    raise CallError(f"what session {quoted(key)} has loaded cannot be read now: {why}")
+    raise CallError(f"the tools that session {quoted(key)} has loaded cannot be read now: {why}")
 
 
 async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
-    """The most recently used sessions of the store, and the reason why some may be missing."""
+    """The most recently used sessions of the store, and why some may be missing."""
     try:
         kept = await archive.sessions(MAX_LISTED)
     except McpdError as error:
-        return (), f"only sessions in use are shown, what is kept cannot be read now: {error}"
+        return (), f"only sessions in use are shown, as the store cannot be read now: {error}"
     persistence = archive.persistence.value
     if persistence.state == "ok":
         return kept, ""
@@ -177,7 +177,7 @@ def sessions_report(
     now: float,
     users: Mapping[str, int],
 ) -> SessionsReport:
-    """All sessions, most recently used first, then connections without a key; `users` counts by key."""
+    """All sessions, latest first, then connections without a key; `users` counts connections by key."""
     connected = _connected(live)
     judged = _Validity(catalog)
     rows: list[SessionReport] = []
@@ -229,7 +229,7 @@ def _about(
 
 
 def _unrecorded(sessions: list[SessionStatistics]) -> SessionReport:
-    """Connections without a recorded session: they have no key, or nothing is stored under it."""
+    """The report of connections without a recorded session: they have no key, or nothing is stored for it."""
     first = sessions[0]
     return {
         "key": first.key,
@@ -248,7 +248,7 @@ def _unrecorded(sessions: list[SessionStatistics]) -> SessionReport:
 
 
 def connection_status(session: SessionStatistics) -> ConnectionReport:
-    """An open connection with its numbers, for `status`."""
+    """The report of an open connection, with its counts."""
     return {
         "number": session.number,
         "key": session.key,
@@ -296,7 +296,7 @@ def _loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolRe
 
 
 class _Validity:
-    """Verdicts of one catalog, each computed once, since many sessions load the same tools."""
+    """Checks loaded tools against one catalog; each verdict is kept, as many sessions load the same tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -1,4 +1,4 @@
-"""`mcpd status`: the daemon, its servers and sessions, and one server in detail; `mcpd metrics`: counters."""
+"""`mcpd status`: the daemon, its servers and sessions, or one server in detail; `mcpd metrics`: counters."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ MAX_NAMED = 100  # most prompts, or URIs, of one server named as unavailable: it
 
 
 def beside_tools(entries: Iterable[ServerEntry]) -> reports.BesideToolsReport:
-    """The numbers of prompts, resources and templates that these servers are known to list."""
+    """The numbers of prompts, resources and templates that these servers list, as far as known."""
     entries = list(entries)
     told = {f"{kind}s": sum(len(entry.list_of(kind).definitions) for entry in entries) for kind in BESIDE_TOOLS}
     return cast("reports.BesideToolsReport", told)
 
 
 def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, Any]:
-    """A server's prompts, resources and templates: counts, unavailable ones, and their lists' problems."""
+    """Counts, unavailable names and problems of a server's lists of prompts, resources and templates."""
     told: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
     for kind in BESIDE_TOOLS:
         known = entry.list_of(kind)
@@ -74,7 +74,7 @@ def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -
 STDERR_SHOWN = 5  # lines of a server's stderr in the status
 
 RECENT_MINUTES = 5
-"""Minutes of a server's recent calls: long enough for a few calls, short enough for the present."""
+"""The minutes that count as a server's recent calls: enough for a few calls, and still the present."""
 
 
 _NOT_RUNNING: reports.RunningReport = {
@@ -95,13 +95,13 @@ _NOT_RUNNING: reports.RunningReport = {
     "noise": {"count": 0, "first": ""},
     "oneClientAtATime": False,
 }
-"""The members of a server that is switched off: nothing of it runs."""
+"""The members for a server that is switched off."""
 
 
 def server_status(
     context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]
 ) -> reports.ServerReport:
-    """The report of a server, with the same keys whether it runs or not; counts cover every instance so far."""
+    """A server's report, with the same keys whether it runs or not; counts include past instances."""
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
     running: reports.RunningReport = (
@@ -139,7 +139,7 @@ def server_status(
 def instance_status(
     instance: UpstreamAccess, context: OperatorContext, memory: Mapping[int, int]
 ) -> reports.ServerReport:
-    """The report of one instance: its own members of a server's report, its owner and its idle time."""
+    """An instance's report: the members of a server's that are its own, its owner and its idle time."""
     redact, catalog = context.redact.of(instance.of), context.catalog
     own = instance.own_catalog(catalog)
     entry = own.servers.get(instance.of)
@@ -159,7 +159,7 @@ def instance_status(
 
 
 def _idle(instance: UpstreamAccess) -> int | None:
-    """Milliseconds since its last use; None if it was never used."""
+    """Milliseconds since the instance was last used; None if it never was."""
     if instance.in_flight:
         return 0
     if instance.use is None or instance.use.at == -inf:
@@ -197,7 +197,7 @@ def _standing(
 def next_try(
     status: ServerStatus, upstream: UpstreamAccess | InstancedServer | None
 ) -> tuple[int, float | None]:
-    """The tries so far of the next retry, and its time: of a start, or of a degraded server's lists."""
+    """The failed tries before the next retry, and its time: of a start, or of a degraded server's lists."""
     if status.state is ServerState.DEGRADED and upstream is not None:
         return upstream.list_status.attempt, upstream.list_status.next_at
     return status.attempt, status.next_retry_at
@@ -246,7 +246,7 @@ def _running_report(
 def _resident_bytes(
     upstreams: Iterable[UpstreamAccess | InstancedServer], memory: Mapping[int, int]
 ) -> int | None:
-    """Resident bytes of these upstreams' processes together; None without a process on this machine."""
+    """Resident bytes of all processes of these upstreams; None if none runs on this machine."""
     marks = (mark for each in upstreams for mark in each.children.values())
     used = [memory[mark] for mark in marks if mark in memory]
     return sum(used) if used else None
@@ -260,7 +260,7 @@ _KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
 
 
 async def lately(context: OperatorContext) -> reports.LatelyReport:
-    """Past outages, changes of tools, and what was held and waits still, by server."""
+    """Past outages, changes of tools, and definitions that still wait for approval, by server."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
     waiting = {name: held_in(entry) for name, entry in context.catalog.servers.items()}
@@ -269,7 +269,7 @@ async def lately(context: OperatorContext) -> reports.LatelyReport:
 
 
 def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, reports.OverReport]:
-    """The outages and changes of each server in these events, oldest first, and what waits for approval now."""
+    """The outages and changes of each server in these events (oldest first), and what waits for approval."""
     outages: dict[str, list[float]] = {}
     held: dict[str, Collection[str]] = {}
     tools: dict[str, dict[str, str]] = {}
@@ -304,7 +304,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
 
 
 def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
-    """Add the changes of one list: gone and back is changed, new and gone was never there."""
+    """Merge the changes of one list: went and came again counts as changed, came and went as nothing."""
     for how in ("went", "came", "changed"):
         names = found.get(how)
         for name in names if isinstance(names, (list, tuple)) else ():
@@ -356,7 +356,7 @@ async def status_of_one(
 
 
 def failures(context: OperatorContext, server: str) -> list[reports.FailureReport]:
-    """The last errors of a server's calls, its instances' included, oldest first."""
+    """The last failed calls of a server and its instances, oldest first."""
     redact = context.redact.of(server)
     return [
         {"at": round(each.at, 3), "tool": redact(each.tool), "code": each.code, "text": redact(each.text)}
@@ -365,7 +365,7 @@ def failures(context: OperatorContext, server: str) -> list[reports.FailureRepor
 
 
 class StatusParams(msgspec.Struct):
-    """The server, or the instance, that is wanted; None for everything."""
+    """The server or instance to report; None for everything."""
 
     server: str | None = None
 
@@ -386,7 +386,7 @@ STATUS = Command("status", StatusParams, status, reads=True)
 
 
 def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.StatusReport:
-    """The status of everything, given the resident bytes of each child's tree by its mark."""
+    """The status of everything; `memory` has the resident bytes of each child's process tree by its mark."""
     catalog, counters, totals = context.catalog, context.counters, context.archive.totals
     told: reports.StatusReport = {
         "daemon": _daemon(context),
@@ -473,7 +473,7 @@ METRICS = Command("metrics", NoParams, metrics, reads=True)
 
 
 def audit_problem(context: OperatorContext) -> str:
-    """Why the audit cannot be written, and the number of lost records; empty if all is well."""
+    """Why the audit cannot be written, and the number of lost records; empty without a problem."""
     audit = context.audit
     lost = f"{counted(audit.lost, 'record')} lost" if audit.lost else ""
     return "; ".join(filter(None, (audit.problem and f"it cannot be written: {audit.problem}", lost)))

@@ -1,6 +1,6 @@
-"""`mcpd enable` and `mcpd disable`: switch a server or anything that it lists on or off.
+"""`mcpd enable` and `mcpd disable`: switch a server, or one of its definitions, on or off.
 
-The registry keeps the switches and the supervisor follows them; a command tells it and waits for the effect.
+The registry stores the switches and the supervisor obeys them; a command tells the registry and waits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SwitchParams(msgspec.Struct):
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch a server or a definition, and report; raises a `McpdError` for unknown or configured names."""
+    """Switch a server or a definition, and report; raises an `McpdError` for unknown or configured names."""
     off, registry = params.off, context.registry
     server, word = key = key_of(context.catalog, params.name)
     kind, name = (None, "") if word == WHOLE else switched_by(word)
@@ -82,7 +82,7 @@ SWITCH = Command("switch", SwitchParams, switch)
 
 
 def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """A note about a switch's surprising effect (`facts.Switched`) in the catalog after it, or empty."""
+    """A note on a surprising effect of a switch (`facts.Switched`), found in the new catalog; else empty."""
     server, word = key
     entry = catalog.servers.get(server)
     if entry is None:
@@ -93,7 +93,7 @@ def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
         return ""
     kind, name = switched_by(word)
     if _listed(entry, kind) is None:
-        return f"the {kind}s of server {server} are not known yet: it counts once one of that name is listed"
+        return f"server {server} has not listed its {kind}s yet: the switch counts once it lists that name"
     in_no_category = kind is Kind.TOOL and (server, name) in catalog.off
     if not off and (in_no_category or entry.disabled):
         why = "its server is switched off" if entry.disabled else "every category that has it switches it off"
@@ -102,14 +102,14 @@ def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
 
 
 async def unkept(context: OperatorContext) -> str:
-    """The loss of a switch or an approval if mcpd ends now, in words; empty once it is stored."""
+    """The warning that a switch or an approval is lost if mcpd ends now; empty once it is stored."""
     if await context.archive.kept():
         return ""
     return f"it is lost if mcpd ends now: {context.archive.persistence.value.reason}"
 
 
 def key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
-    """A server, and an operator's word for a definition, or `WHOLE`; raises `InvalidArguments`."""
+    """A server, and an operator's word for its definition or `WHOLE`; raises `InvalidArguments`."""
     servers = {*catalog.servers, *(server for server, _word in catalog.switched)}
     if reference in servers:
         return reference, WHOLE
@@ -131,7 +131,7 @@ _WAYS = "SERVER, SERVER/TOOL, SERVER/prompt:NAME, SERVER/resource:URI or SERVER/
 
 
 def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None:
-    """Raise the reason to refuse a switch; undoing an earlier switch is always allowed."""
+    """Raise the reason to refuse a switch; an earlier switch can always be undone."""
     catalog = context.catalog
     if key in catalog.switched:
         return
@@ -141,14 +141,14 @@ def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None
 
 
 def check_listed(context: OperatorContext, key: tuple[str, str], done: str) -> None:
-    """Raise the error for an unknown server, one instance of one, or what a server does not list."""
+    """Raise the error for an unknown server, a single instance, or a definition that is not listed."""
     servers = context.catalog.servers
     server, word = key
     whole = server_of(server)
     if whole != server and whole in servers:
         # What follows the first slash may still belong to the name of an instance, and is said as it came.
         named = f"{server}/{word}" if word else server
-        raise Refused(f"{named} is of one instance, and only all {done}: write {whole}, or {whole}/TOOL")
+        raise Refused(f"{named} is one instance, but only all of them {done}: write {whole}, or {whole}/TOOL")
     if server not in servers:
         raise context.unknown(server)
     kind, name = switched_by(word)
@@ -175,7 +175,7 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
 
 
 def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
-    """A server's names of a kind, offered or not; None before its first list."""
+    """The names of a kind that a server lists, offered or not; None before its first list."""
     known = entry.list_of(kind)
     is_known = known.listed if kind is Kind.TOOL else kind in entry.lists
     return [*known.all, *known.quarantined] if is_known else None

@@ -1,4 +1,4 @@
-"""`mcpd token` and `mcpd ui`: the tokens that let clients in over HTTP, and the link that lets a browser in."""
+"""`mcpd token` and `mcpd ui`: tokens that let clients in over HTTP, and links that let browsers in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_HTTP = (
 
 
 class TokenParams(msgspec.Struct):
-    """The action and its token."""
+    """An action, and the token to which it applies."""
 
     action: Literal["list", "show", "new", "confirm", "revoke"] = "list"
     name: str | None = None
@@ -33,7 +33,7 @@ class TokenParams(msgspec.Struct):
     profiles: tuple[str, ...] | None = None
     """The profiles of a new token; None for all."""
     console: ConsoleRole | None = None
-    """The rights of a new token in the console; None for none."""
+    """The role of a new token's holder in the console; None for no access."""
     workspaces: tuple[str, ...] = ()
     """Globs of the directories that clients with a new token may name as workspaces."""
 
@@ -47,7 +47,7 @@ async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, obj
             raise Refused(NO_HTTP)
         if params.name is None and without_values(http) is not None:
             raise Refused(
-                "the configuration has tokens (listen.http.tokens), so mcpd keeps none without a name: `mcpd"
+                "the configuration has tokens (listen.http.tokens), so there is no token without a name: `mcpd"
                 " token list` names them, `mcpd token new NAME` makes another"
             )
         value = await _act(context, access, params)
@@ -117,7 +117,7 @@ TOKENS = Command("tokens", TokenParams, tokens)
 
 
 class UiParams(msgspec.Struct, rename="camel"):
-    """A link for a browser, or the end of all sessions."""
+    """Asks for a link for a browser, or for the end of all sessions."""
 
     read_only: bool = False
     end: bool = False

@@ -1,4 +1,4 @@
-"""`mcpd tools`, `mcpd tools SERVER/TOOL`, `mcpd search`: the existing tools, and a model's view of them."""
+"""`mcpd tools`, `mcpd tools SERVER/TOOL`, `mcpd search`: all tools, and how a model sees them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class ToolsParams(msgspec.Struct):
-    """The category, the profile (None: an operator's view) and the surface."""
+    """The category, profile and surface to show; without a profile, the operator's view."""
 
     category: str | None = None
     profile: str | None = DEFAULT_PROFILE
     surface: str | None = None
-    """None for the surface of an unknown client of the profile."""
+    """The surface; None for the one that an unknown client of the profile gets."""
     server: str | None = None
-    """A server whose own tools are wanted; category and surface do not count then."""
+    """The server whose own tools are listed; category and surface are then ignored."""
 
 
 async def tools(
@@ -79,7 +79,7 @@ TOOLS = Command("tools", ToolsParams, tools, reads=True)
 
 
 def _shows(view: View, key: ToolKey) -> bool:
-    """Whether a report has a tool: also one that is switched off or held, unless the profile conceals it."""
+    """Whether a report includes a tool: also one switched off or held, unless the profile conceals it."""
     return view.profile is EVERYTHING or not view.offer.rules.conceals(key)
 
 
@@ -126,7 +126,7 @@ EVERYTHING = Profile(name="operator")
 def view_of(
     context: OperatorContext, profile_name: str | None = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
-    """A profile's surface and view, by default an unknown client's surface; raises `InvalidArguments`."""
+    """A profile's surface and view; by default an unknown client's surface. Raises `InvalidArguments`."""
     catalog = context.catalog
     profile = EVERYTHING if profile_name is None else catalog.config.profiles.get(profile_name)
     if profile is None:
@@ -164,7 +164,7 @@ MAX_FOUND = 1000  # most tools in an answer
 
 
 class SearchParams(msgspec.Struct):
-    """Phrasings of a query; where and for how many tools to search."""
+    """Several wordings of a query, where to search, and the number of tools."""
 
     queries: list[str]
     category: str | None = None
@@ -182,7 +182,7 @@ SEARCH = Command("search", SearchParams, search, reads=True)
 
 
 class ToolParams(msgspec.Struct):
-    """A tool, by its server's own name; without a server, by any name (`tool_named`)."""
+    """A tool by its server's own name; without `server`, by any of its names (`tool_named`)."""
 
     tool: str
     server: str = ""
@@ -190,7 +190,7 @@ class ToolParams(msgspec.Struct):
 
 
 async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolReport:
-    """A tool's definition and fitting arguments; raises `UnknownServer`, `UnknownTool`, `InvalidArguments`."""
+    """A tool's definition and example arguments; raises `UnknownServer`, `UnknownTool`, `InvalidArguments`."""
     catalog, server, name = context.catalog, params.server, params.tool
     view = view_of(context, params.profile)[1]
     if not server:
@@ -229,7 +229,7 @@ TOOL = Command("tool", ToolParams, tool, reads=True)
 
 
 def _refuse_unseen(context: OperatorContext, view: View, key: ToolKey) -> None:
-    """Refuse a tool as a model's call is, unless only a switch is in the way; raises a `CallError`."""
+    """Refuse a tool that a model's call could not reach, unless it is only switched off; raises `CallError`."""
     if key[1] not in context.entry_of(key[0]).tool_list.definitions or not _shows(view, key):
         find(view, "/".join(key), patient=False)
         raise unknown_tool(view, "/".join(key))
@@ -239,9 +239,10 @@ MAX_NEAR = 3  # most tools that are proposed for an unknown name
 
 
 def tool_named(catalog: Catalog, name: str, shows: Callable[[ToolKey], bool] = bool) -> ToolKey:
-    """The tool of a name, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or a `TOOL` that `shows` has.
+    """The tool with a name, listed or not; a bare `TOOL` must be one that `shows` accepts.
 
-    Raises `UnknownTool`, and `InvalidArguments` for a bare name of several servers.
+    Other names are `SERVER/TOOL` and `mcp__SERVER__TOOL`. Raises `UnknownTool`, or `InvalidArguments`
+    for a bare name that several servers have.
     """
     listed = list(filter(shows, _listed(catalog)))
     owners = [key for key in listed if key[1] == name]
@@ -271,11 +272,11 @@ def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
     why, text = entry.tool_list.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
     if why is None:
         raise UnknownTool(f"{text}. {tools_like(server, entry.tools or {}, name)}", tool=name)
-    raise UnknownTool(f"{text} that can be used: {why}", tool=name)
+    raise UnknownTool(f"tool {quoted(name)} of server {server} cannot be used: {why}", tool=name)
 
 
 def tools_like(server: str, tools: Iterable[str], name: str) -> str:
-    """The part of an error that names the closest tools of a server, as they are typed."""
+    """The end of an error: the closest tools of a server, as they are typed."""
     own = list(tools)
     near = [f"{server}/{each}" for each in closest(name, own)]
     return choices([f"{server}/{each}" for each in own], name, near)
@@ -292,16 +293,16 @@ _KINDS = frozenset({EventKind.LISTS_CHANGED})
 
 
 _EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"})
-"""Statuses of loaded tools with a change of a server's list as their cause."""
+"""Statuses of loaded tools that a change of the server's list causes."""
 
 
 async def last_change(context: OperatorContext, server: str, name: str) -> reports.ChangeReport | None:
-    """The last time that a tool came, changed or went (`at`), and the change in words (`what`)."""
+    """The last time (`at`) that a tool came, changed or went, and the change in words (`what`)."""
     return _told(await _changes(context, server), name)
 
 
 async def explain(context: OperatorContext, loaded: Sequence[reports.LoadedToolReport]) -> None:
-    """Add the change since loading (`changed`) to loaded tools that it made invalid (`mcpd sessions KEY`)."""
+    """Add to invalid loaded tools the change since loading that made them invalid (`changed`)."""
     lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
     for server in dict.fromkeys(tool["server"] for tool in lost):
         of_server = [tool for tool in lost if tool["server"] == server]
@@ -317,7 +318,7 @@ async def _changes(context: OperatorContext, server: str, since: float = 0.0) ->
 
 
 def _told(events: Sequence[Event], name: str) -> reports.ChangeReport | None:
-    """The newest change of one tool among those of its server's lists."""
+    """The newest change of one tool in these events."""
     for event in reversed(events):
         if what := of_tool(event, name):
             return {"at": round(event.at, 3), "what": what}
@@ -335,11 +336,11 @@ _USUAL = (
     (("url", "uri"), "https://example.com"),
     (("timezone", "tz"), "UTC"),
 )
-"""Texts that work on most machines for an argument whose name ends so, where its schema proposes none."""
+"""Values that work on most machines, by the last word of an argument's name; used if the schema has none."""
 
 
 _MADE_UP = "text"
-"""`example_of` writes it where any text fits."""
+"""The placeholder that `example_of` writes where any text is valid."""
 
 
 def _holds(members: Any, key: tuple[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""`mcpd approve` and `mcpd lock`: the definitions that wait for approval, and a team's approval as a file."""
+"""`mcpd approve` and `mcpd lock`: approve waiting definitions, and write a team's approvals to a file."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ MAX_SHOWN = 10_000  # forms that were shown, latest first to stay: as many as on
 
 
 class ApproveParams(msgspec.Struct):
-    """The definitions that are wanted."""
+    """Selects definitions that wait for approval."""
 
     names: tuple[str, ...] = ()
     """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME` or `SERVER/template:TEMPLATE`; empty for everything."""
     approve: bool = False
-    """Whether to approve them in the forms that they have now, unless the operator was last shown others."""
+    """Whether to approve the current forms, except those that differ from what the operator was last shown."""
     forms: Mapping[str, str] = {}
-    """The forms that were shown (`schemaHash`), by `SERVER/NAME`; no other is approved."""
+    """The forms that the operator was shown (`schemaHash`), by `SERVER/NAME`; only these are approved."""
     shown: bool = False
-    """Whether what the operator was not shown stays held."""
+    """Whether definitions that the operator was never shown stay held."""
     difference: bool = False
-    """Whether the answer has the whole difference of what waits (the first `SHOWN`)."""
+    """Whether the answer contains the whole differences of the first `SHOWN` waiting definitions."""
 
 
 async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, object]:
-    """The definitions that were approved, and those that wait or changed meanwhile; raises `McpdError`."""
+    """Returns definitions that were approved, and those that wait or changed meanwhile; raises `McpdError`."""
     keys = {name: _key_of(context, name) for name in params.names}
     wanted, catalog = {*keys.values()}, context.catalog
     found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
@@ -107,7 +107,7 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
 
 
 class LockParams(Whereabouts, kw_only=True):
-    """Servers with their packages, and whether they are all; `approve` writes what waits for approval, too."""
+    """Servers with their packages, and whether these are all; `approve` also writes waiting definitions."""
 
     servers: dict[str, dict[str, LockedPackage]]
     are_all: bool
@@ -117,7 +117,7 @@ class LockParams(Whereabouts, kw_only=True):
 
 
 async def lock(context: OperatorContext, params: LockParams) -> dict[str, object]:
-    """List servers, started if need be, and write `mcpd.lock` or compare; raises CannotApprove."""
+    """List the servers, started if needed, then write or compare `mcpd.lock`; raises CannotApprove."""
     found: dict[str, ServerEntry | str] = {}
 
     async def look(server: str) -> None:

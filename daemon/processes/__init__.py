@@ -1,1 +1,1 @@
-"""Processes: started, marked, watched, ended; and the peers of our sockets."""
+"""Processes: started, marked, watched, ended; and access checks for the peers of mcpd's sockets."""

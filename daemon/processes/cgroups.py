@@ -1,8 +1,8 @@
-"""Control groups (cgroups(7), v2): a leaf for each child, in the tree that systemd has delegated to the daemon.
+"""Control groups (cgroups(7), v2): a leaf for each child, in the tree that systemd delegates to the daemon.
 
-A leaf holds limits, ends a tree at once, and counts memory and CPU. A child joins right after its exec, and
-what it forked before is fetched by its mark; to join before the exec takes a `preexec_fn`, which forbids vfork.
-A move takes 12 ms, and 0.1 ms soon after another: so the daemon first moves to where it is.
+A leaf holds limits, ends a tree at once, and counts memory and CPU. A child joins right after its exec, and the
+processes that it forked before are moved by their mark; joining before the exec takes a `preexec_fn`, which
+forbids vfork. A move takes 12 ms, but 0.1 ms soon after another: so the daemon first moves to its own group.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from daemon.config.tuning import ServerLimits
 from daemon.processes import proc
 
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
-"""Mounts of cgroup v2: alone, or next to v1, which then has the controllers."""
+"""The mount points of cgroup v2: alone, or next to v1, which then has the controllers."""
 CONTROLLERS = ("cpu", "memory", "pids")
 OWN = "daemon"
-"""The group of the daemon: only leaves may have processes, where controllers are enabled."""
+"""The daemon's own group: where controllers are enabled, only leaves may contain processes."""
 UNITS = (".service", ".scope", ".slice")
-"""Ends of units' groups; another name below a unit is its `DelegateSubgroup=`."""
+"""Suffixes of units' groups; a group below a unit with another name is the unit's `DelegateSubgroup=`."""
 HIGH_SHARE = 0.98
-"""memory.high as a share of memory.max: at 0.9 a leak of 512 MiB was slow for 30 s before it was killed."""
+"""memory.high as a share of memory.max: at 0.9, a leak of 512 MiB ran slowly for 30 s before it was killed."""
 PERIOD, SHORTEST = 100_000, 1_000
-"""Microseconds: the period of cpu.max, and the shortest quota that the kernel takes."""
+"""Microseconds: the period of cpu.max, and the shortest quota that the kernel accepts."""
 FETCHES = 200
-"""Most rounds of moving what a child has started before it joined: 17 were the most, after a slow move."""
+"""Most rounds of moving processes that a child forked before it joined: a slow move needed 17."""
 EMPTY_SECONDS = 0.5
-"""Seconds until a killed group is empty: SIGKILL takes effect when a process is next scheduled."""
+"""Most seconds until a killed group is empty: SIGKILL takes effect when a process is next scheduled."""
 
 REMEDY = (
     "mcpd was given no control groups with these controllers. Run it as a service of systemd with Delegate=, as"
@@ -51,7 +51,7 @@ _leaves: dict[int, Leaf] = {}
 
 
 class Delegation(msgspec.Struct, frozen=True):
-    """A tree of control groups that is ours."""
+    """A tree of control groups that systemd has delegated to the daemon."""
 
     root: Path
     own: Path
@@ -59,13 +59,13 @@ class Delegation(msgspec.Struct, frozen=True):
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The controllers enabled for leaves; none if that cannot be read."""
+        """The controllers enabled for leaves; empty if they cannot be read."""
         with contextlib.suppress(OSError):
             return frozenset((self.root / "cgroup.subtree_control").read_text().split())
         return frozenset()
 
     def leaf(self, mark: int, label: str, limits: ServerLimits | None) -> Leaf | None:
-        """Make the leaf of a child that is about to start; None if that failed, which is logged."""
+        """Create the leaf for a child that is about to start; None if that failed, which is logged."""
         path = self.root / f"{re.sub('[^A-Za-z0-9_-]', '_', label)[:64]}-{mark:x}"
         ceiling = limits.memory_bytes if limits is not None and "memory" in self.controllers else None
         try:
@@ -74,7 +74,7 @@ class Delegation(msgspec.Struct, frozen=True):
                 (path / name).write_text(value)
         except OSError as error:
             logger.warning(
-                "no control group for server {}: {}: its limits.cpu and limits.pids are void", label, error
+                "no control group for server {}: {}: limits.cpu and limits.pids do not apply", label, error
             )
             with contextlib.suppress(OSError):
                 path.rmdir()
@@ -87,7 +87,7 @@ class Delegation(msgspec.Struct, frozen=True):
         return made
 
     def end_dead(self, series: int, bits: int) -> None:
-        """Kill and remove leaves of a dead daemon, whose marks begin with a series; `bits` follow it."""
+        """Kill and remove the leaves of a dead daemon, whose marks are `series` followed by `bits` bits."""
         for path in self.root.iterdir() if self.root.is_dir() else ():
             with contextlib.suppress(ValueError):
                 mark = int(path.name.rpartition("-")[2], 16)
@@ -101,14 +101,14 @@ class Leaf(msgspec.Struct, frozen=True):
     path: Path
     mark: int
     outside: Path
-    """The daemon's own group, in which the child is forked."""
+    """The daemon's own group, in which children are forked."""
     label: str = ""
-    """The name of its server, or instance."""
+    """The name of the server or instance."""
     ceiling: int | None = None
-    """Bytes that the kernel holds it to, None for no limit."""
+    """Bytes to which the kernel limits it; None for no limit."""
 
     def take(self, pid: int) -> None:
-        """Move a child that has just started into the leaf, with what it has forked; if that fails, end it."""
+        """Move a just started child into the leaf, with its descendants; if that fails, end the leaf."""
         try:
             _move(self.path, pid)
             for _ in range(FETCHES):
@@ -124,22 +124,22 @@ class Leaf(msgspec.Struct, frozen=True):
             logger.error("processes of pid {} stay outside of its control group {}", pid, self.path)
 
     def pids(self) -> list[int]:
-        """Its processes, with those in groups below."""
+        """The processes in the leaf and in groups below it."""
         return [pid for folder in (self.path, *_below(self.path)) for pid in _numbers(folder)]
 
     def memory(self) -> int | None:
-        """Bytes it uses, without cache that the kernel takes back first; None if nothing counts them."""
+        """Bytes in use, without cache that the kernel reclaims first; None if nothing counts them."""
         used = _number(self.path / "memory.current")
         if used is not None:
             used -= min(used, _row(self.path / "memory.stat", "inactive_file"))
         return used
 
     def cpu(self) -> float:
-        """Seconds of CPU used so far, by processes that have ended, too."""
+        """Seconds of CPU used so far, also by processes that have ended."""
         return _row(self.path / "cpu.stat", "usage_usec") / 1e6
 
     def outgrown(self) -> tuple[int, int] | None:
-        """The most bytes it used, and its ceiling, if the kernel killed it for that; else None."""
+        """Peak memory and limit in bytes, if the kernel killed the leaf for exceeding its limit; else None."""
         events = self.path / "memory.events"
         # `oom_kill` alone may be for want of memory in the unit, or in the machine.
         if self.ceiling is None or not (_row(events, "oom") and _row(events, "oom_kill")):
@@ -147,7 +147,7 @@ class Leaf(msgspec.Struct, frozen=True):
         return _number(self.path / "memory.peak") or self.ceiling, self.ceiling
 
     def end(self) -> None:
-        """Kill all in it, and remove it. Blocks for `EMPTY_SECONDS` at most."""
+        """Kill everything in the leaf, and remove it. Blocks for at most `EMPTY_SECONDS`."""
         if _leaves.pop(self.mark, None) is not None:
             _spent[server_of(self.label)] += self.cpu()
         with contextlib.suppress(OSError):  # before Linux 5.14 the sweep of marks has to do it
@@ -169,9 +169,9 @@ class Leaf(msgspec.Struct, frozen=True):
 def find(
     unit: str, said: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUNTS
 ) -> Delegation | None:
-    """The tree delegated to the process whose groups a file of /proc names; None without one.
+    """The tree delegated to the process whose groups `said`, a file of /proc, names; None without one.
 
-    - `unit`: a unit that says that it delegates (MCPD_DELEGATED): a user's systemd leaves no mark at its group.
+    `unit`: a unit that claims to delegate (MCPD_DELEGATED), as a user's systemd does not mark the group.
     """
     mount = next((each for each in mounts if (each / "cgroup.controllers").exists()), None)
     try:
@@ -188,7 +188,7 @@ def find(
 
 
 def claim(found: Delegation | None) -> Delegation | None:
-    """Use the tree that was found, once: the daemon moves into a leaf, and enables controllers."""
+    """Take over the tree that was found, once: the daemon moves into a leaf, and enables controllers."""
     if found is None:
         return None
     try:
@@ -204,14 +204,14 @@ def claim(found: Delegation | None) -> Delegation | None:
 
 
 def void(limits: ServerLimits | None, found: Delegation | None) -> list[str]:
-    """The keys of a server's limits that only a control group enforces, where there is none for it."""
+    """The server's limits without effect, because only a control group enforces them and it has none."""
     held = frozenset[str]() if found is None else found.controllers
     named = {"cpu": limits.cpu, "pids": limits.pids} if limits is not None else {}
     return [f"limits.{key}" for key, value in named.items() if value is not None and key not in held]
 
 
 def cpu_by_server() -> Mapping[str, float]:
-    """Seconds of CPU that servers have used in leaves, since the daemon's start. Call it in a thread."""
+    """Seconds of CPU that servers have used in leaves so far. Reads files: call it in a thread."""
     found = _spent.copy()
     for leaf in list(_leaves.values()):
         found[server_of(leaf.label)] += leaf.cpu()
@@ -237,14 +237,14 @@ def _settings(limits: ServerLimits | None, controllers: frozenset[str]) -> Itera
 
 
 def _is_delegated(folder: Path, unit: str) -> bool:
-    """Whether systemd has given it away: what can be written may be another's all the same."""
+    """Whether systemd has delegated the group: being writable does not prove that it is mcpd's."""
     with contextlib.suppress(OSError):
         return folder.name == unit or os.getxattr(folder, "user.delegate") == b"1"
     return False
 
 
 def _move(folder: Path, pid: int) -> None:
-    """Raises `OSError`, unless the process has ended."""
+    """Move a process into a group, unless it has ended; raises `OSError`."""
     with contextlib.suppress(ProcessLookupError):
         (folder / "cgroup.procs").write_text(str(pid))
 
@@ -266,7 +266,7 @@ def _number(path: Path) -> int | None:
 
 
 def _row(path: Path, name: str) -> int:
-    """The number behind a name in a file of such rows; 0 if it is not there."""
+    """The number after a name in a file of such rows; 0 if the name is missing."""
     with contextlib.suppress(OSError, ValueError):
         return next(
             (int(row.split()[1]) for row in path.read_text().splitlines() if row.startswith(f"{name} ")), 0
@@ -275,7 +275,7 @@ def _row(path: Path, name: str) -> int:
 
 
 def _wait_empty(folder: Path) -> None:
-    """Wait until no process is alive in a group: the kernel announces a change of cgroup.events (POLLPRI)."""
+    """Wait until a group has no living process; the kernel announces changes of cgroup.events (POLLPRI)."""
     until = time.monotonic() + EMPTY_SECONDS
     with contextlib.suppress(OSError), (folder / "cgroup.events").open() as events:
         poll = select.poll()

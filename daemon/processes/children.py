@@ -1,8 +1,8 @@
-"""Child processes: started in a session of their own, watched, and ended with all their descendants.
+"""Child processes: each started in a new session, watched, and ended with all its descendants.
 
-Descendants can leave a group (`setsid`, a double fork). So every process is killed that belongs to the server
+Descendants can leave a group (`setsid`, a double fork), so mcpd kills every process that belongs to the server
 by its place in the process tree or by its mark (`marks`). The daemon is a child subreaper and adopts orphans.
-Only sandboxes use PR_SET_PDEATHSIG: it follows the *thread* that forked, so one thread forks all children.
+Only sandboxes use PR_SET_PDEATHSIG: it is bound to the *thread* that forked, so one thread forks all children.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ else:
     tenacity = later("tenacity", due=True)  # 10 ms, needed once a server has ended
 
 PIPE_BYTES = 1024 * 1024
-"""Bytes of a pipe: halves the time of a large message; an ordinary user's limit (pipe(7))."""
+"""Size of a pipe in bytes: large messages take half the time; ordinary users may have this much (pipe(7))."""
 SWEEPS = 10
-"""Most sweeps: a tree that forks while it is killed is gone after a few; a fork bomb is given up."""
+"""Most sweeps: a tree that forks while it is killed is gone after a few; a fork bomb outlives them."""
 SWEEP_PAUSE = 0.02
-"""Seconds between sweeps: SIGKILL takes effect when its process is next scheduled."""
+"""Seconds between sweeps: SIGKILL takes effect when a process is next scheduled."""
 LOOK_SECONDS = 2.0
-"""Seconds between looks for orphans if no child ends: the end of a descendant is not reported to us."""
+"""Seconds between checks for orphans if no child ends, as mcpd is not told when a descendant ends."""
 INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
-"""Most seconds that a new daemon waits, before it serves, for the end of a killed one's leftovers."""
+"""Most seconds that a new daemon waits, before it serves, until a killed daemon's leftovers have ended."""
 DEAD_WITHIN = 0.5
-"""Seconds that SIGKILL may take; longer means uninterruptible sleep, which we cannot end."""
+"""Seconds that SIGKILL may take; longer means uninterruptible sleep, which nothing can end."""
 LAST_SECONDS = 1.0
-"""Seconds for the pipes of a command to end with its processes: another program may have got hold of one; and
-for mcpd's own command to end by itself."""
+"""Seconds for a command's pipes to close after its processes ended, as another program may hold one; also for
+mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
-"""Bytes that are kept of each output of a command, from its end; one more tells that there were more."""
+"""Most bytes kept of each output of a command, from its end; one byte more shows that there were more."""
 
 
 class ChildExit:
-    """A started process, of which anybody may await the exit."""
+    """A started process whose exit any task may await."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self.pid, self._popen = popen.pid, popen
@@ -79,7 +79,7 @@ class ChildExit:
             return self._popen.wait()
 
     def drop(self) -> None:
-        """Kill a process whose start has failed after all: the reaper of orphans waits for it."""
+        """Kill a process whose start failed after all; the reaper of orphans then waits for it."""
         self._popen.kill()
         self._popen.returncode = -signal.SIGKILL
         if self._descriptor is not None:
@@ -87,7 +87,7 @@ class ChildExit:
 
 
 class ChildProcess:
-    """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
+    """One running child, with mcpd's ends of its pipes: non-blocking descriptors that the user closes."""
 
     def __init__(
         self, process: ChildExit, mark: int, pipes: tuple[int, int, int], leaf: Leaf | None, *, confined: bool
@@ -108,12 +108,12 @@ class ChildProcess:
 
 
 class Children:
-    """All children of the daemon: starts them, stops them, reaps their orphans."""
+    """Starts and stops all children of the daemon, and reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None, groups: Delegation | None = None) -> None:
-        """Start without children; `starts` is the record for the next daemon, `groups` has a leaf for each."""
+        """`starts` records starts for the next daemon; `groups` provides a control group for each child."""
         self.fellows: set[int | None] = set()
-        """Pids of mcpd's own command lines, which may give orders to the daemon."""
+        """Pids of mcpd's own command lines, which may control the daemon."""
         self._starts = starts
         self._groups = groups
         self._warned: set[str] = set()
@@ -136,10 +136,10 @@ class Children:
         passed: Collection[int] = (),
         limits: ServerLimits | None = None,
     ) -> ChildProcess:
-        """Start a child of a server, with descriptors 0, 1 and 2, and for a sandbox those `passed`.
+        """Start a child of a server, with descriptors 0, 1 and 2, and those in `passed` for a sandbox.
 
         Raises `CannotStart`: no such command or directory, no permission, not a program; `ConnectionLost`: the
-        system is short of a resource; worth another try.
+        system lacks a resource, so another try is worthwhile.
         """
         inside, ours = _pipes()
         mark, leaf, process = marks.new(), None, None
@@ -167,7 +167,7 @@ class Children:
         return ChildProcess(process, mark, ours, leaf, confined=bool(passed))
 
     async def _fork(self, command: Sequence[str], leaf: Leaf | None, **options: Any) -> ChildExit:
-        """Start a process in the thread of all starts, and in its leaf; cannot be cancelled."""
+        """Start a process in the thread that forks all children, and in its leaf; cannot be cancelled."""
         forked, token = trio.Event(), trio.lowlevel.current_trio_token()
         start: Any = partial(_forked, command, leaf, **options)
         future = self._forks.submit(start)
@@ -177,7 +177,7 @@ class Children:
         return ChildExit(future.result())
 
     async def stop(self, child: ChildProcess, *, eof: float, term: float) -> None:
-        """End a child and everything that it started. Its stdin must be closed already.
+        """End a child and all its descendants; its stdin must be closed already.
 
         EOF, the only clean way to stop an MCP server, gets `eof` seconds, SIGTERM to the group `term` seconds,
         then SIGKILL ends the tree within `DEAD_WITHIN`. Cannot be cancelled.
@@ -205,9 +205,9 @@ class Children:
     async def run(
         self, words: Sequence[str], environ: Mapping[str, str], seconds: float, given: bytes | None = None
     ) -> tuple[int | None, bytearray, bytearray]:
-        """Run a command at home for so many seconds, then end its whole tree; raises as `start`.
+        """Run a command in the home directory for at most `seconds`, then end its tree; raises as `start`.
 
-        With `given`, its stdin, it is mcpd's own and may give orders. Returns status, stdout and stderr.
+        Given stdin (`given`), it may control the daemon as mcpd's commands do. Returns status, stdout, stderr.
         """
         child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
         printed, errors = bytearray(), bytearray()
@@ -229,7 +229,7 @@ class Children:
         return None if limit.cancelled_caught else child.process.returncode, printed, errors
 
     async def end_leftovers(self) -> None:
-        """End the leftovers of killed daemons before any start: they may hold what a server needs."""
+        """End the leftovers of killed daemons before any start, as they may hold what a server needs."""
         if self._starts is None:
             return
         state = self._starts.path.parent.parent
@@ -239,7 +239,7 @@ class Children:
             logger.warning("still ending processes left by a killed daemon: servers start meanwhile")
 
     def limit_stops(self, seconds: float) -> None:
-        """Limit all stops together to a number of seconds: the daemon is shutting down."""
+        """Limit the time of all stops together, as the daemon is shutting down."""
         now = trio.current_time()
         self._stop_by = now + seconds
         for scope in self._stopping:
@@ -252,7 +252,7 @@ class Children:
             scope.cancel()
 
     async def reap_orphans(self) -> None:
-        """Reap adopted orphans, and kill those of no living server, until cancelled. Never touches servers."""
+        """Until cancelled, reap adopted orphans, and kill those that belong to no living server."""
         own.adopt_orphans()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             try:
@@ -265,7 +265,7 @@ class Children:
                     await self._look()
 
     async def _leaf(self, mark: int, server: str, limits: ServerLimits | None) -> Leaf | None:
-        """The leaf for a child about to start; warns once of a server whose limits nothing enforces."""
+        """The leaf for a child about to start; warns once about a server whose limits nothing enforces."""
         if server not in self._warned and (void := cgroups.void(limits, self._groups)):
             self._warned.add(server)
             logger.bind(server=server).warning("{} not enforced: {}", " and ".join(void), cgroups.REMEDY)
@@ -290,7 +290,7 @@ class Children:
             await self._sweep(None)
 
     async def _sweep(self, mark: int | None) -> None:
-        """Kill the tree of the server with this mark (None: none) and all strays, until nothing is left."""
+        """Kill the tree of the server with this mark (if any) and all strays, until none is left."""
         sweeps = tenacity.AsyncRetrying(
             sleep=trio.sleep,
             stop=tenacity.stop_after_attempt(SWEEPS),
@@ -302,7 +302,7 @@ class Children:
 
     @contextlib.asynccontextmanager
     async def _starting(self, mark: int) -> AsyncIterator[None]:
-        """Pass a mark on to a child; one at a time, a few milliseconds each."""
+        """Give the child that is forked in the block its mark; one child at a time, some milliseconds each."""
         async with self._forking:
             self._none_starting = trio.Event()
             try:
@@ -312,7 +312,7 @@ class Children:
                 self._none_starting.set()
 
     def _grace(self, seconds: float, share: float) -> float:
-        """A grace period, cut to a share of the time left, so that all of them end by `_stop_by`."""
+        """A grace period, cut to a share of the time left, so that all of them end before `_stop_by`."""
         if self._hurried:
             return 0.0
         if self._stop_by is None:
@@ -350,7 +350,7 @@ def _forked(command: Sequence[str], leaf: Leaf | None, **options: Any) -> subpro
 
 
 def _kill_tree(mark: int | None) -> list[int]:
-    """Kill the processes of a server, and strays; return them, an empty list once none is alive."""
+    """Kill the processes of a server, and strays; return those found, so empty once none is alive."""
     found = marks.find()
     doomed = found.strays + (found.trees.get(mark, []) if mark is not None else [])
     for pid in doomed:
@@ -360,7 +360,7 @@ def _kill_tree(mark: int | None) -> list[int]:
 
 
 def _ask_inside(mark: int) -> None:
-    """Send SIGTERM to what runs in a sandbox: bubblewrap itself would end at once, and all others with it."""
+    """Send SIGTERM to the processes in a sandbox, except bubblewrap, which would end all others with it."""
     for pid in marks.find().trees.get(mark, ()):
         if proc.name(pid) != "bwrap":
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -376,13 +376,13 @@ def _log_survivors(last: tenacity.RetryCallState) -> None:
 
 
 def _orphans() -> tuple[set[int], list[int]]:
-    """Dead children that wait to be reaped, and living strays."""
+    """Dead children to reap, and living strays."""
     dead = {pid for pid in proc.own_children() if (child := proc.read_child(pid)) and child.is_dead}
     return dead, marks.strays()
 
 
 def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Make three pipes: the child's ends, and ours, which are non-blocking."""
+    """Create three pipes: the child's ends, and mcpd's, which are non-blocking."""
     fds: list[int] = []
     try:
         for _ in range(3):
@@ -419,7 +419,7 @@ def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | Con
 
 
 def not_found(command: str, cwd: str | None) -> CannotStart:
-    """The error of a command that does not exist."""
+    """The error for a command that does not exist."""
     data = {"command": command}
     begins = ""
     if "/" in command:

@@ -1,8 +1,8 @@
-"""The record of started processes (`Starts`), and the end of those that a killed daemon left. Blocks.
+"""Records started processes (`Starts`), and ends those that a killed daemon left. Blocks.
 
-A daemon is dead if its file is not locked and the machine was not restarted since. Its processes have one of
-its marks, are recorded children (pid and start time), or descend from such. Other daemons and our own ancestors
-are spared.
+A daemon is dead if its file is unlocked and the machine was not rebooted since. Its processes have one of its
+marks, are recorded children (pid and start time), or descend from such. Other daemons and this process's own
+ancestors are spared.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from daemon.processes.cgroups import Delegation
 from daemon.protocol import decoded
 
 FOLDER = "starts"
-"""The directory of the files, in the state directory."""
+"""The directory of these files, in the state directory."""
 
 SUFFIX = ".jsonl"
 
 FULL_BYTES = 64 * 1024
-"""Size at which a file is rewritten with living servers only: about 500 starts."""
+"""Bytes from which a file is rewritten with living servers only: about 500 starts."""
 
 READ_BYTES = 1024 * 1024
-"""Bytes read of a file: 50 servers take 5 kB."""
+"""Most bytes read of a file: 50 servers take 5 kB."""
 
 WAITING = 1000
 """Most starts that wait for a slow disk; further ones are known by their marks only."""
 
 FLUSH_SECONDS = 1.0
-"""Seconds that the daemon waits for the disk at its end."""
+"""Seconds that a stopping daemon waits for the disk."""
 
 _START_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A daemon, told from any other by its pid and start time."""
+    """Identifies a daemon by its pid and start time."""
 
     pid: int
     started: int
@@ -63,12 +63,12 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Whether the machine was not rebooted since: otherwise nothing of it can be left."""
+        """Whether the machine was not rebooted since; after a reboot no process can be left."""
         return self.boot == boot()
 
     @property
     def is_of_this_namespace(self) -> bool:
-        """Whether its pids are valid in our pid namespace."""
+        """Whether its pids are valid in this process's pid namespace."""
         return self.namespace == namespace()
 
 
@@ -78,7 +78,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     mark: int
     pid: int
     started: int
-    """Ticks since boot: with the pid it identifies one process."""
+    """Ticks since boot; together with the pid, they identify one process."""
     server: str
 
 
@@ -99,7 +99,7 @@ class Starts:
 
     @classmethod
     def begin(cls, state: Path) -> Self:
-        """Create this daemon's file in the state directory, before it starts anything; raises `OSError`."""
+        """Create this daemon's file in the state directory, before any start; raises `OSError`."""
         own = proc.read(os.getpid())
         folder = state / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class Starts:
             self._notes.put_nowait((mark, pid, server))
 
     def end(self, *, keep: bool) -> None:
-        """Write the queued starts, then remove the file, unless `keep`: a descendant may still run."""
+        """Write the queued starts, then remove the file unless `keep`: a descendant may still run."""
         with contextlib.suppress(queue.Full):
             self._notes.put(None, timeout=FLUSH_SECONDS)
         self._thread.join(FLUSH_SECONDS)
@@ -162,7 +162,7 @@ class Starts:
             self._size += os.pwrite(self._fd, line, self._size)
 
     def _rewrite(self) -> None:
-        """Overwrite the file with the living servers. If interrupted, old lines remain and none is lost."""
+        """Rewrite the file with the living servers only. An interruption leaves old lines, and loses none."""
         living = marks.living()
         self._lines = {mark: line for mark, line in self._lines.items() if mark in living}
         whole = b"".join([self._head, *self._lines.values()])
@@ -171,7 +171,7 @@ class Starts:
 
 
 def read(fd: int) -> tuple[Identity, list[Start]] | None:
-    """Read a file; None if its first line is invalid. Truncated lines are left out."""
+    """Read a file; None if its first line is invalid. Truncated lines are skipped."""
     head, *lines = os.pread(fd, READ_BYTES, 0).split(b"\n")
     identity = decoded(_decode_identity, head)
     starts = (decoded(_decode_start, line) for line in lines)
@@ -197,41 +197,41 @@ def _line(written: Identity | Start) -> bytes:
 
 
 TERM_SECONDS = 2.0
-"""Seconds from SIGTERM to SIGKILL: as for a server that is stopped (`timeouts.stopTerm`)."""
+"""Seconds from SIGTERM to SIGKILL: as for a stopped server (`timeouts.stopTerm`)."""
 
 KILL_SECONDS = 2.0
-"""Seconds to wait after SIGKILL; longer means uninterruptible sleep, which cannot be ended."""
+"""Seconds to wait after SIGKILL; longer means uninterruptible sleep, which nothing can end."""
 
 AT_ONCE = 256
-"""Processes ended in one round, with a descriptor each; the others follow in the next."""
+"""Most processes ended in one round, each with a descriptor; the others follow in the next round."""
 
 ROUNDS = 10
 """Most rounds of signals: a tree that forks while it is ended is gone after a few."""
 
 DYING_SECONDS = 0.5
-"""Seconds to wait for the locked file of a dead daemon: the daemon is just dying, or another command reads it.
-"""
+"""Seconds to wait for a dead daemon's locked file: the daemon is still dying, or another command reads the
+file."""
 
 ENDED_SECONDS = TERM_SECONDS + KILL_SECONDS + DYING_SECONDS
-"""The same before ending leftovers, as another daemon may be ending them."""
+"""Seconds to wait for the lock before ending leftovers, as another daemon may be ending them."""
 
 LOOK_SECONDS = 0.01
 """Seconds between two attempts to lock such a file."""
 
 FOREIGN_SECONDS = 7 * 24 * 3600.0
-"""Seconds that a file from another pid namespace is kept: its processes are invisible here."""
+"""Seconds that a file from another pid namespace is kept, as its processes are invisible here."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @attrs.frozen(kw_only=True)
 class Leftover:
-    """The processes left by one server of a dead daemon."""
+    """The processes that one server of a dead daemon left."""
 
     daemon: int
-    """The pid that the daemon had."""
+    """The dead daemon's pid."""
     server: str
-    """Empty if the daemon had no time to record it."""
+    """The server's name; empty if the daemon had no time to record it."""
     processes: tuple[proc.Process, ...]
 
     def __str__(self) -> str:
@@ -249,13 +249,13 @@ class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(state: Path) -> list[Leftover]:
-    """Leftovers of dead daemons, by server, still running. Raises `OSError`: /proc or files cannot be read."""
+    """Running leftovers of dead daemons, by server. Raises `OSError`: /proc or a file cannot be read."""
     with _dead(state, tidy=False) as dead:
         return _find(dead)
 
 
 def end(state: Path, groups: Delegation | None = None) -> tuple[list[Leftover], list[Leftover]]:
-    """End the leftovers of dead daemons, remove their files; return the ended and the surviving ones."""
+    """End the leftovers of dead daemons, and remove their files; return those that ended and that survived."""
     with _dead(state, tidy=True) as dead:
         ended, left = _end_all(dead)
         survivors = {each.daemon for each in left}
@@ -268,7 +268,7 @@ def end(state: Path, groups: Delegation | None = None) -> tuple[list[Leftover], 
 
 
 def end_and_log(state: Path, groups: Delegation | None = None) -> None:
-    """Do as `end` does before a new daemon starts a server, and log the result."""
+    """Do the work of `end` before a new daemon starts a server, and log the result."""
     try:
         ended, left = end(state, groups)
     except OSError as error:
@@ -381,7 +381,7 @@ def _roots(
 
 
 def _is_anothers(limit: int, dead: Collection[int]) -> bool:
-    """Whether a process is, or descends from, another daemon (which has a mark only during a start)."""
+    """Whether a process is, or descends from, another daemon (which itself has a mark only during a start)."""
     marked = limit >> marks.MARK_BITS == 1
     return limit == marks.HIGHEST or (marked and limit >> marks.COUNT_BITS not in dead)
 
@@ -397,7 +397,7 @@ def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, proc.Pr
 
 
 def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
-    """Our pid and those of our ancestors: ending our own terminal would hide the result."""
+    """This process's pid and its ancestors': ending the user's terminal would hide the result."""
     line, pid = {os.getpid()}, os.getppid()
     while pid in alive and pid not in line:
         line.add(pid)
@@ -407,7 +407,7 @@ def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
 
 @contextlib.contextmanager
 def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
-    """Dead daemons: we hold their files' locks while the block runs; `tidy` removes useless files."""
+    """Dead daemons, whose files stay locked during the block; `tidy` removes useless files."""
     found, held = [], []
     until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
     try:
@@ -433,7 +433,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | None:
-    """The dead daemon that wrote a file; None if it is alive, or cannot have left anything."""
+    """The dead daemon that wrote a file; None if it is alive, or cannot have left processes."""
     # Another user's file could name any process, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
@@ -447,7 +447,7 @@ def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | Non
 
 
 def _take(fd: int, until: float) -> bool:
-    """Lock the file of a dead daemon as soon as it is free; False if the daemon lives or time is up."""
+    """Lock a dead daemon's file once it is free; False if the daemon lives or time is up."""
     while not try_to_take(fd):
         if _lives(fd) or time.monotonic() > until:
             return False
@@ -456,7 +456,7 @@ def _take(fd: int, until: float) -> bool:
 
 
 def _lives(fd: int) -> bool:
-    """Whether the daemon of a locked file is alive, as far as this namespace shows."""
+    """Whether the daemon that locked a file is alive, as far as this pid namespace shows."""
     said = read(fd)
     if said is None or not said[0].is_of_this_namespace:
         return True

@@ -1,9 +1,9 @@
-"""The processes of each server: the descendants of its child, and orphans with its mark.
+"""Finds the processes of each server: the descendants of its child, and orphans with its mark.
 
 A *mark* is a unique number set as the soft RLIMIT_LOCKS, which the kernel passes on through fork, exec and
 setsid, and has ignored since 2.4.25 (getrlimit(2)). A process can remove its mark, but cannot choose its
-parents: the mark counts only where the tree says nothing. An orphan without a living server's mark is a
-*stray*, and is killed.
+parents: so the mark counts only where the process tree says nothing. An orphan without a living server's mark
+is a *stray*, and is killed.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import NamedTuple
 from daemon.processes import cgroups, proc
 
 MARK_BITS = 60
-"""Bits of a mark: unique, and a signed 64-bit limit."""
+"""Bits of a mark, which makes it unique and a valid signed 64-bit limit."""
 
 COUNT_BITS = 20
 """The bits that count one daemon's starts. The others are its *series*, drawn once, by which the next daemon
 recognises its processes even if they were not recorded in time (`leftovers.Starts`)."""
 
 HIGHEST = 1 << (MARK_BITS + 1)
-"""A number above every mark. As our own hard limit (`own.take_charge`), which only root can raise again, it
-marks all our descendants."""
+"""A number above every mark. As the daemon's own hard limit (`own.take_charge`), which only root can raise
+again, it identifies all descendants of the daemon."""
 
 _STARTING = 0
-"""Stands for the pid of a child that is just being started."""
+"""Stands for the pid of a child that is being started."""
 
 ELSEWHERE = -1
-"""The pid of a process that another library starts for us: until its pid is told, no stray is swept."""
+"""The pid, while unknown, of a process that another library starts for mcpd; strays are not swept then."""
 
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
@@ -40,23 +40,23 @@ _unmarked: set[int] = set()
 """Marks that could not be set: orphans of these servers cannot be told from strays."""
 
 _series: list[int] = []
-"""The series of this process, once drawn."""
+"""The series of this process, once it is drawn."""
 
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty while strays are not swept; else whether we may have children of no server (`sweep_strays`)."""
+"""Empty while strays are not swept; else whether the daemon may have children of no server (`sweep_strays`)."""
 
 
 class Found(NamedTuple):
-    """Our living descendants: process ids by mark of their server, and strays with theirs."""
+    """The daemon's living descendants: pids by the mark of their server, and strays with descendants."""
 
     trees: dict[int, list[int]]
     strays: list[int]
 
 
 def new() -> int:
-    """Draw the mark of a server that is about to be started."""
+    """Draw the mark for a server about to start."""
     free = (series() << COUNT_BITS | number % (1 << COUNT_BITS) for number in _counted)
     mark = next(mark for mark in free if mark not in _children)
     _children[mark] = _STARTING
@@ -89,7 +89,7 @@ def not_given(mark: int) -> bool:
 
 
 def forget(mark: int) -> None:
-    """Record the end of a server: any process that still has its mark is a stray."""
+    """Record the end of a server; any process that still has its mark is a stray."""
     _children.pop(mark, None)
     _unmarked.discard(mark)
 
@@ -102,14 +102,14 @@ def children() -> frozenset[int]:
 def sweep_strays(*, others: bool) -> None:
     """Treat orphans without a living server's mark as strays from now on.
 
-    - `others`: whether we may have or adopt children of no server, as pid 1 or as heir of another program's:
-      then only processes that cannot be one of these are strays.
+    `others`: the daemon may have or adopt children that belong to no server, as pid 1 or after an exec: then
+    only processes that cannot be one of these are strays.
     """
     _sweeping[:] = [others]
 
 
 def find() -> Found:
-    """Find our descendants among our user's processes. Reads all of /proc: call it in a thread."""
+    """Find the daemon's descendants among its user's processes. Reads all of /proc: call it in a thread."""
     alive, limits = proc.alive()
     servers = {pid: mark for mark, pid in dict(_children).items()}
     found = Found({}, [])
@@ -126,7 +126,7 @@ def find() -> Found:
 
 
 def strays() -> list[int]:
-    """Strays among our children, without their descendants: quick, as only our children are read."""
+    """Strays among the daemon's children, without their descendants; quick, as it reads only the children."""
     found = []
     born = proc.own_children() if _sweeping else set()
     servers = children()  # read now: who is born and not among them is a stray, or one from elsewhere
@@ -138,19 +138,19 @@ def strays() -> list[int]:
 
 
 def may_stem_from_us(pid: int) -> bool | None:
-    """Whether a process of our user may descend from us, by its inherited limit; None if that was not set."""
+    """Whether a process of this user may descend from the daemon, by its inherited limit; None if unset."""
     limit = proc.limit(pid)
     return (limit is not None and 0 <= limit[1] <= HIGHEST) if _sweeping else None
 
 
 def is_a_servers(child: int) -> bool:
-    """Whether a child of mcpd was started as a server, or adopted as an orphan of one."""
+    """Whether a child of mcpd was started as a server, or adopted as a server's orphan."""
     limit = proc.limit(child)
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
 def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
-    """The child of mcpd above a process; or, with False, its topmost visible ancestor."""
+    """The child of mcpd that a process descends from, and True; or its topmost visible ancestor, and False."""
     own = os.getpid()
     # Bounded, because the table is not a snapshot: pids may have been reused, even in a ring.
     for _ in alive:
@@ -175,7 +175,7 @@ def _is_stray(limit: tuple[int, int]) -> bool:
 
 
 class Effort(NamedTuple):
-    """The activity of a tree; ready to run or waiting for the disk is activity, on a busy machine."""
+    """The activity of a tree; waiting for a CPU or the disk counts as activity, on a busy machine."""
 
     cpu: float
     """Seconds of CPU used so far."""
@@ -184,7 +184,7 @@ class Effort(NamedTuple):
 
 
 def memory_by_mark() -> dict[int, int]:
-    """Bytes of each server's tree, by its mark: its leaf's, else resident ones. Call it in a thread."""
+    """Memory of each server's tree in bytes, by mark: its leaf's, else resident. Call it in a thread."""
     leaves = {mark: leaf.memory() for mark in living() if (leaf := cgroups.leaf_of(mark))}
     counted = {mark: used for mark, used in leaves.items() if used is not None}
     if counted.keys() >= living():
@@ -193,7 +193,7 @@ def memory_by_mark() -> dict[int, int]:
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Bytes by mark, exact only where `ceilings` seems exceeded. Reads /proc: call it in a thread."""
+    """Memory in bytes by mark, exact only where `ceilings` seems exceeded. Reads /proc: call it in a thread."""
     used: dict[int, int] = {}
     trees = find().trees
     for mark in ceilings.keys() & trees.keys():
@@ -204,7 +204,7 @@ def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
 
 
 def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
-    """Efforts by mark. Reads all of /proc: call it in a thread. Raises `OSError`: we are out of descriptors."""
+    """Efforts by mark. Reads all of /proc: call it in a thread. Raises `OSError`: no descriptor is left."""
     leaves = {mark: cgroups.leaf_of(mark) for mark in wanted}
     trees = find().trees if None in leaves.values() else {}
     return {

@@ -1,6 +1,6 @@
-"""The daemon's own process: its limits and attributes, those that children inherit, its freed memory.
+"""The daemon's own process: its limits and attributes, those that children inherit, and unused memory.
 
-A process that is not dumpable is closed to its own user's servers (prctl(2), PR_SET_DUMPABLE).
+The servers of the same user cannot read a process that is not dumpable (prctl(2), PR_SET_DUMPABLE).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 OOM_SCORE = 500
-"""Score of children: under memory pressure the kernel kills a child before the daemon (proc(5), oom_score_adj).
-"""
+"""The score of children: under memory pressure, the kernel kills a child before the daemon (proc(5),
+oom_score_adj)."""
 
 _score: list[int] = []
-"""The open descriptor of our own oom_score_adj; empty if it cannot be written."""
+"""The open descriptor of the daemon's oom_score_adj; empty if it cannot be written."""
 
 
 _soft_files: list[int] = []
-"""The soft limit of descriptors that we were started with; empty if it was not raised."""
+"""The soft limit of descriptors with which the daemon was started; empty if it was not raised."""
 
 OPEN = "MCPD_DUMPABLE"
-"""The variable that, set to 1, leaves the daemon open to its user: for debuggers and measurements."""
+"""The variable that, set to 1, keeps the daemon readable by its user: for debuggers and measurements."""
 
 
 def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
-    """Prepare this process to be the daemon: once, before any server is started; to end with a `parent`."""
+    """Make this process the daemon: once, before any server starts; it ends with `parent` if given."""
     if parent:
         end_with(parent)
     others = os.getpid() == 1 or bool(proc.own_children())
@@ -57,20 +57,20 @@ def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Have this process end with its `parent`, or at once if that has ended (prctl(2), PR_SET_PDEATHSIG)."""
+    """Make this process end with its `parent`, or now if that has ended (prctl(2), PR_SET_PDEATHSIG)."""
     if _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    """Make this process the parent of descendants whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     if not _prctl(PR_SET_CHILD_SUBREAPER, 1):
         logger.warning("cannot become a child subreaper: {}", os.strerror(ctypes.get_errno()))
 
 
 @contextlib.contextmanager
 def handing_down(mark: int) -> Iterator[None]:
-    """Have a child's mark and oom_score_adj while it is forked: set later, they miss what detaches at once."""
+    """Set a child's mark and oom_score_adj while it is forked: set later, they miss a process that detaches."""
     soft, hard = resource.prlimit(0, proc.RLIMIT_LOCKS)
     marked = _limit(proc.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
     if not marked and marks.not_given(mark):
@@ -90,14 +90,14 @@ def handing_down(mark: int) -> Iterator[None]:
 
 
 def _raise_files() -> None:
-    """Have as many descriptors as we may: a shell gives 1,024, for programs that use select(2)."""
+    """Raise the limit of descriptors as far as allowed: a shell gives 1,024, for programs with select(2)."""
     soft, hard = resource.prlimit(0, resource.RLIMIT_NOFILE)
     if soft != hard and _limit(resource.RLIMIT_NOFILE, hard, hard, f"the daemon has only {soft} descriptors"):
         _soft_files[:] = [soft]
 
 
 def give_files(pid: int) -> None:
-    """Give a child that was just forked the limit of descriptors that we were started with."""
+    """Give a child that was just forked the limit of descriptors with which the daemon was started."""
     kind = resource.RLIMIT_NOFILE
     with contextlib.suppress(OSError, ValueError):  # it has ended, or a sandbox forbids it
         for soft in _soft_files:
@@ -111,7 +111,7 @@ def _open_score() -> None:
 
 
 def _worsen_score() -> int | None:
-    """Raise our own oom_score_adj to a child's; return the old one, or None if it is unchanged."""
+    """Raise the daemon's oom_score_adj to a child's; return the old one, or None if it is unchanged."""
     if not _score:
         _open_score()
     try:
@@ -150,7 +150,7 @@ class _Account(ctypes.Structure):
 
 
 def spare() -> int:
-    """Bytes at the end of the heap that could be given back; takes up to 1 ms, 0 where the C library is silent.
+    """Bytes at the end of the heap that could be released, in up to 1 ms; 0 if the C library does not tell.
 
     glibc keeps up to twice the largest block ever freed (mallopt(3), M_MMAP_THRESHOLD).
     """
@@ -162,6 +162,6 @@ def spare() -> int:
 
 
 def give_back() -> None:
-    """Give free memory back to the system (malloc_trim(3)); takes about a millisecond for 10 MB."""
+    """Release free memory to the system (malloc_trim(3)); takes about a millisecond for 10 MB."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
 """Admission of connections: which users and processes may connect, and how many connections each may have.
 
-A process of a server must not give orders to its own daemon: its ancestors tell. Pids are reused: a parent that
-is younger than its child is not its parent, and the walk up is then repeated.
+A server's process must not control its own daemon, so mcpd follows its ancestors. Pids are reused: a parent
+that is younger than its child is not its parent, and the walk up is then repeated.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ if TYPE_CHECKING:
 
 
 PEERCRED = struct.Struct("3i")
-"""pid, uid, gid (unix(7), SO_PEERCRED)."""
+"""The peer's pid, uid and gid (unix(7), SO_PEERCRED)."""
 
 SO_PEERPIDFD = 77
-"""The option for a descriptor of the connected process, safe from pid reuse (asm-generic/socket.h, Linux 6.5).
-"""
+"""The option for a descriptor of the connected process, safe from pid reuse (Linux 6.5)."""
 
 USER_SHARE = 2
-"""A user who is neither us nor root gets one half of the places: `listen.uids` may name several."""
+"""Divides the places: a user other than the daemon's and root gets half, as `listen.uids` may name several."""
 
 KEPT_SHARE = 4
-"""A quarter of the places is for processes without a connection, so that none locks others out."""
+"""Divides the places: a quarter is for processes without a connection, so that none locks others out."""
 
 KEPT_MOST = 16
-"""Most places that are kept. A single process may have all others, as some programs act for many clients."""
+"""Most reserved places. A single process may have all others, as some programs act for many clients."""
 
 SAY_SECONDS = 60.0
-"""Seconds between two log lines for the same reason."""
+"""Seconds between two log lines about the same reason."""
 
 
 class RefusalReason(StrEnum):
@@ -62,14 +61,14 @@ class RefusalReason(StrEnum):
     USER_PLACES = "user_places"
     """The user has as many connections as allowed."""
     KEPT_PLACES = "kept_places"
-    """The remaining places are kept for processes that have none."""
+    """The remaining places are reserved for processes without a connection."""
 
 
 class PeerCredentials(NamedTuple):
-    """The peer's credentials."""
+    """The peer's process and user."""
 
     pid: int
-    """0 if it is in a pid namespace that we cannot see."""
+    """The process id; 0 if it is in a pid namespace that is invisible here."""
     uid: int
 
 
@@ -77,21 +76,21 @@ class Shares(msgspec.Struct, frozen=True):
     """Limits on the number of connections."""
 
     places: int
-    """Of all peers together."""
+    """Connections of all peers together."""
     of_user: int
-    """Of one user who is neither us nor root."""
+    """Connections of one user other than the daemon's and root."""
     kept: int
-    """Of all and of each user's, kept for processes that have none yet."""
+    """Of both, the number reserved for processes that have none yet."""
 
 
 def shares(places: int) -> Shares:
-    """Divide the places of a door."""
+    """Divide a door's places."""
     kept = min(KEPT_MOST, places // KEPT_SHARE)
     return Shares(places, max(1, places // USER_SHARE), kept)
 
 
 class Connections(TypedDict):
-    """The report on a door: connections that are open, may be open, were refused by reason."""
+    """The report on a door: its open connections, its places, and refusals by reason."""
 
     open: int
     places: int
@@ -99,7 +98,7 @@ class Connections(TypedDict):
 
 
 class Peers:
-    """The connections through one door, and the decision about further ones."""
+    """Counts the connections through one door, and decides about further ones."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Peers:
         clock: Callable[[], float] = time.monotonic,
         gather: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start without connections of `uids` at a `door`; `servers` returns the pids that may connect."""
+        """Only `uids` may connect at `door`; `servers` returns the pids of servers that may."""
         self.places = places
         self.refused: Counter[RefusalReason] = Counter()
         self.open = 0
@@ -125,7 +124,7 @@ class Peers:
         self._said: dict[str, tuple[float, int]] = {}
 
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
-        """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: out of descriptors."""
+        """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: no descriptor is left."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
         peer = PeerCredentials(pid, uid)
@@ -153,7 +152,7 @@ class Peers:
 
     def _why_not(self, peer: PeerCredentials, connection: socket.socket) -> tuple[RefusalReason, str] | None:
         if peer.uid not in self._uids:
-            return RefusalReason.USER, f"only {sorted(self._uids)} may; add it to listen.uids to let it in"
+            return RefusalReason.USER, f"only uids {sorted(self._uids)} may connect; listen.uids can add it"
         return self._too_many(peer) or _stems_from_server(peer, connection, self.servers)
 
     def _too_many(self, peer: PeerCredentials) -> tuple[RefusalReason, str] | None:
@@ -196,7 +195,7 @@ class Peers:
 def _stems_from_server(
     peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
 ) -> tuple[RefusalReason, str] | None:
-    """The refusal of a peer that is a process of a server; None if it is not, or of another pid namespace."""
+    """The refusal if the peer is a server's process; None if not, or if it is in another pid namespace."""
     if not peer.pid:
         return None
     try:
@@ -204,7 +203,7 @@ def _stems_from_server(
         if not _is_still(connection):
             raise Untraceable(f"pid {peer.pid} is gone")
     except Untraceable as error:
-        return RefusalReason.GONE, f"nobody can say whether it is a server's process: {error}"
+        return RefusalReason.GONE, f"mcpd cannot tell whether it is a server's process: {error}"
     return origin_refusal(child, servers())
 
 
@@ -213,13 +212,13 @@ def origin_refusal(child: int | None, servers: Collection[int | None]) -> tuple[
     if child is None or child in servers or not marks.is_a_servers(child):
         return None
     return RefusalReason.SERVER, (
-        f"it stems from pid {child}, which mcpd has started or adopted: servers give no orders;"
-        " listen.servers names those that may be clients"
+        f"it descends from pid {child}, which mcpd has started or adopted: servers may not control mcpd. To let"
+        " a server be a client, add it to listen.servers"
     )
 
 
 def _is_still(connection: socket.socket) -> bool:
-    """Whether the connected process is still alive: if so, its pid was not reused."""
+    """Whether the connected process is still alive, so that its pid was not reused."""
     try:
         fd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
@@ -243,7 +242,7 @@ _FEW = f", and the last {KEPT_MOST} at most are for processes that have none"
 
 
 def own_and(uids: tuple[int, ...]) -> frozenset[int]:
-    """The users who may connect: ourselves, root, and those in the configuration."""
+    """The users who may connect: the daemon's, root, and those in the configuration."""
     return frozenset({os.getuid(), 0, *uids})
 
 
@@ -251,18 +250,18 @@ GENERATIONS = 64
 """Most ancestors read: no real client is nested so deep, and each takes 15 µs on the event loop."""
 
 WALKS = 5
-"""Most walks when the ancestors change meanwhile: children of a process that ends get another parent."""
+"""Most walks if ancestors change meanwhile: when a process ends, its children get another parent."""
 
 
 class Untraceable(Exception):
-    """The origin of a process cannot be determined: it is gone, or has too many ancestors."""
+    """The origin of a process is unknown: it is gone, or has too many ancestors."""
 
 
 def child_above(pid: int) -> int | None:
-    """The child of mcpd that a process is or descends from; None if it does not descend from us.
+    """The child of mcpd that a process is or descends from; None if it does not descend from mcpd.
 
-    The walk up ends at the first process that is hidden from us (hidepid, systemd's ProtectProc=): unless that
-    is a child of mcpd, the inherited limit decides. Raises `Untraceable`: the origin cannot be determined.
+    The walk up ends at the first hidden process (hidepid, systemd's ProtectProc=): unless that is a child of
+    mcpd, the inherited limit decides. Raises `Untraceable`: the origin cannot be determined.
     """
     for _ in range(WALKS):
         try:
@@ -294,16 +293,16 @@ def _climb(pid: int) -> int | None:
         if above is None or above.started > below.started:
             raise _Changed
         below = above
-    raise Untraceable(f"pid {pid} stands more than {GENERATIONS} processes deep")
+    raise Untraceable(f"pid {pid} has more than {GENERATIONS} ancestors")
 
 
 def _hidden(above: int, pid: int) -> int | None:
-    """Decide about a process below a hidden one of another user, or of mcpd's, or about the process itself."""
+    """The child of mcpd above a process whose ancestor `above`, or itself, is hidden; raises `Untraceable`."""
     if above in proc.own_children():
         return above
     ours = marks.may_stem_from_us(pid)
     if ours or (ours is None and proc.may_signal(above)):
-        raise Untraceable(f"pid {above} on its way up is hidden, and it may stem from us")
+        raise Untraceable(f"its ancestor pid {above} is hidden, and it may descend from mcpd")
     return None
 
 
@@ -317,20 +316,20 @@ _HEADER = struct.Struct("=IHHII")
 
 _WANTED = struct.Struct("=BBBBIHH16s16sIII")
 """`struct inet_diag_req_v2`: family, protocol, extensions, padding, states; then ports and addresses in network
-order, its own first, interface, cookie (two words; all ones: any)."""
+order, the peer's own first; interface; cookie (two words, all ones for any)."""
 
 _OWNER = struct.Struct("=II")
 _OWNER_AT = 16 + 4 + 48 + 12
-"""Offset of uid and inode: behind header, state, socket, timer and queues (`struct inet_diag_msg`)."""
+"""Offset of uid and inode, after header, state, socket, timer and queues (`struct inet_diag_msg`)."""
 
 ANY = 0xFFFFFFFF
 
 REMEMBERED = 16
-"""Processes looked at first, since they held the last connections: a client opens several."""
+"""Most processes searched first, as they held the last connections: a client opens several."""
 
 UNSEEN = (
-    "no process of this user is seen to hold the other end, so nobody can say whether it is a server's: it has"
-    " hung up, hides its descriptors, or runs in a container; `mcpd connect` goes by the unix socket instead"
+    "mcpd sees no process of this user at the other end, so it cannot tell whether a server connects:"
+    " the process hung up, hides its descriptors or is in a container. `mcpd connect` uses the unix socket"
 )
 
 
@@ -339,11 +338,11 @@ class End(NamedTuple):
 
     uid: int
     inode: int
-    """0 if its process has closed it."""
+    """The socket's inode; 0 if its process has closed it."""
 
 
 def other_end(connection: socket.socket) -> End | None:
-    """The other end of a TCP connection on this machine, or None. Raises `OSError`: the kernel does not say."""
+    """The other end of a TCP connection on this machine, or None. Raises `OSError`: the kernel cannot tell."""
     host, port, *rest = connection.getpeername()
     own_host, own_port = connection.getsockname()[:2]
     mine, its = (ip_address(each.partition("%")[0]) for each in (own_host, host))
@@ -367,7 +366,7 @@ def other_end(connection: socket.socket) -> End | None:
 
 
 class TcpPeers:
-    """Refuses the processes of servers that connect over TCP."""
+    """Refuses connections over TCP from servers' processes."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -377,7 +376,7 @@ class TcpPeers:
         self._recent: dict[int, None] = {}
 
     async def admit(self, connection: socket.socket) -> bool:
-        """Whether the process at the other end may come in."""
+        """Whether the process at the other end may connect."""
         try:
             end = other_end(connection)
         except OSError as error:
@@ -408,7 +407,7 @@ class TcpPeers:
         self._peers.refuse(PeerCredentials(pid, os.getuid()), reason, text)
 
     async def _holder(self, inode: int) -> int | None:
-        """The process that holds a socket. One pass through /proc serves all who wait."""
+        """The process that holds a socket. One pass through /proc serves all waiting callers."""
         self._wanted.add(inode)
         async with self._turn:
             if inode in self._wanted:

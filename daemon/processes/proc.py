@@ -1,7 +1,7 @@
-"""The one reader of /proc: the table of processes, sockets, locks and limits; None for what cannot be read.
+"""The only reader of /proc: processes, sockets, locks and limits; None for whatever cannot be read.
 
-A hidden process (hidepid, systemd's ProtectProc=) looks as if it did not exist; `exists` tells the two apart.
-The kernel always lists our children and their limits.
+A hidden process (hidepid, systemd's ProtectProc=) seems not to exist; `exists` tells. The kernel always shows a
+process its own children and their limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from daemon.kit.wording import KIB
 
 RLIMIT_LOCKS = 10
-"""The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
+"""The resource limit that carries a server's mark (asm-generic/resource.h); Python has no name for it."""
 
 STAT_BYTES = 1024
 """Bytes read of /proc/PID/stat: enough for 52 numbers and a name of at most 64 bytes."""
@@ -33,7 +33,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 _DEAD = frozenset("ZXx")
 _WORKING = frozenset("RD")
 _HIDDEN = "?"
-"""The state of a hidden child that is alive."""
+"""The state of a living child that is hidden."""
 _STATE, _PARENT, _STARTED = 0, 1, 19
 _TIMES, _ARGUMENTS = slice(11, 15), slice(45, 47)
 """The positions of fields after the name (proc(5), /proc/PID/stat)."""
@@ -44,13 +44,13 @@ class Process(NamedTuple):
 
     pid: int
     parent: int
-    """The process that started it or, after that one's end, adopted it."""
+    """The process that started it, or that adopted it after the first one ended."""
     state: str
     """One letter (proc(5))."""
     started: int
     """Clock ticks since boot."""
     ticks: int = 0
-    """CPU time in clock ticks, with that of children it has waited for."""
+    """CPU time in clock ticks, including children that it has waited for."""
 
     @property
     def is_dead(self) -> bool:
@@ -64,7 +64,7 @@ class Process(NamedTuple):
 
 
 def read(pid: int) -> Process | None:
-    """A process; None if there is none, or it is hidden. Raises `OSError`: we are out of descriptors."""
+    """A process; None if it does not exist or is hidden. Raises `OSError`: no descriptor is left."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -81,7 +81,7 @@ def read(pid: int) -> Process | None:
 
 
 def read_child(pid: int) -> Process | None:
-    """A child, even a hidden one, without its start time. Raises `OSError`: we are out of descriptors."""
+    """A child, even a hidden one, without its start time. Raises `OSError`: no descriptor is left."""
     seen = read(pid)
     if seen is not None:
         return seen
@@ -93,7 +93,7 @@ def read_child(pid: int) -> Process | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is a process with this pid, hidden or not."""
+    """Whether a process with this pid exists, hidden or not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -104,7 +104,7 @@ def exists(pid: int) -> bool:
 
 
 def may_signal(pid: int) -> bool:
-    """Whether we may signal a process: it belongs to our user, or we are root."""
+    """Whether this process may signal another: same user, or root."""
     try:
         os.kill(pid, 0)
     except OSError:
@@ -113,13 +113,13 @@ def may_signal(pid: int) -> bool:
 
 
 def numbers() -> list[int]:
-    """The pids of all processes except our own."""
+    """The pids of all processes except this one."""
     own = os.getpid()
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != own]  # noqa: PTH208
 
 
 def limit(pid: int) -> tuple[int, int] | None:
-    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone or another user's."""
+    """The soft and hard RLIMIT_LOCKS of a process; None if it is gone or another user's."""
     try:
         return resource.prlimit(pid, RLIMIT_LOCKS)
     except (OSError, ValueError):
@@ -127,7 +127,7 @@ def limit(pid: int) -> tuple[int, int] | None:
 
 
 def own_children() -> set[int]:
-    """The children of all our threads, adopted orphans included."""
+    """The children of all threads of this process, adopted orphans included."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - only names are needed
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb") as children:  # noqa: PTH123
@@ -136,7 +136,7 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """Our user's living processes and limits, by pid; of hidden ones our children. Reads all of /proc."""
+    """The user's living processes and limits, by pid; of hidden ones only children. Reads all of /proc."""
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}
@@ -145,14 +145,14 @@ def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
 
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process, shared ones counted in full; 0 if it is gone."""
+    """Resident bytes of a process, with shared memory counted in full; 0 if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as sizes:  # noqa: PTH123
         return int(sizes.read().split()[1]) * PAGE
     return 0
 
 
 def proportional(pid: int) -> int:
-    """Resident bytes of a process, those shared by n processes counted as 1/n; else as `resident`."""
+    """Resident bytes of a process, with memory shared by n processes counted as 1/n; else as `resident`."""
     words = _words_after("Pss:", PROC / str(pid) / "smaps_rollup")
     return int(words[0]) * KIB if words else resident(pid)
 
@@ -164,12 +164,12 @@ _ACCEPTING = 1 << 16
 
 
 def may(path: Path, mode: int) -> bool:
-    """Whether we may access a file (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
+    """Whether this process may access a file (`os.R_OK`, `os.W_OK`, `os.X_OK`), as open(2) would decide."""
     return os.access(path, mode, effective_ids=True)
 
 
 def listens(path: Path) -> bool | None:
-    """Whether a process in our network namespace listens on a unix socket."""
+    """Whether a process in this network namespace listens on a unix socket; None if unreadable."""
     listed = _read(PROC / "net" / "unix")
     if listed is None:
         return None
@@ -183,7 +183,7 @@ _LISTENING = "0A"
 
 
 def port_holders(port: int) -> list[int]:
-    """The pids of other processes that are seen to listen on a TCP port, whatever the address."""
+    """The pids of other visible processes that listen on a TCP port, at any address."""
     inodes: set[str] = set()
     for name in ("tcp", "tcp6"):
         # sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
@@ -194,7 +194,7 @@ def port_holders(port: int) -> list[int]:
 
 
 def socket_holders(inodes: Collection[int], first: Iterable[int] = ()) -> dict[int, int]:
-    """The processes, ours included, that are seen to hold sockets, by inode; `first` are read first."""
+    """The visible processes that hold sockets, this one included, by inode; those in `first` are read first."""
     left, found = set(inodes), dict[int, int]()
     for pid in chain(first, [os.getpid()], reversed(numbers())):
         for inode in left & sockets(pid):
@@ -206,12 +206,12 @@ def socket_holders(inodes: Collection[int], first: Iterable[int] = ()) -> dict[i
 
 
 def sockets(pid: int) -> set[int]:
-    """The inodes of a process's sockets; none if it hides its descriptors."""
+    """The inodes of a process's sockets; empty if it hides its descriptors."""
     return {int(each[8:-1]) for each in _descriptors(pid) if each.startswith("socket:[")}
 
 
 def _descriptors(pid: int) -> list[str]:
-    """The targets of a process's descriptors; none if it hides them."""
+    """The targets of a process's descriptors; empty if it hides them."""
     folder, found = f"/proc/{pid}/fd", list[str]()
     with contextlib.suppress(OSError):
         for each in os.listdir(folder):  # noqa: PTH208 - of every process: pathlib takes ten times as long
@@ -221,7 +221,7 @@ def _descriptors(pid: int) -> list[str]:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The pid of the process that holds the flock(2) of one of our lock files; None if it is free."""
+    """The pid of the process that holds the flock(2) of a lock file; None if it is free."""
     try:
         found = lock.stat()
     except OSError:
@@ -260,7 +260,7 @@ def name(pid: int) -> str:
 
 
 def show_as(word: str, instead: str) -> None:
-    """Have `ps` show another word, which is no longer, in the command line of this process."""
+    """Make `ps` show another word in this process's command line, which must not be longer."""
     was, now = (
         b"".join(os.fsencode(instead if each == replaced else each) + b"\0" for each in sys.orig_argv)
         for replaced in (None, word)
@@ -281,7 +281,7 @@ def directory(pid: int) -> Path | None:
 
 
 def user(pid: int) -> int | None:
-    """The effective uid of a process; its /proc directory would be root's if it is not dumpable."""
+    """The effective uid of a process; the owner of its /proc directory is root if it is not dumpable."""
     words = _words_after("Uid:", PROC / str(pid) / "status")
     return int(words[1]) if words else None
 

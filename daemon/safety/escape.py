@@ -1,8 +1,7 @@
-r"""Spells out characters in servers' texts that move a cursor, hide or reorder text.
+r"""Spells out characters in servers' texts that move a cursor, hide text or reorder it.
 
 Sources: Default_Ignorable_Code_Point, emoji-variation-sequences.txt, CVE-2021-42574, and ASCII smuggling by
-U+E0000
-tags. Models get `\u{202e}`, which no JSON reader decodes when a model copies it into arguments.
+U+E0000 tags. Models get `\u{202e}`, which no JSON reader decodes when a model copies it into arguments.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ HIDDEN = (
 """Inclusive ranges of code points that are never shown raw."""
 
 SELECTORS = (0xFE00, 0xFE0F)
-"""Raw only one at a time and after a character with variants."""
+"""Variation selectors; shown raw only one at a time, after a character that has variants."""
 
 JOINERS = (0x200C, 0x200D)
-"""Raw only between letters that join, U+200D also within an emoji."""
+"""Joiners; shown raw only between letters that join, and U+200D also within an emoji."""
 
 BLANK = 0x2800
-"""Braille blank: raw only between two cells, as a space."""
+"""Braille blank; shown raw only between two cells, as a space."""
 
 PICTURES = (
     (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122), (0x2139, 0x2139),
     (0x2194, 0x21AA), (0x231A, 0x23FF), (0x24C2, 0x24C2), (0x25AA, 0x27BF), (0x2934, 0x2935), (0x2B05, 0x2B55),
     (0x3030, 0x3030), (0x303D, 0x303D), (0x3297, 0x3297), (0x3299, 0x3299), (0x1F000, 0x1FAFF),
 )  # fmt: skip
-"""Emoji blocks: take U+FE0E, U+FE0F and joiners."""
+"""Emoji blocks, whose characters may be followed by U+FE0E, U+FE0F and joiners."""
 
 JOINING = (
     (0x600, 0x61B),  # Arabic
@@ -73,7 +72,7 @@ JOINING = (
     (0xFE70, 0xFEFC),  # the same
     (0x11000, 0x114FF),  # Brahmic scripts beyond the basic plane
 )
-"""Scripts with joiners in words (Unicode, sections 9.2 and 12)."""
+"""Scripts whose words contain joiners (Unicode, sections 9.2 and 12)."""
 
 VARIED = ((0x2200, 0x22FF), (0x2A00, 0x2AFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 """Operators and ideographs: U+FE00 to U+FE02 choose a glyph (StandardizedVariants.txt)."""
@@ -183,5 +182,5 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def speaks_unicode() -> bool:
-    """Whether stdout takes any character."""
+    """Whether stdout can encode any character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf")

@@ -1,4 +1,4 @@
-"""Shows definitions to models with hidden characters spelt out; hashes depend on the server's bytes."""
+"""Shows definitions to models with hidden characters spelt out; hashes are made of the server's bytes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u
 """Tells a model that a tool's definition hid something."""
 
 KEPT = 4096
-"""Cached schemas: as many as compact ones (`catalog.definitions`)."""
+"""Most cached schemas: as many as compact ones (`catalog.definitions`)."""
 
 MAX_POINTS = 8
-"""Code points named per tool."""
+"""Most code points named per tool."""
 
 # Every alternative begins with one fixed byte, so the search skips ahead with a table lookup, 2 ns a byte.
 _SUSPECT_BYTES = re.compile(
@@ -36,7 +36,7 @@ _SUSPECT_ESCAPES = re.compile(
     rb"|d[89a-f]|e|f[0-8]|fd[de]|fe0|feff|ffa0|fff)",
     re.IGNORECASE,
 )
-"""JSON without a match has no hidden character; JSON with one may."""
+"""JSON that matches neither pattern has no hidden character; JSON that matches may have one."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
@@ -47,20 +47,20 @@ UNREADABLE = b'"(not readable)"'
 
 
 class Screened(msgspec.Struct, frozen=True, kw_only=True):
-    """A screened list."""
+    """The result of screening a list."""
 
     usable: Mapping[str, Definition]
     """Usable definitions by name, in the server's order."""
     hidden: Mapping[str, str]
-    """Hidden characters in words, by name."""
+    """The hidden characters found, in words, by name."""
     refused: Mapping[str, str]
-    """Unusable definitions, with reasons."""
+    """Unusable definitions by name, with reasons."""
     completed: tuple[str, ...] = ()
     """Tools whose schemas lacked a type."""
 
 
 class ScreenedList(tuple[Definition, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
-    """A list that its reader screened in a thread."""
+    """A list that was screened in the thread that read it."""
 
     screened: Screened
 
@@ -73,7 +73,7 @@ class ScreenedList(tuple[Definition, ...]):  # noqa: SLOT001 - a tuple can have 
 
 
 def screened(definitions: Iterable[Definition]) -> Screened:
-    """Screen a list unless it already is."""
+    """Screen a list, unless it already was."""
     return definitions.screened if isinstance(definitions, ScreenedList) else _screened(definitions)
 
 
@@ -97,7 +97,7 @@ def _screened(definitions: Iterable[Definition]) -> Screened:
 
 
 def legible_json(raw: bytes) -> bytes:
-    """Spell out hidden characters in strings and keys; other bytes stay, maybe the same object."""
+    """Spell out hidden characters in strings and keys; other bytes stay. May return the same object."""
     if not _is_suspect(raw):
         return raw
     shown = _STRING.sub(lambda found: _legible_string(found[0]), raw)
@@ -106,12 +106,12 @@ def legible_json(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=KEPT)
 def legible_schema(raw: bytes) -> bytes:
-    """`legible_json` with a cache for schemas."""
+    """As `legible_json`, with a cache for schemas."""
     return legible_json(raw)
 
 
 def legible_tool(raw: bytes, description: str) -> bytes:
-    """A tool for mcpd's lists: unchanged, or legible with the catalog's `description`."""
+    """A tool for mcpd's lists: unchanged, or made legible with the catalog's `description`."""
     shown = legible_schema(raw)
     if shown == raw:
         return raw
@@ -119,7 +119,7 @@ def legible_tool(raw: bytes, description: str) -> bytes:
 
 
 def legible_definition(raw: bytes) -> bytes:
-    """A prompt, resource or template for a list: unchanged unless it hides characters."""
+    """A prompt, resource or template for a list, changed only if it hides characters."""
     shown = legible_json(raw)
     if shown is raw:
         return raw

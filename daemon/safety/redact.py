@@ -1,4 +1,4 @@
-"""Removes secrets, in each spelling or by their shape, from what people, models, logs and the store get."""
+"""Removes secrets, in each spelling or by their shape, from texts for people, models, logs and the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREFIXED = re.compile(
 _KEY = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
 _JWT = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
 _TOKENS = ((_PREFIXES, _PREFIXED), (("sk-", "sk_"), _KEY), (("eyj",), _JWT))
-"""Prefixes of GitHub, Slack, AWS, Google, OpenAI, mcpd, JWTs and others."""
+"""Prefixes of tokens from GitHub, Slack, AWS, Google, OpenAI, mcpd, JWTs and others, with patterns."""
 
 _SHAPES = (
     (
@@ -43,7 +43,7 @@ _SHAPES = (
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
     *_TOKENS,
 )
-"""Patterns of credentials, each with words that a match must contain: a cheap filter."""
+"""Patterns of credentials, each with words that a match must contain, as a quick filter."""
 
 _STATUSES = frozenset({
     "absent", "accepted", "are", "bad", "basic", "bearer", "blocked", "cannot", "changed", "default",
@@ -55,7 +55,7 @@ _STATUSES = frozenset({
     "unavailable", "undefined", "unexpected", "unknown", "unreadable", "unset", "unsupported", "unverified",
     "used", "valid", "verified", "was", "wrong", "yes",
 })  # fmt: skip
-"""Words about a credential: without them a reason would say nothing."""
+"""Words about a credential that are kept: without them, a reason would say nothing."""
 
 _NOUNS = frozenset({
     "a", "access", "an", "api", "argument", "auth", "authentication", "authorization", "be", "been",
@@ -64,31 +64,31 @@ _NOUNS = frozenset({
     "scope", "scopes", "secret", "server", "session", "signature", "string", "the", "this", "to", "token",
     "type", "user", "value", "variable",
 })  # fmt: skip
-"""Words next to those, as in `insufficient_scope`; alone they may be a secret."""
+"""Words that occur next to those, as in `insufficient_scope`; without them, they may be a secret."""
 
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
-"""A word after a colon: `invalid token: signature mismatch`."""
+"""A word after a colon that is an explanation: `invalid token: signature mismatch`."""
 
 _PLACEHOLDER = re.compile(
     r"[*.\u2026\u2022]+|[^\w\s]{1,2}|<[A-Za-z]+(?:[ _-][A-Za-z]+)*>|\$[A-Z]+(?:_[A-Z]+)+"
     r"|(?i:your(?:[ _-][a-z]+)+)"
 )
-"""`****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, a parser's `}`."""
+"""Placeholders: `****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, a parser's `}`."""
 
 _NUMBER = re.compile(r"[0-9]{1,3}")
-"""A count or HTTP status; a password may be as short."""
+"""A count or an HTTP status; a password may be as short."""
 
 _FILE = re.compile(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
-"""A credential's file; a base64 token has digits or capitals."""
+"""The path of a credential's file; a base64 token has digits or capitals."""
 
 LONGEST_NAME = 64
-"""Characters of a value that may be another credential's name: bounds the repeated search."""
+"""Most characters of a value that may itself name another credential, which bounds the repeated search."""
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of everything that looks like a credential."""
+    """Yield the span of each text that looks like a credential."""
     lower = text.lower()
     for words, shape in _SHAPES:
         if any(word in lower for word in words):
@@ -139,14 +139,14 @@ def _describes(said: str, *, after_scheme: bool) -> bool:
 
 
 SHORTEST = 6
-"""Characters of a secret or spelling: shorter ones, `true` or `8080`, are part of ordinary words."""
+"""Fewest characters of a secret or spelling: shorter ones, `true` or `8080`, are part of ordinary words."""
 
 MAX_NESTED = 100
-"""Strings in a JSON secret: credentials files have a dozen."""
+"""Most strings read in a JSON secret: credentials files have a dozen."""
 
 
 def all_spellings(secrets: Iterable[str]) -> frozenset[str]:
-    """Every spelling of secrets without escapes."""
+    """Every spelling of these secrets, except with escapes."""
     return frozenset(each for secret in secrets for each in _spellings(secret))
 
 
@@ -157,7 +157,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def nested(secret: str) -> list[tuple[str, str]]:
-    """Keys and strings in a secret that is JSON, such as a credentials file."""
+    """The keys and strings in a secret that is JSON, such as a credentials file."""
     if not secret.lstrip().startswith(("{", "[")):
         return []
     try:
@@ -186,7 +186,7 @@ def _encoded(text: str) -> Iterator[str]:
 
 
 def _within_base64(encoded: str, before: int, length: int) -> str:
-    """The base64 digits that depend on a text alone; `before` other bytes (at most two) precede it."""
+    """The base64 digits that depend on the text alone; `before` other bytes (at most two) precede it."""
     first, last = -(-8 * before // 6), 8 * (before + length) // 6
     return encoded[first:last]
 
@@ -196,16 +196,16 @@ HIDDEN = "[redacted]"
 CUT = "… (cut)"
 
 SHOWN = 16 * 1024
-"""Characters to search and show: twice the longest stderr line, some ms; 16 MiB would take seconds."""
+"""Most characters to search and show: twice the longest stderr line, some ms; 16 MiB would take seconds."""
 
 REASON = 2000
-"""Characters of a server's failure reason, which every caller receives."""
+"""Most characters of a server's failure reason, which every caller receives."""
 
 WHOLE = 16
-"""Shorter secrets disappear from definitions as whole words only: longer ones match no word by chance."""
+"""Characters of a secret below which definitions lose it only as a whole word: a longer one matches none."""
 
 LONG_NUMBER = 8
-"""Digits of a number in a definition that may be a secret; shorter ones are counts."""
+"""Digits from which a number in a definition may be a secret; shorter ones are counts."""
 
 SCHEMA_WORDS = frozenset({
     "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
@@ -220,16 +220,16 @@ SCHEMA_WORDS = frozenset({
     "required", "string", "taskSupport", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties",
     "uniqueItems", "writeOnly",
 })  # fmt: skip
-"""JSON Schema's keywords and types: they reveal nothing, and definitions need them."""
+"""JSON Schema's keywords and types, which reveal nothing, and which definitions need."""
 
 MAX_LEVELS = 2
-"""Nested escapes to resolve: JSON within JSON."""
+"""Most levels of nested escapes that are resolved: JSON within JSON."""
 
 LONGEST_ESCAPE = 6
-r"""Characters for one character: JSON's `\u00e9`."""
+r"""Most characters that escape one character, as JSON's `\u00e9`."""
 
 FARTHEST = 64 * 1024
-"""Characters to search beyond a cut: the largest secret file."""
+"""Most characters to search beyond a cut: the largest secret file."""
 
 _ESCAPED = re.compile(
     r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
@@ -246,7 +246,7 @@ Span = tuple[int, int]
 
 
 class Redactor:
-    """Replaces known secrets in any spelling and anything that looks like a credential."""
+    """Replaces known secrets in any spelling, and everything that looks like a credential."""
 
     def __init__(self, secrets: Iterable[str], shared: Redactor | None = None) -> None:
         self._shared = shared
@@ -258,7 +258,7 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
-        """Add secrets to earlier ones, thread-safe; `doubtful` ones, common words, stay in definitions."""
+        """Add secrets, thread-safe; `doubtful` ones, which are common words, stay in definitions."""
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
         self._certain |= all_spellings(known - doubted) - all_spellings(doubted)
@@ -267,7 +267,7 @@ class Redactor:
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
     def replace(self, secrets: Iterable[str]) -> None:
-        """Replace all known secrets. Not thread-safe."""
+        """Forget all known secrets, and learn these. Not thread-safe."""
         fresh = Redactor(secrets)
         self._certain, self._whole, self._spelt = fresh._certain, fresh._whole, fresh._spelt
         self._own_reach = fresh._own_reach
@@ -278,26 +278,26 @@ class Redactor:
 
     @property
     def reach(self) -> int:
-        """Characters to search beyond a cut."""
+        """The number of characters to search beyond a cut."""
         return max(self._own_reach, self._shared.reach if self._shared else 0)
 
     def known(self, *, certain: bool) -> Iterator[str]:
-        """Every hidden spelling; with `certain`, without the doubtful ones."""
+        """Every hidden spelling; with `certain`, only undoubted ones."""
         yield from self._certain if certain else self._spelt
         if self._shared is not None:
             yield from self._shared.known(certain=certain)
 
     def must_be_whole(self, spelt: str) -> bool:
-        """Whether definitions lose the spelling only as a whole word."""
+        """Whether a spelling is removed from definitions only as a whole word."""
         return spelt in self._whole or (self._shared is not None and self._shared.must_be_whole(spelt))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
-        """Redact the first `most` characters and mark a cut."""
+        """Redact the first `most` characters, and mark a cut."""
         shown = self.cut(text, most)
         return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
-        """Shorten an unredacted text, as all must that keep a part, without cutting a secret apart."""
+        """Shorten an unredacted text without cutting a secret apart; use it wherever only a part is kept."""
         if not isinstance(text, str):
             text = text[: 4 * (most + self.reach)].decode(errors="replace")
         if len(text) <= most:
@@ -340,14 +340,14 @@ class Redactor:
         return json.dumps(_without(text, found)).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
-        """Whether the text holds a certain secret behind up to `levels` of escapes."""
+        """Whether the text contains a certain secret, behind up to `levels` of escapes."""
         if any(spelt in text for spelt in self.known(certain=True)):
             return True
         read = _resolved(text) if levels else text
         return read != text and self._holds(read, levels - 1)
 
     def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
-        """Places of secrets, unordered, maybe overlapping; `certain` leaves out doubtful and shaped ones."""
+        """Places of secrets, unordered, maybe overlapping; `certain` omits doubtful secrets and mere shapes."""
         # Searching for each is cheaper than one pattern of all: nearly every text has none.
         found = [
             span
@@ -436,7 +436,7 @@ def _meaning(escaped: re.Match[str]) -> str:
 
 
 def _decoded(raw: bytes) -> str:
-    """A bytes repr as UTF-8, or as Latin-1 like the repr of a `str`."""
+    """The text of a bytes repr: UTF-8, or Latin-1 like the repr of a `str`."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

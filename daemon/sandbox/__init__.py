@@ -1,1 +1,1 @@
-"""Confines servers: files, network and system calls that a server may use."""
+"""Confines servers: the files, network and system calls that a server may use."""

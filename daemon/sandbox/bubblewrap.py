@@ -1,10 +1,10 @@
 """The mounts of a policy, the seccomp filter, and the arguments of bubblewrap (bwrap(1)).
 
-In mode home, the home directory is a new one with what is shown of the real one: a secret that is made while
-the server runs is not in it. For each of its hundreds of mounts bubblewrap would read the whole table; so where
-there is a stub, the stub makes them all, in a namespace of its own. Blocks: it reads directories.
+In mode home, the home directory is a new one that shows parts of the real one, so a secret created while the
+server runs is not visible. bubblewrap would read the whole mount table for each of the hundreds of mounts; so
+where a stub is used, the stub makes them all, in its own namespace. Blocks: it reads directories.
 
-The filter compares arguments by their low halves: the kernel takes them as 32-bit numbers, so bits in the high
+The filter compares the low halves of arguments: the kernel takes them as 32-bit numbers, so bits in the high
 half hide nothing.
 """
 
@@ -30,26 +30,26 @@ from daemon.sandbox.policy import Access, Policy, above, is_within, table
 # ruff: noqa: PTH112 - pathlib takes 7 ms
 
 _CLONE3, _NEWEST = 435, 469
-"""clone3, with flags in memory where no filter sees them, and the newest call of Linux 6.18; alike on both."""
+"""clone3, whose flags no filter sees as they are in memory, and the newest call of Linux 6.18."""
 
 _CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PERSONALITY = range(5)
 _JUDGED = ((56, 220), (16, 29), (41, 198), (53, 199), (135, 92))
-"""Numbers of the calls that are judged by an argument."""
+"""The numbers of calls that the filter judges by an argument."""
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""AUDIT_ARCH of each `os.uname().machine`, in the order of the columns of numbers."""
+"""AUDIT_ARCH for each `os.uname().machine`, in the order of the columns of numbers."""
 
 _NEW_NAMESPACES = 0x7E02_0000
 """CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID and _NEWNET."""
 
 _TERMINAL_INPUT = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX, which type into a terminal, as if its user did."""
+"""TIOCSTI and TIOCLINUX, which type into a terminal as if its user did."""
 
 _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, leave the network namespace."""
 
 _PERSONALITIES = (0, 0xFFFF_FFFF)
-"""Linux, and the question for the present one."""
+"""The personality Linux, and the value that asks for the current one."""
 
 _KILL, _ERRNO, _ALLOW = 0x8000_0000, 0x0005_0000, 0x7FFF_0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -60,7 +60,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 @functools.cache
 def filter_for(machine: str) -> bytes | None:
-    """Return the filter for `bwrap --seccomp`; None for an `os.uname().machine` without a table of calls."""
+    """The filter for `bwrap --seccomp`; None for an `os.uname().machine` without a table of calls."""
     if machine not in ARCHITECTURES:
         return None
     column = list(ARCHITECTURES).index(machine)
@@ -108,24 +108,24 @@ def _answer(action: int) -> bytes:
 
 
 def _instruction(code: int, value: int, *, skip_if_true: int = 0, skip_if_false: int = 0) -> bytes:
-    """Pack a `struct sock_filter`: a jump is a byte, and one that is longer raises `struct.error`."""
+    """Pack a `struct sock_filter`; raises `struct.error` if a jump does not fit into a byte."""
     return struct.pack("<HBBI", code, skip_if_true, skip_if_false, value)
 
 
 MAX_ENTRIES = 4000
-"""Entries of the home directory and of those opened in it; others are not shown, as mounts cost memory."""
+"""Most entries shown of the home directory, and of each directory opened in it, as mounts use memory."""
 
 BASE = (
     *(f"--unshare-{each}" for each in ("user", "ipc", "pid", "uts", "cgroup")),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
-"""Arguments of every sandbox, also of a tried one (`probing`)."""
+"""Arguments of every sandbox, also of a trial (`probing`)."""
 
 _PROC = ("--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys")
-"""Root may write the kernel's settings without a capability, and one names a program that the kernel runs."""
+"""Makes /proc/sys read-only: root may write there, and one setting names a program that the kernel runs."""
 
 Mount = tuple[str, str, str]
-"""A step: a key of `_OPTIONS`, or for the stub `device`, `terminals`, `show` or `close`; a source; a place."""
+"""A step: a key of `_OPTIONS`, or for the stub `device`, `terminals`, `show`, `close`; a source; a place."""
 
 _OPTIONS = {
     "read": ("--ro-bind",),
@@ -140,19 +140,19 @@ _OPTIONS = {
 
 @cache
 def compiled_stub() -> bytes:
-    """The stub as Python executes it: compiling takes 4 ms. Its length takes the place of the source's."""
+    """The stub as bytecode, as compiling takes 4 ms; the bytecode's length stands in for the source's."""
     code = marshal.dumps(SourceFileLoader(stub.__name__, stub.__file__).get_code(stub.__name__))
     return MAGIC_NUMBER + bytes(8) + (16 + len(code)).to_bytes(4, "little") + code
 
 
 def stub_steps(steps: Iterable[Sequence[str]]) -> bytes:
-    """The steps of the stub, with devices as of `bwrap --dev`."""
+    """The stub's steps, with the devices that `bwrap --dev` would make."""
     devices = (each.split(" ") for each in table()["devices"])
     return os.fsencode("\0".join(chain(*devices, *steps)))
 
 
 def arguments(steps: Sequence[Mount] | None = None) -> list[str]:
-    """The arguments that take the file system that the stub has made, or else take these steps."""
+    """Arguments for bubblewrap: to use the file system that the stub has made, or else to take these steps."""
     if steps is None:
         return [*BASE, "--dev-bind", "/", "/", *_PROC]
     words = [*BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
@@ -162,7 +162,7 @@ def arguments(steps: Sequence[Mount] | None = None) -> list[str]:
 
 
 def mounts(policy: Policy) -> list[Mount]:
-    """The steps that make the file system of the server out of one with everything, to read."""
+    """The steps that build the server's file system from a readable view of everything."""
     home, is_view = policy.home, policy.mode is SandboxMode.HOME
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != home]
     emptied = [each for each in emptied if os.path.isdir(each)]
@@ -200,7 +200,7 @@ def _step(policy: Policy, path: str) -> Mount:
 
 
 def _is_bare(path: str, covers: Mapping[str, bool]) -> bool:
-    """Whether a hidden place is seen without a mask, which costs time: nothing covers it, and it is open."""
+    """Whether a hidden place needs a mask, which takes time: nothing covers it, and it is readable."""
     if next((covers[each] for each in above(path) if each in covers), False):
         return False
     with suppress(OSError):
@@ -210,7 +210,7 @@ def _is_bare(path: str, covers: Mapping[str, bool]) -> bool:
 
 
 def _shown(directory: str, special: set[str], opened: set[str]) -> Iterator[Mount]:
-    """Steps for the entries of a directory: those opened are made, others shown, special ones left out."""
+    """Steps for a directory's entries: opened ones are created, others shown, special ones left out."""
     names = list[str]()
     try:
         with os.scandir(directory) as found:

@@ -1,7 +1,7 @@
-"""The way out of a sandboxed server: an HTTP proxy that connects to allowed hosts only.
+"""A sandboxed server's way to the network: an HTTP proxy that connects to allowed hosts only.
 
-`CONNECT host:port` for any port, and plain HTTP (`GET http://host/`), one request a connection. Addresses are
-judged and then connected to without another lookup, which could answer otherwise.
+It accepts `CONNECT host:port` for any port, and plain HTTP (`GET http://host/`), one request per connection. It
+connects to the addresses that it has judged, without another lookup, which could give others.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ else:
     h11 = later("h11")
 
 CONNECTIONS = 256
-"""Open connections of a server, each with two descriptors. Others wait in the kernel's queue."""
+"""Most open connections of a server, each with two descriptors. Others wait in the kernel's queue."""
 
 HEAD_BYTES = 32 * 1024
-"""Longest head of a request: plain HTTP may carry cookies."""
+"""Longest head of a request in bytes: plain HTTP may carry cookies."""
 
 HEAD_SECONDS = 10.0
-"""From the connection to the end of the head. Programs connect when they have a request."""
+"""Seconds from a connection until its request's head is complete; programs connect when they have a request."""
 
 LOOKUPS = 8
-"""Lookups of a server at a time, under a limit of its own: slow names must not take the daemon's threads."""
+"""Most concurrent lookups of a server, in a limiter apart: slow names must not use up the daemon's threads."""
 
 LOOKUP_SECONDS = 15.0
-"""A lookup with its wait for a thread: the resolver itself tries two servers for five seconds each."""
+"""Seconds for a lookup and its wait for a thread: the resolver tries two servers for five seconds each."""
 
 ADDRESSES, CONNECT_SECONDS = 4, 5.0
-"""Addresses of a host that are tried, and the time of each: programs themselves wait for 30 s or so."""
+"""Most addresses tried of a host, and seconds for each: programs themselves wait for 30 s or so."""
 
 WAITING_BYTES = 64 * 1024
-"""Bytes of one direction that wait for the other side; nothing more is read until they are sent."""
+"""Most bytes of one direction that wait for the other side; nothing more is read until they are sent."""
 
 IDLE_SECONDS = 600.0
-"""Time without a byte in either direction: long polls and event streams say something within minutes."""
+"""Seconds without a byte in either direction: long polls and event streams send something within minutes."""
 
 LINGER_SECONDS = 2.0
-"""A program's time to read a refusal before its unread bytes reset the connection."""
+"""Seconds for a program to read a refusal before its unread bytes reset the connection."""
 
 ACCEPT_PAUSE = 1.0
-"""Before accepting again when the daemon has no descriptor left."""
+"""Seconds until connections are accepted again if the daemon has no descriptor left."""
 
 HOSTS = 64
-"""Different hosts of a record: more than real servers use, and a server may make names up."""
+"""Most hosts on record: more than real servers use, and a server may invent names."""
 
 NAME_CHARACTERS = 253
-"""Characters of a refused name that are kept: no name of a host is longer."""
+"""Most characters kept of a refused name: no host name is longer."""
 
 STUB_SECONDS = 10.0
-"""From the start of the stub to its socket: it takes milliseconds, on a swapping machine seconds."""
+"""Seconds until a started stub has its socket: it takes milliseconds, or seconds on a swapping machine."""
 
 ENDED, SILENT = PASSING
 _ERROR_BYTES = 4096
@@ -88,16 +88,16 @@ class SeenHost(msgspec.Struct):
 
     host: str
     port: int
-    """Of the last request."""
+    """The port of the last request."""
     reason: HostRefusal | None = None
     allow: str = ""
-    """The argument of `mcpd allow-host SERVER` that allows it; empty if none does."""
+    """The argument of `mcpd allow-host SERVER` that allows the host; empty if none can."""
     count: int = 0
     last: float = 0.0
-    """Time of the last request, in seconds of the epoch."""
+    """The time of the last request, in seconds since the epoch."""
 
     def remedy(self, server: str) -> str:
-        """The command that allows it to a server; empty if none does."""
+        """The command that allows the host to a server; empty if none can."""
         return f"mcpd allow-host {server} {self.allow}" if self.allow else ""
 
 
@@ -110,7 +110,7 @@ class SeenHosts:
         self._wall = wall
 
     def add(self, seen: SeenHost) -> SeenHost:
-        """Count a request; returns the host with its count, and an empty one for all others together."""
+        """Count a request; returns its host with the count, or an empty host for all beyond `HOSTS`."""
         known, now = self.hosts.get(seen.host), self._wall()
         if known is None and len(self.hosts) == HOSTS:
             self.others += 1
@@ -121,7 +121,7 @@ class SeenHosts:
 
 
 class _NotConnected(Exception):
-    """No connection: carries the status and the line that the program gets."""
+    """A failed connection, with the HTTP status and the line that the program gets."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -129,7 +129,7 @@ class _NotConnected(Exception):
 
 
 class Egress:
-    """The proxy of one sandboxed server; `refused` and `allowed` have what it asked for."""
+    """The proxy of one sandboxed server; `refused` and `allowed` have the hosts that it asked for."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Egress:
         getaddrinfo: Callable[..., list[Any]] = socket.getaddrinfo,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`on_refused` gets every refusal, with the host's count; `getaddrinfo` is called in threads."""
+        """`on_refused` gets every refused host with its count; `getaddrinfo` is called in threads."""
         self.refused, self.allowed = SeenHosts(wall), SeenHosts(wall)
         self._server = server
         self._rules = rules
@@ -151,7 +151,7 @@ class Egress:
     async def serve(
         self, listener: trio.SocketListener, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until cancelled, and close the listener; a fault of one connection ends that one."""
+        """Serve until cancelled, then close the listener; a fault of one connection ends only that one."""
         places = trio.Semaphore(CONNECTIONS)
         async with listener, trio.open_nursery() as nursery:
             await trio.to_thread.run_sync(lambda: h11.SERVER)  # loads the module, which takes 30 ms
@@ -193,7 +193,7 @@ class Egress:
         found = (_TUNNEL if is_tunnel else _PLAIN).fullmatch(request.target)
         port = int(found[2] or _HTTP) if found else 0
         if not found or not 0 < port < 1 << 16:
-            text = f"the proxy of mcpd's sandbox of {self._server} takes CONNECT host:port and GET http://host/"
+            text = f"the proxy of {self._server}'s sandbox accepts CONNECT host:port and GET http://host/ only"
             raise _NotConnected(HTTPStatus.BAD_REQUEST, text)
         async with await self._connect(found[1].decode("ascii"), port) as remote:
             if is_tunnel:
@@ -233,7 +233,7 @@ class Egress:
         raise _NotConnected(HTTPStatus.BAD_GATEWAY, f"mcpd cannot connect to {host}:{port}: {why}")
 
     async def _look_up(self, host: str, port: int) -> list[str]:
-        """The addresses of a host. The limit holds until a thread ends, also if its answer comes too late."""
+        """The addresses of a host. A lookup counts against the limit until its thread ends, however late."""
         with trio.move_on_after(LOOKUP_SECONDS):
             try:
                 look = partial(self._getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -242,7 +242,7 @@ class Egress:
                 text = f"mcpd finds no host {host}: {error.strerror}"
                 raise _NotConnected(HTTPStatus.BAD_GATEWAY, text) from None
             return [sockaddr[0] for *_, sockaddr in found]
-        text = f"mcpd looked for {host} for {LOOKUP_SECONDS:.0f} s in vain"
+        text = f"mcpd could not resolve {host} within {LOOKUP_SECONDS:.0f} s"
         raise _NotConnected(HTTPStatus.GATEWAY_TIMEOUT, text)
 
     def _refuse(
@@ -254,7 +254,7 @@ class Egress:
             HostRefusal.NOT_ALLOWED: f"does not allow {host}.",
             HostRefusal.DENIED: f"denies {host}. To allow it: remove it from `deniedDomains`",
             HostRefusal.IS_AN_ADDRESS: f"allows hosts by name, and {host} is an address.",
-            HostRefusal.INVALID_NAME: f"allows hosts by name, and {host!r} is none: use the name of a host",
+            HostRefusal.INVALID_NAME: f"allows hosts by name, and {host!r} is not a host name: use one",
             HostRefusal.NOT_PUBLIC: f"does not allow {host} at {address}, which is not a public address.",
         }[reason]
         seen = SeenHost(host, port, reason, allow)
@@ -265,7 +265,7 @@ class Egress:
 
 
 def received(channel: socket.socket) -> tuple[int, list[int]]:
-    """Let a stub begin whose file is complete; its pid and descriptors. Blocks for `STUB_SECONDS` at most.
+    """Tell a stub that its file is complete; returns its pid and descriptors. Blocks up to `STUB_SECONDS`.
 
     Raises CannotStart: the stub failed, was killed (`ENDED`), or took longer (`SILENT`); and OSError: the
     system has no process for it.
@@ -292,12 +292,12 @@ def received(channel: socket.socket) -> tuple[int, list[int]]:
 
 
 def stub_command(channel: int, file: int, *become: str) -> list[str]:
-    """The command line of the stub: `channel` is its end of a unix stream pair, `file` has the stub."""
+    """The command line of the stub: `channel` is its end of a unix socket pair, `file` contains the stub."""
     return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), *become]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:
-    """The variables, in either case, that tell programs of the proxy for all but their own `localhost`."""
+    """Variables, in upper and lower case, that send programs through the proxy except to their `localhost`."""
     proxy = f"http://127.0.0.1:{stub.PORT}"
     own = ",".join(each for each in ("localhost", "127.0.0.1", "::1") if each not in rules.allowed)
     names = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": own}
@@ -315,7 +315,7 @@ async def _head(client: trio.SocketStream, parser: h11.Connection) -> h11.Reques
 
 
 def _for_host(request: h11.Request, authority: bytes, path: bytes) -> h11.Request:
-    """Return the request without fields for the proxy; chunks overrule a length, the target the Host field."""
+    """The request without fields for the proxy; chunks override a length, the target the Host field."""
     fields = [(raw.lower(), raw, value) for raw, value in request.headers.raw_items()]
     listed = b",".join(value.lower() for name, _, value in fields if name == b"connection")
     dropped = _HOP_BY_HOP | {each.strip() for each in listed.split(b",")} - _FRAMING
@@ -328,7 +328,7 @@ def _for_host(request: h11.Request, authority: bytes, path: bytes) -> h11.Reques
 
 
 async def _answer(client: trio.SocketStream, why: _NotConnected) -> None:
-    """Answer with a line, also as the reason phrase: Python and Go show that of a CONNECT, and no body."""
+    """Answer with a line, also in the reason phrase: after a CONNECT, Python and Go show only that."""
     body = f"{why}\n".encode()
     phrase = str(why).encode("ascii", "replace")
     fields = f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close"
@@ -361,7 +361,7 @@ async def _send(
     parser: h11.Connection,
     event: h11.Event,
 ) -> None:
-    """Send a request with its body. Another one ends the connection: it may be for another host."""
+    """Send a request with its body. A further request ends the connection, as it may be for another host."""
     framing = h11.Connection(h11.CLIENT)
     try:
         while True:

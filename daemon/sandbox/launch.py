@@ -1,4 +1,4 @@
-"""A start in a sandbox: what the daemon prepares before it, gets from the stub, and reads after a failure."""
+"""Prepares a start in a sandbox, receives the stub's descriptors, and explains a failure."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ else:  # Most daemons never watch a server.
     learning, watching = later("daemon.sandbox.learning"), later("daemon.sandbox.watching")
 
 PROGRAMS = {"bwrap": "bubblewrap (bwrap)", "nsenter": "nsenter (of util-linux)"}
-"""The program that makes sandboxes, and the one that enters what the stub has made."""
+"""The programs that make sandboxes, and enter namespaces that the stub has made."""
 
 DATA = "MCPD_DATA_DIR"
-"""The variable that names the server's own directory inside."""
+"""The variable that names the server's own directory, inside the sandbox."""
 
 _FAILED = 1
-"""The exit status of bubblewrap and of the stub that cannot make a sandbox."""
+"""The exit status of bubblewrap and of the stub if they cannot make a sandbox."""
 
 STATUS_BYTES = 4096
-"""Bytes of bubblewrap's reports: two lines of JSON."""
+"""Most bytes of bubblewrap's reports, which are two lines of JSON."""
 
 END_SECONDS = 0.5
 """Seconds for the process that forks stubs to end by itself, which takes milliseconds."""
 
 
 class Lesson:
-    """A server that runs without its sandbox, but watched; `rules` are those that it learns for."""
+    """A server that runs watched, without its sandbox; `rules` are those that the lesson is to find."""
 
     def __init__(self, server: Server, rules: SandboxRules) -> None:
         self.rules, self.before = rules, server.written.confined
@@ -61,7 +61,7 @@ class Lesson:
     def prepare(
         self, server: Server, env: Mapping[str, str], around: DaemonPlaces, held: ExitStack, given: ExitStack
     ) -> SandboxedStart:
-        """Prepare a start without a sandbox, but watched, and with the proxy as its network."""
+        """Prepare a start that is watched, without a sandbox, and has the proxy as its network."""
         path = env.get("PATH", os.defpath)
         made = policy.resolve(server, self.rules, around, path)
         self.policies.append(made)
@@ -76,7 +76,7 @@ class Lesson:
         return SandboxedStart(words=words, env=inside, passed=passed, given=given, lesson=self, channel=ours)
 
     def learned(self, registries: Iterable[str]) -> learning.Learned | None:
-        """The entry for what was seen so far; None if nothing has started yet. Blocks."""
+        """The entry for everything seen so far; None if nothing has started yet. Blocks."""
         if not self.policies:
             return None
         hosts = {host: each.count for host, each in self.egress.allowed.hosts.items()}
@@ -91,14 +91,14 @@ class Lesson:
 
 @attrs.frozen(kw_only=True)
 class SandboxedStart:
-    """A prepared start: the command line, and what belongs to it."""
+    """A prepared start: the command line, and the descriptors and sockets that it uses."""
 
     words: list[str] = attrs.field(repr=False)
     env: Mapping[str, str] = attrs.field(repr=False)
     passed: Sequence[int]
     """Descriptors for the child."""
     given: ExitStack
-    """Closes our copies of `passed`, once the child has started."""
+    """Closes mcpd's copies of `passed` once the child has started."""
     listening: socket.socket | None = None
     """The socket on which programs reach the proxy; None without a network, and for a lesson."""
     status: int | None = None
@@ -107,10 +107,10 @@ class SandboxedStart:
     """The maker of its network; None without one, and for a lesson."""
     lesson: Lesson | None = None
     channel: socket.socket | None = None
-    """The stub of a lesson sends its sockets here, before it becomes the program."""
+    """The socket on which a lesson's stub sends its sockets before it becomes the program."""
 
     async def listener(self) -> trio.SocketListener | None:
-        """The socket for the proxy of the started sandbox; None if it has no network.
+        """The proxy's socket in the started sandbox; None if the sandbox has no network.
 
         Raises `CannotStart` if a lesson's stub failed: the child then ends by itself.
         """
@@ -122,7 +122,7 @@ class SandboxedStart:
         return None if listening is None else trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
     def failure(self, status: int, said: str) -> CannotStart | None:
-        """The error if bubblewrap ended before the program ran; `said` is its last line on stderr. Ask once."""
+        """The error if bubblewrap ended before the program ran; `said`: its last line on stderr. Call once."""
         if self.status is None or status < 0:  # bubblewrap itself can be killed, too
             return None
         with suppress(BlockingIOError):
@@ -248,7 +248,7 @@ class Stub(NamedTuple):
     asked: socket.socket
 
     def namespaces(self, steps: Sequence[bubblewrap.Mount]) -> tuple[list[str], socket.socket]:
-        """The words behind `nsenter` that enter the namespaces, and the proxy's socket; raises as `received`.
+        """The arguments for `nsenter` to enter the namespaces, and the proxy's socket; raises as `received`.
 
         The stub ends once the channel is closed, by bubblewrap (`--block-fd`) and by the daemon. Blocks.
         """
@@ -275,7 +275,7 @@ def requirements(path: str | None = None) -> tuple[list[str], bytes]:
 
 
 def ended(texts: Iterable[str]) -> bytes:
-    """Texts, each ended by a NUL."""
+    """The texts, each followed by a NUL."""
     return os.fsencode("\0".join([*texts, ""]))
 
 

@@ -1,4 +1,4 @@
-"""Decides which `sandbox` a server needs, from what it was seen to use; nothing secret is ever put into it.
+"""Decides which `sandbox` entry a server needs, from its observed use; the entry never opens a secret.
 
 A directory stands for its files once two of them are read, or one is written, as programs replace files by
 renaming. No line opens a directory that many programs share (`shared` in places.toml).
@@ -19,27 +19,27 @@ from daemon.kit.wording import counted
 from daemon.sandbox.policy import Access, Policy, above, is_within, table
 
 SIBLINGS = 3
-"""Directories next to each other that are opened by their parent: the server may need no more than two."""
+"""Sibling directories that are opened by their parent instead; up to two are opened one by one."""
 
 MAX_NOTES = 20
-"""Notes of a kind, as many as a person reads."""
+"""Most notes of one kind: as many as a person reads."""
 
 _DATED = re.compile(r"/[^/]*\d{4}-\d\d-\d\d.*")
-"""From a directory of one day on: the next day has another."""
+"""Matches a path from a directory named by a date on: the next day uses another directory."""
 
 
 class Use(enum.Flag):
-    """The ways in which a path was used, and what it is."""
+    """The ways in which a path was used, and its kind."""
 
     READ = enum.auto()
     WRITE = enum.auto()
     SEE = enum.auto()
-    """Only its status was asked for."""
+    """Only the status of the file was asked for."""
     CONNECT = enum.auto()
-    """As a socket."""
+    """The path was used as a socket."""
     DIRECTORY = enum.auto()
     GONE = enum.auto()
-    """It is not there any more."""
+    """The path no longer exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,23 +47,23 @@ class Observations:
     """The files and hosts that a server used while it was watched."""
 
     paths: Mapping[str, Use] = attrs.field(factory=dict)
-    """Resolved paths, in the order of their first use."""
+    """Resolved paths, in the order of first use."""
     addresses: Mapping[str, int] = attrs.field(factory=dict)
-    """Addresses that it tried to reach directly, with the number of tries."""
+    """Addresses that the server tried to reach directly, with the number of tries."""
     missed: int = 0
-    """Calls of the system whose path could not be read."""
+    """The number of system calls whose path could not be read."""
     hosts: Mapping[str, int] = attrs.field(factory=dict)
     """Hosts that the proxy connected to, with the number of requests."""
     refused: Mapping[str, str] = attrs.field(factory=dict)
-    """Hosts that the proxy refused even so, and why."""
+    """Hosts that the proxy refused even during the lesson, and why."""
 
 
 @attrs.frozen
 class LearnedLine:
-    """A member of a list of the entry, and why the server needs it."""
+    """One value in a list of the entry, and why the server needs it."""
 
     key: str
-    """`allowRead`, `allowWrite`, `allowedDomains`, or a list of what is denied."""
+    """`allowRead`, `allowWrite`, `allowedDomains`, or a list of denials."""
     value: str
     why: str
 
@@ -75,7 +75,7 @@ class Learned:
     mode: SandboxMode
     lines: tuple[LearnedLine, ...]
     notes: tuple[str, ...]
-    """Uses that the entry does not allow, and what to do if it should."""
+    """Uses that the entry does not allow, and how to allow them."""
 
     @property
     def entry(self) -> str | dict[str, object]:
@@ -93,9 +93,9 @@ class Learned:
 def learned(
     observed: Observations, policy: Policy, registries: Iterable[str] = (), before: SandboxRules | None = None
 ) -> Learned:
-    """The entry for what was observed, within the bare `policy` of the mode.
+    """The entry for the observed use, on top of the mode's bare `policy`.
 
-    `registries`: hosts that the server's runner installs from; `before`: the rules in force, whose denials
+    `registries`: hosts from which the server's runner installs; `before`: the rules in force, whose denials
     stay.
     """
     found = _LearnedPaths(observed.paths, policy)
@@ -109,11 +109,11 @@ def learned(
     refused = observed.refused.items()
     notes = [f"it wanted {at}: {why}; name it in allowedDomains yourself if it should" for at, why in refused]
     notes += [
-        f"it tried {address} {counted(count, 'time')} directly: whoever ignores HTTPS_PROXY has no network"
+        f"it tried {address} {counted(count, 'time')} directly: no network for programs that ignore HTTPS_PROXY"
         for address, count in observed.addresses.items()
     ]
     if observed.missed:
-        notes += [f"{counted(observed.missed, 'call')} of the system could not be read: files may be missing"]
+        notes += [f"{counted(observed.missed, 'system call')} could not be read: files may be missing"]
     return Learned(policy.mode, tuple(lines), (*found.notes(), *notes))
 
 
@@ -159,14 +159,14 @@ class _LearnedPaths:
             self._read[path] = use
 
     def _opened(self, path: str, use: Use) -> str:
-        """The directory to open for writing a path, or the path itself; empty if neither can be opened."""
+        """The directory to make writable for a path, or the path itself; empty if neither may be."""
         directory = _DATED.sub("", dirname(path))
         if directory not in self._shared:
             return directory
         return "" if Use.GONE in use or path in self._shared else path
 
     def _together(self, paths: Iterable[str]) -> dict[str, None]:
-        """The fewest directories and files that hold all paths: a parent holds `SIBLINGS` of them, and more."""
+        """The fewest directories and files that contain all paths; a parent replaces `SIBLINGS` or more."""
         found = dict.fromkeys(paths)
         while True:
             found = {each: None for each in found if not found.keys() & {*above(each)}}

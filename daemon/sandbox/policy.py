@@ -1,4 +1,4 @@
-"""Resolves a server's sandbox to places: absolute paths with what the server may do there (docs/sandbox.md).
+"""Resolves a server's sandbox to absolute paths, each with the server's access to it (docs/sandbox.md).
 
 Symbolic links and `..` are resolved before a place is shown. A link that the server itself could have made is
 refused: the next start would follow the link out of the sandbox. Blocks: it looks at files.
@@ -33,18 +33,18 @@ from daemon.host import paths
 
 
 class Access(IntEnum):
-    """A server's access to a place; of two for one path, the higher number counts."""
+    """A server's access to a place; if a path has two, the higher number counts."""
 
     HIDDEN = 0
     READ = 1
     WRITE = 2
     READ_ONLY = 3
-    """Not writable, although within a writable place."""
+    """Not writable, although inside a writable place."""
 
 
 @attrs.frozen(kw_only=True)
 class DaemonPlaces:
-    """The daemon's own surroundings, as far as sandboxes depend on them."""
+    """The daemon's own files and environment, as far as sandboxes depend on them."""
 
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     private: tuple[str, ...] = ()
@@ -52,20 +52,20 @@ class DaemonPlaces:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], config: Path, *others: str) -> DaemonPlaces:
-        """The places of a daemon with a configuration, and with state and sockets at `others`."""
+        """The places of a daemon with this configuration file, and with state and sockets at `others`."""
         beside = [str(config.with_name(each)) for each in (ENV_FILE, LOCK, FOLDER)]
         beside.append(str(paths.secrets_dir(environ)))
         return cls(environ=environ, private=(str(config), *beside, *filter(None, others)))
 
     @property
     def data(self) -> str:
-        """The directory that has a directory for each sandboxed server."""
+        """The directory that contains a directory for each sandboxed server."""
         if "STATE_DIRECTORY" in self.environ:
             return str(paths.state_dir(self.environ) / "servers")
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
     def directories_of(self, server: Server) -> tuple[str, str]:
-        """A server's directory, and the directory whose files stay; each instance has its own two."""
+        """A server's directory, and the directory in it whose files persist; each instance has another."""
         root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
         name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
         return root, os.path.realpath(f"{root}/instances/{name}" if server.instance else f"{root}/data")
@@ -80,13 +80,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     places: Mapping[str, Access]
     present: set[str]
-    """Those of the hidden places that may be there."""
+    """The hidden places that may exist."""
     links: Mapping[str, str]
-    """Links on the way to the program, made again where the mode hides them, and their targets."""
+    """Links on the way to the program, with their targets; they are made again where the mode hides them."""
     own: Mapping[str, str]
-    """The server's own places: the path inside, and the directory outside that is mounted there."""
+    """Places inside the sandbox, each with the server's own directory outside that is mounted there."""
     data: str
-    """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
+    """The server's own directory, MCPD_DATA_DIR inside, whose files persist."""
 
 
 @cache
@@ -97,13 +97,13 @@ def table() -> Mapping[str, tuple[str, ...]]:
 
 
 SECRETS = ("keys", "cloud", "logins", "histories", "browsers", "agents", "machine")
-"""The lists of `places.toml` that no server reads."""
+"""The lists of `places.toml` whose files no server may read."""
 
 
 def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str) -> Policy:
     """Resolve the sandbox of a server whose programs are searched in `path`.
 
-    Raises `CannotStart` (`sandbox-unavailable`): a path that is not there, or leads out of the sandbox; and
+    Raises `CannotStart` (`sandbox-unavailable`): a path is missing, or leads out of the sandbox; and
     FileNotFoundError: no such command.
     """
     home = os.path.realpath(paths.home(around.environ))
@@ -131,13 +131,13 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
 
 
 def unavailable(error: str, **data: str) -> CannotStart:
-    """The error of a sandbox that cannot be made: the server does not start without one."""
-    text = f"cannot make its sandbox: {error}. mcpd does not start it without"
+    """The error for a sandbox that cannot be made: mcpd does not start the server unconfined."""
+    text = f"cannot make its sandbox: {error}. mcpd does not start it unconfined"
     return CannotStart(text, Cause.SANDBOX_UNAVAILABLE, error=error, **data)
 
 
 def unmade(error: str) -> CannotStart:
-    """The error of a sandbox that the system refused to make, with the kind of refusal."""
+    """The error for a sandbox that the system refused to make, with the kind of refusal."""
     words = error.lower()
     if "enospc" in words or ("no space left" in words and "unshare" in words):
         return unavailable(error, problem="limit")
@@ -149,11 +149,11 @@ def unmade(error: str) -> CannotStart:
 
 
 _OF_NAMESPACES = ("namespace", "unshare", "uid map", "uid_map", "capset", "'mount'", "loopback")
-"""Words of the stub and bubblewrap: a namespace is refused, or the rights within it."""
+"""Words of the stub and of bubblewrap for a refused namespace, or refused rights within one."""
 
 
 def _refuser() -> str:
-    """The setting that refuses user namespaces: the first that is found."""
+    """The first setting found that refuses user namespaces."""
     apparmor = ("apparmor", "apparmor_restrict_unprivileged_userns", "1")
     for problem, name, refusing in (apparmor, ("userns", "unprivileged_userns_clone", "0")):
         with suppress(OSError), open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:  # noqa: PTH123
@@ -169,7 +169,7 @@ def is_within(path: str, directory: str) -> bool:
 
 @cache
 def _secrets(home: str) -> Mapping[str, set[str]]:
-    """The paths that no server reads, by an empty name, and the entries of directories on the way to them."""
+    """The paths that no server may read (key ""), and for each directory above them the entries on the way."""
     found = {"": {os.path.join(home, each) for listed in SECRETS for each in table()[listed]}}  # noqa: PTH118
     for path in tuple(found[""]):
         for entry, directory in pairwise((path, *above(path))):
@@ -180,7 +180,7 @@ def _secrets(home: str) -> Mapping[str, set[str]]:
 
 
 def above(path: str) -> Iterator[str]:
-    """The directories that hold a path, the nearest first."""
+    """The directories above a path, nearest first."""
     while (holder := os.path.dirname(path)) not in {path, ""}:  # noqa: PTH120 - pathlib takes 7 ms
         yield (path := holder)
 
@@ -224,7 +224,7 @@ class _Places:
                 raise self._missing(each, "denyWrite")
 
     def add_program(self, found: str) -> None:
-        """Show a program, files among its arguments and its bundle, where the mode hides them."""
+        """Show a program, files among its arguments, and its bundle, where the mode hides them."""
         bundle = os.path.realpath(self._server.origin.bundle or "/") if self._server.origin else "/"
         if os.path.dirname(bundle).endswith("/mcpd/bundles"):  # noqa: PTH120
             self._put(bundle, Access.READ)
@@ -263,7 +263,7 @@ class _Places:
                 yield real
 
     def _is_wide(self, directory: str) -> bool:
-        """Whether a directory holds the whole home directory, or belongs to a secret."""
+        """Whether a directory contains the whole home directory, or belongs to a secret."""
         path = os.path.realpath(directory)
         return is_within(self._home, path) or bool(self._hidden_above(path))
 
@@ -281,7 +281,7 @@ class _Places:
         return next((each for each in (path, *above(path)) if self.found.get(each) is Access.HIDDEN), "")
 
     def _hide_present(self, directory: str) -> None:
-        """Note the secrets that are there below a directory, and hide what links lead to."""
+        """Note the existing secrets below a directory, and hide the targets of links among them."""
         on_the_way = _secrets(self._home)
         found = on_the_way[directory]
         with suppress(OSError):
@@ -301,7 +301,7 @@ class _Places:
             self._put(each, Access.HIDDEN)
 
     def _resolved(self, path: str) -> str:
-        """The real path; each directory is resolved once, since hundreds of paths are in a few directories."""
+        """The real path; each directory is resolved once, as hundreds of paths share a few directories."""
         if path not in self._real:
             directory, name = os.path.split(path)
             if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114
@@ -320,13 +320,13 @@ class _Places:
             self._open(path, access, key)
 
     def _open(self, path: str, access: Access, key: str) -> None:
-        """Add a place; raises CannotStart if the server could write files of the daemon's.
+        """Add a place; raises CannotStart if the server could then write mcpd's own files.
 
-        Hiding these would not last: a program that replaces such a file removes the mount over the old one.
+        Hiding those would not last: a program that replaces such a file removes the mount over the old one.
         """
         real = self._followed(path, key)
         if access is Access.WRITE and (ours := self._own_in(real)):
-            error = f"`{key}` has {path}, which holds {ours}, a file or directory of mcpd's own"
+            error = f"`{key}` has {path}, which contains {ours}, a file or directory of mcpd"
             raise unavailable(error, problem="private", path=path, own=ours)
         self._put(real, access)
 
@@ -337,7 +337,7 @@ class _Places:
     def _followed(self, path: str, key: str) -> str:
         """Resolve a path of the entry; raises CannotStart if a link on the way could lead anywhere."""
         if link := self._forged(path):
-            error = f"`{key}` has {path}, and {link} is a link that the server could have made itself"
+            error = f"`{key}` has {path}, but the server itself could have made the link {link}"
             raise unavailable(error, problem="link", path=link)
         if secret := self._secret_behind(path):
             error = f"`{key}` has {path}, which leads to {secret}"
@@ -354,12 +354,12 @@ class _Places:
         return ""
 
     def _secret_behind(self, path: str) -> str:
-        """The hidden place that an innocent-looking path reaches by links; empty if it reaches none."""
+        """The hidden place that a harmless-looking path reaches by links; empty if it reaches none."""
         is_named = self._hidden_above(os.path.normpath(path))
         return "" if is_named else self._hidden_above(os.path.realpath(path))
 
     def _missing(self, written: str, key: str) -> CannotStart:
-        return unavailable(f"`{key}` has {written}, which is not there", problem="path", path=written)
+        return unavailable(f"`{key}` has {written}, which does not exist", problem="path", path=written)
 
     def _absolute(self, written: str) -> str:
         return os.path.join(self._cwd, written)  # noqa: PTH118
@@ -370,7 +370,7 @@ def _sound(written: tuple[str, ...]) -> Iterator[str]:
 
 
 def _listed(directory: str) -> list[str]:
-    """The entries of a directory but hidden ones, which are locks and caches."""
+    """The entries of a directory, without dot files, which are locks and caches."""
     with suppress(OSError), os.scandir(directory) as found:
         return [each.path for each in found if not each.name.startswith(".")]
     return []

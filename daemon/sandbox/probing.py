@@ -13,7 +13,7 @@ from daemon.processes.children import Children
 from daemon.sandbox import bubblewrap, launch, policy
 
 PROBE_SECONDS = 5.0
-"""It takes 25 ms, and on a swapping machine seconds."""
+"""Seconds for a trial: it takes 25 ms, or seconds on a swapping machine."""
 
 
 def problem(environ: Mapping[str, str]) -> CannotStart | None:
@@ -53,6 +53,6 @@ def _tried(environ: Mapping[str, str], sandboxes: launch.Sandboxes) -> CannotSta
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return policy.unmade(f"it was not made within {PROBE_SECONDS:g} seconds")
+            return policy.unmade(f"bubblewrap did not make it within {PROBE_SECONDS:g} seconds")
         said = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
         return policy.unmade(said or "bubblewrap has ended") if ran.returncode else None

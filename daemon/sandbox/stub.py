@@ -1,11 +1,11 @@
-"""Makes a file system, and a network whose only way out is mcpd's proxy, and hands the proxy's socket out.
+"""Makes a file system, and a network whose only way out is mcpd's proxy; sends the daemon the proxy's socket.
 
-`python -I -S /proc/self/fd/FILE FD FILE`: FILE has this module, FD is a unix socket to the daemon, which sends
-two descriptors for each start: a file for steps that change the file system (`bubblewrap.stub_steps`), complete
-once a byte comes through the other, to which the listening socket goes, or the text of a failure. With a filter
-in hexadecimal (`watching.watched_calls`) or `--`, and a program, the stub becomes that in the network, and FD
-gets the filter's listener as well. It stands alone, and imports modules in C alone: `os`, `ctypes`, `socket`
-and `signal` take longer to import than Python to start.
+`python -I -S /proc/self/fd/FILE FD FILE`: FILE contains this module, FD is a unix socket to the daemon. For
+each start the daemon sends two descriptors: a file with the steps that change the file system
+(`bubblewrap.stub_steps`), complete once a byte arrives through the other; and the other, to which the stub
+sends the listening socket or a failure's text. Given a hexadecimal filter (`watching.watched_calls`) or `--`,
+and a program, the stub becomes the program in the network, and FD gets the filter's listener. It imports only
+C: `os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
 """
 
 import _ctypes
@@ -15,13 +15,13 @@ import posix
 import sys
 
 PORT = 3128
-"""The proxy's port on 127.0.0.1, inside the namespace alone: the usual one of proxies."""
+"""The proxy's port on 127.0.0.1, inside the namespace only: the usual port of proxies."""
 
 TEMPORARY_BYTES = 1024 * 1024 * 1024
-"""Bytes of each file system in memory: a browser needs 100 MB, and without a bound half the memory is free."""
+"""Most bytes of each file system in memory: a browser needs 100 MB; the default is half the memory."""
 
 _BACKLOG = 64
-"""Connections that the kernel keeps until the daemon accepts them."""
+"""Most connections that the kernel queues until the daemon accepts them."""
 
 _NAMESPACES = 0x10000000 | 0x40000000 | 0x00020000
 """CLONE_NEWUSER, CLONE_NEWNET and CLONE_NEWNS."""
@@ -33,11 +33,11 @@ _PRIVATE, _BIND = 0x44000, 0x5000
 """MS_PRIVATE and MS_BIND, each with MS_REC."""
 
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
-"""MOUNT_ATTR_RDONLY, _NOSUID, _NODEV and _NOEXEC: alike for mount(2) and mount_setattr(2)."""
+"""MOUNT_ATTR_RDONLY, _NOSUID, _NODEV and _NOEXEC: the same for mount(2) and mount_setattr(2)."""
 
 _READABLE = _READ_ONLY | _NO_SETUID | _NO_DEVICES
 _FLAGS = {b"read": _READABLE, b"write": _NO_SETUID | _NO_DEVICES, b"device": _NO_SETUID}
-"""Steps that show one thing, and its flags."""
+"""Steps that show one file or directory, each with its flags."""
 
 _SYSTEMS = {
     b"empty": (b"tmpfs", _NO_SETUID | _NO_DEVICES, b"mode=0555"),
@@ -47,7 +47,7 @@ _SYSTEMS = {
 """Steps that mount a new file system: its type, flags and options."""
 
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
-"""Calls of Linux 5.2, 5.6 and 5.12, with numbers that are alike on all machines."""
+"""System calls of Linux 5.2, 5.6 and 5.12, whose numbers are the same on all machines."""
 
 _HERE, _OF_DESCRIPTOR, _RECURSIVELY, _MOVE = -100, 0x1000, 0x8000, 0x44
 """AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE; MOVE_MOUNT_F_EMPTY_PATH with _T_EMPTY_PATH."""
@@ -90,7 +90,7 @@ _LIBRARY = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
 
 
 def main(arguments: list[str]) -> int:
-    """Fork for each start, or become a program; returns at the daemon's end, or after a failure."""
+    """Fork for each start, or become a program; returns when the daemon ends, or after a failure."""
     descriptor, file, *command = arguments
     posix.close(int(file))
     channel = _socket.socket(fileno=int(descriptor))
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(channel: _socket.socket) -> int:
-    """Fork for each start: a new interpreter takes 10 ms."""
+    """Fork for each start, as a new interpreter would take 10 ms."""
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     while (asked := channel.recvmsg(1, 64))[0]:
         for _, _, passed in asked[1]:
@@ -116,7 +116,7 @@ def _serve(channel: _socket.socket) -> int:
 
 
 def _hold(channel: _socket.socket, file: int) -> int:
-    """Make the namespaces of a start, and keep them until bubblewrap has entered them."""
+    """Make the namespaces for a start, and keep them until bubblewrap has entered them."""
     try:
         listening = _network()
         if not channel.recv(1):
@@ -138,7 +138,7 @@ def _hand_over(channel: _socket.socket, *descriptors: int) -> None:
 
 
 def _network() -> _socket.socket:
-    """Leave for namespaces with a network of their own; returns the proxy's socket there."""
+    """Enter new namespaces with a separate network; returns the proxy's socket there."""
     _separate()
     listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     _bring_up(listening.fileno())
@@ -148,7 +148,7 @@ def _network() -> _socket.socket:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """The environment as it was given: Python adds LC_CTYPE to its own where the locale is C."""
+    """The environment as it was passed: in the C locale Python adds LC_CTYPE to its own copy."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
         return dict(each.split(b"=", 1) for each in file.read().split(b"\0") if b"=" in each)
 
@@ -171,7 +171,7 @@ def _system(call: str, *arguments: object) -> int:
 
 
 def _mount(*fields: bytes) -> None:
-    """Change the file system by steps of three fields each; all else of it can only be read."""
+    """Change the file system by steps of three fields each; everything else becomes read-only."""
     steps = [*zip(fields[::3], fields[1::3], fields[2::3], strict=False)]
     place = b"/"
     try:
@@ -190,7 +190,7 @@ def _mount(*fields: bytes) -> None:
 
 
 def _shown(what: bytes, source: bytes, place: bytes) -> tuple[_Descriptor, int] | None:
-    """The mount of a step, which is at no place yet, or the directory whose entries it shows; with its type."""
+    """The unattached mount of a step, or the directory whose entries it shows; each with its file type."""
     if what == b"show":
         return _open(place), _DIRECTORY
     if what not in _FLAGS:
@@ -228,7 +228,7 @@ def _take(what: bytes, source: bytes, place: bytes, shown: tuple[_Descriptor, in
 
 
 def _copy(directory: int, path: bytes) -> tuple[_Descriptor, int]:
-    """Make a mount of a file or directory, which is at no place yet; returns it with the type of the file."""
+    """Make an unattached mount of a file or directory; returns it with the file type."""
     tree = _Descriptor(_system("syscall", _OPEN_TREE, directory, path, _COPY))
     return tree, posix.fstat(tree).st_mode & _TYPE
 
@@ -250,7 +250,7 @@ def _make(directory: int, name: bytes, type_: int) -> None:
 
 
 def _open(path: bytes) -> _Descriptor:
-    """Open a file or directory that is not a link, nor behind one."""
+    """Open a file or directory, but no link and nothing behind a link."""
     try:
         return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
     except OSError as error:
@@ -271,7 +271,7 @@ def _restrict(mount: int, flags: int, how: int, without: int = 0) -> None:
 
 
 def _watched(code: bytes) -> int:
-    """Have the filter's calls wait for the daemon, from now on; returns the listener (seccomp(2))."""
+    """Make the filter's calls wait for the daemon from now on; returns the listener (seccomp(2))."""
     _system("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     kept = _Pointer(code)
     program = (len(code) // 8).to_bytes(8, sys.byteorder) + bytes(kept)  # a `struct sock_fprog`
@@ -289,7 +289,7 @@ def _bring_up(descriptor: int) -> None:
 
 
 def _become(channel: _socket.socket, watched: str, program: str, *arguments: str) -> int:
-    """Execute a program with the proxy as its network, and the signals that Python ignores as they were."""
+    """Execute a program with the proxy as its network, and with the default for signals that Python ignores."""
     try:
         environment, listening = _environment(), _network()
         filters = () if watched == "--" else (_watched(bytes.fromhex(watched)),)

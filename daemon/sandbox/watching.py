@@ -24,10 +24,10 @@ from daemon.sandbox.learning import Observations, Use
 # ruff: noqa: PTH115, PTH118, PTH120, PTH112 - pathlib takes ten times as long, for thousands of paths
 
 MAX_PATHS = 20_000
-"""Paths kept, about 4 MiB; with more, the files of each directory become one line."""
+"""Most paths kept, in about 4 MiB; beyond them, one line stands for all files of a directory."""
 
 MAX_ADDRESSES = 256
-"""Addresses kept: one tells already that a server goes round the proxy."""
+"""Most addresses kept: a single one shows that a server bypasses the proxy."""
 
 _TAKE, _ANSWER = 0xC050_2100, 0xC018_2101
 """SECCOMP_IOCTL_NOTIF_RECV and _SEND."""
@@ -36,7 +36,7 @@ _CALL, _GO_ON = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 """`struct seccomp_notif` and `struct seccomp_notif_resp`."""
 
 _HERE, _INT = 0xFFFF_FF9C, 0xFFFF_FFFF
-"""AT_FDCWD, and the half of a register that holds an int."""
+"""AT_FDCWD, and a mask for the half of a register that contains an int."""
 
 _CONTINUE, _ALLOW, _NOTIFY = 1, 0x7FFF_0000, 0x7FC0_0000
 _LOAD, _EQUAL, _RETURN, _NUMBER, _ARCHITECTURE = 0x20, 0x15, 0x06, 0, 4
@@ -49,7 +49,7 @@ _FAMILIES = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 
 
 class _Look(NamedTuple):
-    """The arguments of a call that tell a path and its use; a negative number stands for none."""
+    """The positions of a call's arguments that give a path and its use; negative if a call has none."""
 
     directory: int
     path: int
@@ -67,7 +67,7 @@ def looks_of(machine: str) -> dict[int, list[_Look]]:
 
 
 def watched_calls(machine: str) -> bytes:
-    """The filter that the stub installs: it has watched calls wait for `watch`; raises `ValueError`."""
+    """The filter that the stub installs, which makes watched calls wait for `watch`; raises `ValueError`."""
     numbers = sorted(looks_of(machine))
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -81,7 +81,7 @@ def watched_calls(machine: str) -> bytes:
 
 
 class FileWatch:
-    """The files and addresses that a watched tree of processes has used so far."""
+    """Collects the files and addresses that a watched tree of processes uses."""
 
     def __init__(self, machine: str, most: int = MAX_PATHS) -> None:
         self._looks = looks_of(machine)
@@ -91,7 +91,7 @@ class FileWatch:
         self._missed = 0
 
     def seen(self) -> Observations:
-        """Everything seen so far. Blocks: looks whether the paths are still there."""
+        """Everything seen so far. Blocks: checks whether the paths still exist."""
         paths = self._paths.copy()
         for path in paths:
             if not os.path.lexists(path):
@@ -99,7 +99,7 @@ class FileWatch:
         return Observations(paths=paths, addresses=self._addresses.copy(), missed=self._missed)
 
     def watch(self, listener: int) -> None:
-        """See every call until the last process has ended; closes the listener. Blocks: for a worker thread."""
+        """Handle every watched call until the last process has ended; closes the listener. Blocks."""
         waiting = select.poll()
         waiting.register(listener, select.POLLIN)
         try:
@@ -123,7 +123,7 @@ class FileWatch:
             fcntl.ioctl(listener, _ANSWER, _GO_ON.pack(number, 0, 0, _CONTINUE))
 
     def _see(self, pid: int, look: _Look, arguments: Sequence[int]) -> None:
-        """Note one path or address of a call; raises `OSError` where it cannot be read."""
+        """Note one path or address of a call; raises `OSError` if it cannot be read."""
         given = arguments[look.flags]
         if look.use == "connect":
             self._connected(_memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)))
@@ -139,7 +139,7 @@ class FileWatch:
         self._used(os.fsdecode(os.path.join(base, path)), _use(look.use, given))
 
     def _used(self, path: str, use: Use) -> None:
-        """Note a path that is there, or may be made; one that is looked for in vain is no need."""
+        """Note a path that exists or may be created; a path looked up in vain is not needed."""
         if path.startswith(_KERNEL) or "/__pycache__" in path:
             return
         real = os.path.realpath(path)
@@ -154,7 +154,7 @@ class FileWatch:
             self._paths = folded(self._paths)
 
     def _connected(self, address: bytes) -> None:
-        """Note a socket's file, or an address outside: a server that goes there directly ignores proxies."""
+        """Note a socket's file, or an address outside: a server that connects directly ignores proxies."""
         family = int.from_bytes(address[:2], sys.byteorder)
         if family == socket.AF_UNIX and address[2:3] != b"\0":
             self._used(os.fsdecode(address[2:].partition(b"\0")[0]), Use.CONNECT)
@@ -167,7 +167,7 @@ class FileWatch:
 
 
 def folded(paths: Mapping[str, Use]) -> dict[str, Use]:
-    """One line for each directory instead of its files and directories."""
+    """Replaces the files and directories in each directory by one line for that directory."""
     found = dict[str, Use]()
     for path, use in paths.items():
         holder = os.path.dirname(path)
@@ -176,7 +176,7 @@ def folded(paths: Mapping[str, Use]) -> dict[str, Use]:
 
 
 def _memory(pid: int, place: int, size: int) -> bytes:
-    """Bytes of a process's memory: fewer, where its last page ends before."""
+    """Bytes of a process's memory; fewer if its last page ends before."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:  # noqa: PTH123
         return os.pread(file.fileno(), size, place)
 

@@ -1,1 +1,1 @@
-"""Scripts that models write, in worker processes with limits; knows nothing of MCP."""
+"""Scripts that models write, run in worker processes with limits; knows nothing about MCP."""

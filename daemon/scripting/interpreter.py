@@ -1,7 +1,7 @@
-"""Runs models' scripts, each in a worker process with limits; calls of tools are a script's only way out.
+"""Runs models' scripts, each in a worker process with limits; tool calls are a script's only way out.
 
-A few bytes in a worker can be terabytes here (lists that share lists). So what a script makes crosses as JSON
-that the worker has written and measured (prelude.txt), and nothing else of it is read.
+A few bytes in a worker can become terabytes here (lists that share lists). So a script's values cross as JSON
+that the worker has written and measured (prelude.txt), and mcpd reads nothing else from it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ monty: Any = later("pydantic_monty")  # 10 MB, needed with the first script
 
 Inputs = Mapping[str, object]
 Call = Callable[[str, bytes], Awaitable[bytes]]
-"""Calls a tool by its name, with arguments that are a JSON object; returns JSON, raises `ScriptError`."""
+"""Calls a tool by name, with a JSON object of arguments; returns JSON, raises `ScriptError`."""
 Asking = Callable[[], bool]
-"""Whether a user is being asked, which takes nothing of a script's time."""
+"""Returns whether a user is being asked, which does not count as the script's time."""
 
 PRELUDE = Path(__file__).with_name("prelude.txt")
 WORKERS = 8
-"""Scripts at a time, half of them of one owner. A worker takes 10 MB, and its script's values."""
+"""Most concurrent scripts, half of them for one owner. A worker takes 10 MB, besides its script's values."""
 MOST_WORKERS = 32
-"""Scripts at a time with those whose users are asked: a user may take minutes, and others' scripts go on."""
+"""Most concurrent scripts, including those whose users are asked: a user may take minutes."""
 ASKED_SECONDS = 1800.0
-"""Seconds in which a script's users may be asked in all: three questions of the longest (`approvals`)."""
+"""Most seconds that a script's users may be asked in total: three of the longest questions (`approvals`)."""
 CLOCK_SECONDS = 0.25
-"""Seconds between looks whether a user is being asked."""
+"""Seconds between checks whether a user is being asked."""
 RESULT_BYTES = 8 * 1024 * 1024
-"""Longest result of a call, as JSON. Of what a script gives, prelude.txt has the bound."""
+"""Longest result of a call, as JSON. For the values of a script, prelude.txt has the limit."""
 PRINTED = 64 * 1024
-"""Characters kept of what a script prints."""
+"""Most characters kept of a script's output."""
 
 MADE = ". Calls before it were made: go on from what they did in another script"
 ENDED = -1
@@ -57,9 +57,9 @@ LIMIT = f" (`scriptLimits` of the profile){MADE}"
 """The end of an error about a limit."""
 
 TURN_SECONDS = 0.025
-"""Seconds that a script waits for its turn: one that computes must not hold up others that make calls."""
+"""Seconds that a script waits for its turn, so that one that computes does not hold up others' calls."""
 TURNS = SimpleQueue[None]()
-"""One for each script that may run, and not wait for its calls: one processor is for others' calls."""
+"""One item for each script that may compute at a time; one processor is left for others' calls."""
 for _ in range(max(1, len(os.sched_getaffinity(0)) - 1)):
     TURNS.put(None)
 
@@ -68,7 +68,7 @@ _PLACE = re.compile(r"\{[^{}]*\}")
 
 
 class ScriptError(Exception):
-    """Raised into a script by a call that failed; the script catches it as ToolError."""
+    """Raised into a script by a failed call; the script catches it as ToolError."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -76,32 +76,32 @@ class ScriptError(Exception):
 
 
 class ScriptOutcome(msgspec.Struct, frozen=True):
-    """The end of a script."""
+    """The result of a script."""
 
     value: object = None
-    """The value of its last line, if that is an expression, as plain data."""
+    """The value of the last line, if it is an expression, as plain data."""
     printed: str = ""
     error: str = ""
-    """In words, with the lines of the script that led to it; empty without one."""
+    """The error in words, with the script's lines that led to it; empty without an error."""
     limit: str = ""
     """The limit that ended it: seconds, memory or calls."""
 
 
 class Interpreter:
-    """Runs scripts side by side, each in a worker of its own that ends with it."""
+    """Runs scripts concurrently, each in a separate worker that ends with it."""
 
     def __init__(self, workers: int = WORKERS) -> None:
         self.unavailable = (
             "" if find_spec("pydantic_monty") else "scripts need: pip install 'mcpd-supervisor[code]'"
         )
-        """Empty, or why scripts cannot run."""
+        """Why scripts cannot run; empty if they can."""
         self._share, self.places = max(1, workers // 2), trio.CapacityLimiter(workers)
         self._shares = WeakValueDictionary[str, trio.CapacityLimiter]()
 
     async def run(
         self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking, owner: str = ""
     ) -> ScriptOutcome:
-        """Run an owner's script to its end; cancelled, it ends its calls and its worker."""
+        """Run an owner's script to its end; cancelling it ends its calls and its worker."""
         script = _RunningScript(code, inputs, call, limits, asking)
         script.places = self.places
         share = self._shares.setdefault(owner, trio.CapacityLimiter(self._share))
@@ -113,12 +113,12 @@ class Interpreter:
 
 
 class _RunningScript:
-    """A script and its worker: a thread takes the steps, and the event loop makes the calls."""
+    """A script and its worker: a thread executes the steps, and the event loop makes the calls."""
 
     nursery: trio.Nursery
     places: trio.CapacityLimiter
     late = ""
-    """In words, the time that it has exceeded."""
+    """A text about the time limit that was exceeded; empty if none was."""
 
     def __init__(self, code: str, inputs: Inputs, call: Call, limits: ScriptLimits, asking: Asking) -> None:
         self._code, self._inputs, self._call, self._limits, self._asking = code, inputs, call, limits, asking
@@ -130,7 +130,7 @@ class _RunningScript:
         self._soon = trio.lowlevel.current_trio_token().run_sync_soon
 
     async def _guard(self) -> None:
-        """Kill the worker when the time of the script or of its questions is over, or if cancelled."""
+        """Kill the worker when the script's time or its questions' time is over, or when cancelled."""
         left, asked, lent = self._limits.seconds, ASKED_SECONDS, False
         try:
             while left > 0 and asked > 0:
@@ -205,12 +205,10 @@ class _RunningScript:
                 self._soon(self.nursery.start_soon, self._answer, *made)
                 step = step.resume({"future": ...})
         # Its output is never read: only what the prelude has measured crosses.
-        return self.failed(
-            "`return` ends a script as its last line alone: let the value be the last expression"
-        )
+        return self.failed("`return` works only in a script's last line: make the value the last expression")
 
     def _answers(self, pending: Collection[int]) -> dict[int, dict[str, object]]:
-        """The results that there are of pending calls, at least one; others have their turn meanwhile."""
+        """The results of pending calls that have arrived, at least one; other scripts run during the wait."""
         found, taken = dict[int, dict[str, object]](), 0
         self._end_turn()
         while not found or not self._results.empty():
@@ -236,7 +234,7 @@ class _RunningScript:
             TURNS.put(None)
 
     def _begun(self, session: Any) -> Any:
-        """Begin the script with its last expression handed over: a wrong guess at its line is no syntax."""
+        """Start the script with its last expression wrapped in a call; a wrong guess does not compile."""
         code = _readable(self._code)
         inputs = {**self._inputs, "inputs": self._inputs}
         feed = partial(session.feed_start, inputs=inputs, print_callback=self._print)
@@ -253,7 +251,7 @@ class _RunningScript:
 
 
 def _readable(code: str) -> str:
-    """The code with `error.code` and `error.text` of caught errors as calls of the prelude's functions."""
+    """The code with `error.code` and `error.text` of caught errors turned into calls of the prelude."""
     caught = {*re.findall(r"\bexcept\b[^:\n]{0,200}\bas\s+(\w+)\s*:", code)}
     lines, parts, end = code.splitlines(keepends=True), list[str](), 0
     starts = [0, *accumulate(map(len, lines))]
@@ -287,7 +285,7 @@ def _answer(result: bytes | ScriptError) -> dict[str, object]:
 def _words(error: Any, lines: list[str]) -> tuple[str, str]:
     if type(error).__name__ == "MontyCrashedError":
         return (
-            f"its process was killed from outside, as for want of memory on this machine, or crashed{MADE}",
+            f"its process crashed or was killed, perhaps because this machine has no memory left{MADE}",
             "",
         )
     if not hasattr(error, "traceback"):

@@ -1,6 +1,6 @@
-"""Finds in a text what `grep` (RE2) or a program of `jq` gives, in a process with limits.
+"""Searches a text with `grep` (RE2) or a `jq` program, in a process with limits.
 
-The process can open no file: a program of jq could read any.
+The process cannot open files, as a jq program could read any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOO_MUCH = f"it took more than {SECONDS} s or {MEMORY >> 20} MiB: search for les
 
 
 def search(text: bytes, room: int, pattern: str | None, program: str | None) -> bytes:
-    """The lines that match, or the program's values, a little over `room` bytes at most. Blocks.
+    """The lines that match, or the program's values, at most a little over `room` bytes. Blocks.
 
     Raises InvalidArguments: a fault in pattern or program, or a limit.
     """

@@ -1,1 +1,1 @@
-"""The search for tools: an index in memory, never a remote call. No clock, no event loop."""
+"""The search for tools: an index in memory, without remote calls, clock or event loop."""

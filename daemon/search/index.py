@@ -1,8 +1,8 @@
 """The search index over tools and servers.
 
-BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with synonyms,
-spelling and exact names. A word's weight is its rarity among these and public tools, so scores of all catalogs
-are comparable. With vectors, scores by meaning are fused in.
+It ranks by BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), with
+synonyms, spelling corrections and exact names. A word's weight is its rarity among these and public tools, so
+that scores of different catalogs are comparable. With vectors, scores by meaning are blended in.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ else:
     osa = later("rapidfuzz.distance.OSA", due=True)
 
 SHARED = 3
-"""Characters at one end that a word and its misspelling share."""
+"""Characters at the beginning or end that a word and its misspelling must share."""
 
 SHORTEST = 4
-"""Characters of the shortest corrected word: shorter ones have too many neighbours."""
+"""Characters of the shortest corrected word: shorter words have too many neighbours."""
 
 LONG = 8
 """Characters from which two edits are allowed."""
 
 MOST = 3
-"""Corrections tried for one word."""
+"""Most corrections tried for one word."""
 
 MAX_COMPARED = 500
-"""Words compared with one word; the commonest beginnings have fewer."""
+"""Most words compared with one word; the commonest beginnings have fewer."""
 
 
 class Speller:
-    """Known words, indexed by beginnings and ends."""
+    """The known words, indexed by their beginnings and ends."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._by_end: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ class Speller:
                     self._by_end.setdefault(end, []).append(word)
 
     def corrections(self, word: str) -> list[str]:
-        """Known words near a misspelled one, closest first."""
+        """Known words close to a misspelled one, closest first."""
         if len(word) < SHORTEST or not word.isalpha():
             return []
         candidates = [
@@ -74,25 +74,25 @@ class Speller:
 
 
 SYNONYM = 0.4
-"""The weight of a synonym, times its closeness."""
+"""The weight of a synonym, multiplied by its closeness."""
 
 CLOSE = 0.5
-"""The closeness from which neighbours match even a known term; distant ones only replace a term."""
+"""The closeness from which a synonym also counts for a known term; others only replace unknown terms."""
 
 CORRECTION = 0.7
 """The weight of a spelling correction."""
 
 FOLLOWED = 4000
-"""Tools of a synonym: a word in nearly every tool says nothing and costs the most."""
+"""Most tools that contain a synonym: a word in nearly every tool says nothing and costs the most."""
 
 COMMON = 5.35
-"""Verbs less rare than this fit anything (find, write); rarer ones mean something (schedule, commit)."""
+"""The rarity below which a verb fits any tool (find, write); a rarer verb has a meaning (schedule, commit)."""
 
 MOST_READ = 100_000
-"""Index entries read by one search, 40 ms; beyond, the commonest words are dropped. 10,000 are typical."""
+"""Most index entries read by one search, in 40 ms; beyond, the commonest words are dropped. Usual: 10,000."""
 
 _Variants = list[tuple[str, float]]
-"""Known terms with closeness for one term of a query."""
+"""The known terms that stand for one term of a query, with their closeness."""
 
 
 class Vocabulary:
@@ -109,7 +109,7 @@ class Vocabulary:
         self._speller = Speller(self._counts)
 
     def look_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
-        """The weighted terms of each phrasing and of each clause."""
+        """The weighted terms of each phrasing, and of each clause."""
         asked = [query.asked] * len(query.phrases) + [clause.asked for clause in query.clauses]
         affordable = self._affordable([*query.phrases, *(clause.terms for clause in query.clauses)])
         phrases = [
@@ -119,7 +119,7 @@ class Vocabulary:
         return phrases[: len(query.phrases)], phrases[len(query.phrases) :]
 
     def plainly(self, parts: Sequence[tuple[str, ...]]) -> list[Phrase]:
-        """The weighted terms of each part, without actions."""
+        """The weighted terms of each part, regardless of actions."""
         return [Phrase([self._weighed(variants) for variants in known]) for known in self._affordable(parts)]
 
     def rarity(self, term: str) -> float:
@@ -129,11 +129,11 @@ class Vocabulary:
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
     def objects(self, part: tuple[str, ...]) -> tuple[str, ...]:
-        """A part's terms without common verbs; all if nothing else is left."""
+        """A part's terms without common verbs; all terms if nothing else is left."""
         return tuple(term for term in part if not (is_verb(term) and self.rarity(term) < COMMON)) or part
 
     def rarity_of_all(self, part: tuple[str, ...]) -> float:
-        """The summed rarity of a part; 0 for a single term, which a tool has wholly or not."""
+        """The summed rarity of a part; 0 for a single term, which a tool either has or lacks."""
         return sum(map(self.rarity, part)) if len(part) > 1 else 0.0
 
     def _weighed(self, variants: _Variants) -> _Variants:
@@ -170,23 +170,23 @@ class Vocabulary:
 
 
 FIT = 0.25
-"""The least share of the best score that fits; below it, tools share a word by chance."""
+"""The smallest share of the best score that counts as a match; below it, tools share a word by chance."""
 
 MAX_SUGGESTIONS = 3
 
 
 DENSE_WEIGHT = 0.6
-"""The weight of meaning against words, best at 0.6 to 0.8 over five public sets; 1.0 misses rare things."""
+"""The weight of meaning relative to words, best at 0.6 to 0.8 on five public sets; 1.0 misses rare things."""
 
 DEPTH = 50
-"""Best tools of each half that are compared: as many as anybody reads."""
+"""Best tools of each half that are compared: as many as people read."""
 
 UNAIDED_COSINE = 0.39
-"""The cosine that finds a tool without a common word: at 0.39, 12 of sixty unserved needs list something."""
+"""The cosine that finds a tool without a common word: at 0.39, 12 of 60 unserved needs list something."""
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A fitting tool."""
+    """A matching tool."""
 
     key: ToolKey
     score: float
@@ -200,11 +200,11 @@ class Ranking(msgspec.Struct, frozen=True):
     hits: tuple[Hit, ...]
     total: int
     suggestions: tuple[str, ...]
-    """Similar names if nothing fits."""
+    """Similar names, if no tool matches."""
 
 
 class ServerHit(msgspec.Struct, frozen=True):
-    """A fitting server."""
+    """A matching server."""
 
     server: str
     score: float
@@ -213,10 +213,10 @@ class ServerHit(msgspec.Struct, frozen=True):
 
 
 NAMED_SERVER = 1e6
-"""Added for a named server: more than any other score."""
+"""Added to a named server's score, so that it exceeds any other."""
 
 ABOUT_SERVER = 3.0
-"""The weight of a word in a server's name or description, as in a tool's name."""
+"""The weight of a word in a server's name or description; the same as in a tool's name."""
 
 
 class Index:
@@ -228,13 +228,13 @@ class Index:
         self._vectors: Vectors | None = None
 
     def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
-        """Whether the index was made of exactly these tools, descriptions and summaries."""
+        """Whether the index was built from exactly these tools, descriptions and summaries."""
         return self._segments.keys() == servers.keys() and all(
             self._segments[entry.name].is_of(entry) for entry in servers.values()
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Index:
-        """The index of these servers; itself if current. Reads files and computes: call it in a thread."""
+        """The index of these servers; this object if current. Reads files and computes: call it in a thread."""
         if self.covers(servers):
             return self
         made = Index()
@@ -256,7 +256,7 @@ class Index:
     def search(
         self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
     ) -> Ranking:
-        """Find tools `within` a set, best first, by a need, keywords or a name; phrasings' scores are added."""
+        """Find tools in `within`, best first, by a need, keywords or a name; the phrasings' scores add up."""
         query = read(phrasings)
         scores = self.scores(query, within, 0.0 if self._vectors else FIT)
         if self._is_chance(query, max(scores.values(), default=0.0), within):
@@ -305,7 +305,7 @@ class Index:
     def scores(
         self, query: Query, within: Container[ToolKey] | None, share: float = 0.0
     ) -> dict[ToolKey, float]:
-        """The score of every tool that shares a word with a query; those below `share` of the best may lack."""
+        """The scores of tools that share a word with a query; may omit those below `share` of the best."""
         phrases, clauses = self._vocabulary.look_up(query)
         rows = [
             (segment, scores)
@@ -318,9 +318,9 @@ class Index:
         return found if within is None or top in found.values() else _above(rows, 0.0, within)
 
     def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
-        """Whether no tool matches any part of a query better than by chance, with `top` as the best score.
+        """Whether all tools match every part of a query only by chance; `top` is the best score.
 
-        Only common words count, without common verbs, and without factors.
+        Counts shared words only, without common verbs and without factors.
         """
         if len(query.parts) == 1 and top >= BEYOND_CHANCE:
             return False
@@ -371,7 +371,7 @@ def _above(
 
 
 def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, float]]:
-    """The highest scores in order, equal ones by name; compares numbers first, for speed."""
+    """The highest scores in order, equal scores by name; compares numbers first, which is faster."""
     least = heapq.nlargest(limit, scores.values())[-1] if limit > 0 else float("inf")
     best = [(key, score) for key, score in scores.items() if score >= least]
     return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:limit]
@@ -380,9 +380,9 @@ def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, fl
 def fuse(
     lexical: Mapping[ToolKey, float], dense: Mapping[ToolKey, float], *, weight: float = DENSE_WEIGHT
 ) -> dict[ToolKey, float]:
-    """Blend scores by words and cosines; best first, equal ones in the order of `lexical`, then `dense`.
+    """Blend scores by words with cosines; best first, equal ones in the order of `lexical`, then `dense`.
 
-    Each counts by its distance from the last of the `DEPTH` best, in their standard deviations, since neither
+    Each half counts by the lead over the last of its `DEPTH` best, in their standard deviations, since neither
     is comparable between queries. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
     """
     if not lexical:
@@ -395,7 +395,7 @@ def fuse(
 
 
 def _outstanding(half: Mapping[ToolKey, float], depth: int) -> dict[ToolKey, float]:
-    """The distance of each tool above the last of the `depth` best, in standard deviations; 0 is left out."""
+    """Each tool's lead over the last of the `depth` best, in standard deviations; zeros are omitted."""
     if not half:
         return {}
     best = heapq.nlargest(depth, half.values())

@@ -1,6 +1,6 @@
-"""Terms of texts with prior knowledge about words (data/README.md), and the searchable form of a tool.
+"""Splits texts into terms, knows which words are rare or alike (data/README.md), and makes a tool searchable.
 
-A tool has nine fields, without self-praise, folded into one weight per term (BM25F).
+A tool has nine fields, cleared of self-praise and folded into one weight per term (BM25F).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from daemon.protocol import decoded
 _DATA = files("daemon.search") / "data"
 
 STOP_WORDS = frozenset((_DATA / "stop_words.txt").read_text(encoding="utf-8").split())
-"""English function words and words of asking."""
+"""English function words, and words used to ask."""
 
 MAX_WORD = 40
-"""Characters of a word: longer ones are hashes and base64."""
+"""Most characters of a word: longer ones are hashes and base64."""
 
 KEPT_STEMS = 1 << 16
-"""Cached stems: 10,000 tools use 30,000 words."""
+"""Most cached stems: 10,000 tools use 30,000 words."""
 
 _SPELT = re.compile(r"[^\W_]+")
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -41,7 +41,7 @@ _stemmer = Stemmer.Stemmer("english", 0)
 
 
 def terms(text: str) -> list[str]:
-    """A text's terms in order, without stop words: folded (NFKC), stemmed (Snowball), Chinese as bigrams."""
+    """A text's terms in order, without stop words: normalised (NFKC), stemmed (Snowball); Chinese: bigrams."""
     found: list[str] = []
     for word in _SPELT.findall(unicodedata.normalize("NFKC", text)):
         found += _of_word(word) if word.isascii() else _foreign(word)
@@ -50,7 +50,7 @@ def terms(text: str) -> list[str]:
 
 @lru_cache(maxsize=KEPT_STEMS)
 def stem(word: str) -> str:
-    """The stem of a lower-case word; empty for stop words and those over `MAX_WORD`."""
+    """The stem of a lower-case word; empty for stop words and words over `MAX_WORD`."""
     if word in STOP_WORDS or len(word) > MAX_WORD:
         return ""
     return stem_of(word)
@@ -89,7 +89,7 @@ def _between(text: str) -> list[str]:
 
 
 def plain(name: str) -> str:
-    """A name in its form for comparisons: lower case, words joined by underscores."""
+    """A name as it is compared: lower case, words joined by underscores."""
     return "_".join(_SPELT.findall(unicodedata.normalize("NFKC", name).replace("_", " "))).lower()
 
 
@@ -98,24 +98,24 @@ CLOSE = 0.8
 
 
 class Language(msgspec.Struct, frozen=True, kw_only=True):
-    """The rarity of words among public tools, and words of close meaning."""
+    """The rarity of words among public tools, and the words of close meaning."""
 
     tools: int
     frequencies: Mapping[str, int]
-    """The number of tools with a stem."""
+    """The number of tools that contain each stem."""
     lines: Mapping[str, str]
-    """Stems close to a stem, each with its closeness in hundredths, as they stand in the file."""
+    """For each stem, the close stems with their closeness in hundredths, as in the file."""
     synonyms: Mapping[str, Mapping[str, float]]
 
     def near(self, term: str) -> list[tuple[str, float]]:
-        """Close stems with closeness 0 to 1, closest first."""
+        """Close stems with a closeness from 0 to 1, closest first."""
         pairs = (pair.partition(":") for pair in self.lines.get(term, "").split())
         near = {other: int(closeness) / 100 for other, _, closeness in pairs}
         near.update(self.synonyms.get(term, {}))
         return sorted(near.items(), key=lambda pair: -pair[1])
 
     def is_word(self, term: str) -> bool:
-        """Whether a term is a known word, not a spelling mistake."""
+        """Whether a term is a known word rather than a spelling mistake."""
         return term in self.frequencies or bool(self.near(term))
 
 
@@ -129,7 +129,7 @@ def _rows(name: str) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def language() -> Language:
-    """The language of this package. Reads files: not for the event loop."""
+    """The language data of this package. Reads files: do not call it on the event loop."""
     (count, _), *frequencies = _rows("frequencies.txt")
     groups: dict[str, dict[str, float]] = {}
     for first, others in _rows("synonyms.txt"):
@@ -145,14 +145,14 @@ def language() -> Language:
 
 
 OTHERWISE = 0.9
-"""The factor for a tool of another action: names are not always clear."""
+"""The factor for a tool with another action than the query's; not lower, as names are not always clear."""
 
 OPPOSED = 0.3
-"""The factor if one side removes: that mistake cannot be undone."""
+"""The factor if only one of tool and query removes: such a mistake cannot be undone."""
 
 
 class ToolAction(IntEnum):
-    """The action of a tool or of a query."""
+    """An action of a tool, or one that a query asks for."""
 
     NONE = 0
     READ = 1
@@ -186,7 +186,7 @@ def actions_of(need: str) -> Asked:
 
 
 def is_verb(term: str) -> bool:
-    """Whether a term is one of the verbs of actions."""
+    """Whether a term is a verb that names an action."""
     return term in _ACTIONS
 
 
@@ -197,7 +197,7 @@ def action_of(name: str) -> ToolAction:
 
 @lru_cache(maxsize=1 << len(ToolAction))
 def worth(asked: Asked) -> tuple[float, ...]:
-    """The factor of each action, in order: lower for unwanted ones."""
+    """The factor for each action, in order; lower for actions that were not asked for."""
     return tuple(_worth(action, asked) for action in ToolAction)
 
 
@@ -211,22 +211,22 @@ def _worth(action: ToolAction, asked: Asked) -> float:
 
 K1 = 1.4
 B = 0.75
-"""BM25's saturation and length normalisation, measured best on public sets of tools."""
+"""BM25's saturation and length normalisation, which measured best on public sets of tools."""
 
 MAX_TEXT = 8192
-"""Characters of one field: the longest real description has slightly more."""
+"""Most characters of one field: the longest real description has slightly more."""
 
 MAX_DEPTH = 4
-"""Levels of a schema: deeper ones are details."""
+"""Most levels of a schema that are read: deeper ones are details."""
 
 MAX_VALUES = 50
-"""Values of one enum."""
+"""Most values of one enum that are read."""
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
     weight: float
     length: float
-    """The average number of terms over 9,400 public tools; constant, so that tools' weights are independent."""
+    """The average number of terms over 9,400 public tools; constant, so that tools do not affect each other."""
 
 
 FIELDS = {
@@ -253,7 +253,7 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> SearchDocument:
-    """Make a tool's searchable form, from its server's description and a model's summary, too."""
+    """Make a tool searchable, with its server's description and a model's summary."""
     fields = {
         "name": _earnest(tool.name),
         "server": terms(tool.server),
@@ -313,10 +313,10 @@ def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 DEPRECATED = 0.3
-"""The factor for deprecated tools, which are found only if nothing else fits nearly as well."""
+"""The factor for deprecated tools, which are found only if nothing else matches nearly as well."""
 
 MAX_READ = 2000
-"""Characters of a description searched for a deprecation note."""
+"""Most characters of a description searched for a deprecation note."""
 
 _PRAISE = re.compile(
     r"(?<![A-Za-z])(?i:always|best|essential|important|mandatory|official(?:ly)?|preferred|prioriti[sz]ed"
@@ -334,11 +334,11 @@ _MARKED = re.compile(
 _NAMED = re.compile(
     r"\A(?i:deprecated|obsolete)(?![a-z])|(?<![A-Za-z])(?i:deprecated|obsolete)\Z|(?:Deprecated|Obsolete)\Z"
 )
-"""Only at an end of the name: `list_deprecated_packages` is not deprecated."""
+"""Matches only at an end of the name: `list_deprecated_packages` is not deprecated."""
 
 
 def without_praise(text: str) -> tuple[str, int]:
-    """A text without words of praise, and their number."""
+    """A text without words of praise, and how many it had."""
     return _PRAISE.subn(" ", text)
 
 

@@ -1,4 +1,4 @@
-"""The searchable tools of one server, the reusable unit of an index, and the queries that are asked of it.
+"""The searchable tools of one server, which is the unit that an index reuses; and the parser of queries.
 
 Two arrays hold all rows, at twelve bytes per word and tool, where dictionaries take a hundred. A query is
 parsed within bounds that keep searches quick.
@@ -33,34 +33,34 @@ from daemon.search.language import (
 )
 
 MAX_PHRASINGS = 16
-"""Phrasings of one need; a model writes three or four."""
+"""Most phrasings of one need; a model writes three or four."""
 
 MAX_CHARACTERS = 2000
-"""Characters of one phrasing: the longest of 2,300 recorded queries has 1,300."""
+"""Most characters of one phrasing: the longest of 2,300 recorded queries has 1,300."""
 
 MAX_TERMS = 64
-"""Different terms of one phrasing."""
+"""Most different terms of one phrasing."""
 
 MAX_TERMS_IN_ALL = 256
-"""Terms of all phrasings; each unknown one is compared with up to 500 words."""
+"""Most terms of all phrasings; each unknown one is compared with up to 500 words."""
 
 MAX_CLAUSES = 8
-"""Clauses looked up separately, each at the cost of a short query."""
+"""Most clauses looked up separately, each at the cost of a short query."""
 
 CLAUSE_TERMS = 2
-"""Terms of the shortest clause: fewer mean little alone."""
+"""Terms of the shortest clause: fewer mean little without context."""
 
 _CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
 
 _LETTERS = re.compile(r"\s*[\w-]+\s*")
-"""Texts without punctuation, in which a single letter can be part of a name."""
+"""Matches a text without punctuation, where a single letter can be part of a name."""
 
 MAX_SUBSTRINGS = 4
-"""Words searched for in all names, at up to 2 ms each among ten thousand."""
+"""Most words searched for in all names, at up to 2 ms each among ten thousand."""
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """An independent part of a query: a sentence, or a part between commas and "and"."""
+    """An independent part of a query: a sentence, or a part between commas or "and"."""
 
     terms: tuple[str, ...]
     text: str
@@ -72,9 +72,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     phrases: tuple[tuple[str, ...], ...]
     clauses: tuple[Clause, ...]
-    """The clauses of a query with several needs; else empty."""
+    """The clauses of a query that asks for several things; else empty."""
     parts: tuple[tuple[str, ...], ...]
-    """Terms of each independent unit: the clauses, or a phrasing without clauses."""
+    """The terms of each independent unit: each clause, or a phrasing that has none."""
     asked: Asked
     names: tuple[str, ...]
     """Possible names of tools: whole phrasings, and words that look like names."""
@@ -83,15 +83,15 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """A phrasing or clause with its terms looked up."""
+    """A phrasing or clause whose terms were looked up."""
 
     terms: list[list[tuple[str, float]]]
-    """Matching known terms with weights for each term of the query, closest first."""
+    """For each term of the query, the known terms that match it with weights, closest first."""
     asked: Asked = ANY_ACTION
 
 
 def read(phrasings: Sequence[str]) -> Query:
-    """Parse a query of one or several phrasings."""
+    """Parse a query of one or more phrasings."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
     phrases = _bounded(tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts)
     names = [plain(text) or "_" * (text.strip() == "_") for text in texts]
@@ -145,21 +145,21 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 8.3
-"""Chance scores less in a catalog of up to `SMALL` tools; learned, like the numbers below, by `bench.search`.
+"""Chance scores less in a catalog of up to `SMALL` tools. `bench.search` learned this and the numbers below.
 metatool_single limits it and `LEAST_SHARE`: 9.0 and 0.33 lower its recall@5 from 0.708 to 0.699."""
 
 LEAST_SHARE = 0.31
-"""Chance also scores less per unit of the query's rarity: one word of many, in another context."""
+"""The score per unit of the query's rarity that chance stays below: one word of many, in another context."""
 
 SMALL = 200
-"""In more tools, the best fits better by chance."""
+"""Tools in a catalog above which chance reaches higher scores."""
 
 SCORE_BY_DOUBLING, SHARE_BY_DOUBLING, MOST_SHARE = 1.75, 0.12, 0.6
-"""Added to `LEAST_SCORE` and, up to the last, `LEAST_SHARE` per doubling of the catalog. Of sixty unserved
-needs, 28 list something over 2,479 tools, instead of 43."""
+"""Added to `LEAST_SCORE` and, up to the last, `LEAST_SHARE` per doubling of the catalog. Of 60 needs that no
+tool serves, 28 list something over 2,479 tools, instead of 43."""
 
 BEYOND_CHANCE = 3 * LEAST_SCORE
-"""No tool scores this by chance: it takes 100,000 tools."""
+"""A score that chance does not reach: it would take 100,000 tools."""
 
 
 def is_chance(best: float, asked: float, tools: int) -> bool:
@@ -173,17 +173,17 @@ COVERAGE = 0.8
 """The gain of a tool whose whole name is in the query."""
 
 CLAUSE = 0.5
-"""The weight of the best clause against the whole query."""
+"""The weight of the best clause relative to the whole query."""
 
 SERVER = 0.2
-"""The share of the server's best score that its other tools gain in a query of several parts."""
+"""In a query of several parts, the share of a server's best score that is added to its other tools."""
 
 
 Digest = tuple[str, ...]
 
 
 class Postings:
-    """An immutable inverted index: each term's tool numbers and weights."""
+    """An immutable inverted index: for each term the numbers of tools and their weights."""
 
     __slots__ = ("_bounds", "_numbers", "_places", "_weights")
 
@@ -209,7 +209,7 @@ class Postings:
         return 0 if place is None else self._bounds[place + 1] - self._bounds[place]
 
     def row(self, term: str) -> tuple[array[int], array[float]]:
-        """The numbers of the tools with a term, and its weights."""
+        """The numbers of the tools with a term, and the term's weight in each."""
         place = self._places.get(term)
         if place is None:
             return array("I"), array("d")
@@ -242,7 +242,7 @@ class Segment:
         self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
 
     def is_of(self, entry: ServerEntry) -> bool:
-        """Whether the segment was made of exactly this entry; cheap."""
+        """Whether the segment was built from exactly this entry; cheap."""
         ours = self._entry
         # Compared by identity: tools and sentences are replaced as a whole.
         return (
@@ -262,7 +262,7 @@ class Segment:
         return self.server, self.names[number]
 
     def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
-        """The score of each tool by number: phrasings add up, the best clause counts; 0.0 without a match."""
+        """The score of each tool by number, 0.0 without a match: phrasings add up, the best clause is added."""
         total = self._folded(phrases, add)
         best = self._folded(clauses, max)
         if total and best:
@@ -272,7 +272,7 @@ class Segment:
         return list(map(mul, total, self._standing)) if total and self._standing else total
 
     def plainly(self, phrase: Phrase) -> list[float]:
-        """The score of each tool by number, without actions and deprecation."""
+        """The score of each tool by number, regardless of actions and deprecation."""
         return self._phrase_scores(msgspec.structs.replace(phrase, asked=ANY_ACTION))
 
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
@@ -383,7 +383,7 @@ def _shares(each: SearchDocument) -> Mapping[str, float]:
 
 
 def _standing(tools: Iterable[Tool]) -> list[float]:
-    """The tools' factors, lower for deprecated ones; empty if all are 1."""
+    """Each tool's factor, lower if deprecated; empty if all are 1."""
     standing = [DEPRECATED if deprecated(tool) else 1.0 for tool in tools]
     return standing if DEPRECATED in standing else []
 

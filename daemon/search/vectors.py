@@ -1,8 +1,8 @@
 """Optional search by meaning: the vectors of all tools, compared with a query's; `Vectors` is immutable.
 
 A text's vector is the mean of its tokens' vectors: a query takes 0.05 ms (no network, no inference), so the
-event loop may encode it. The weights are those in the package `wordllama`, whose code never runs, or in a
-folder in model2vec's format.
+event loop may encode it. The weights come from the package `wordllama`, whose code never runs, or from a folder
+in model2vec's format.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ else:  # 0.15 s and 20 MiB, of an extra
     Tokenizer = later("tokenizers", "Tokenizer")
 
 Passage = Sequence[tuple[float, str]]
-"""Weighted texts of one vector: the normalised sum of their unit vectors."""
+"""Weighted texts that make one vector: the normalised sum of their unit vectors."""
 
 Vector: TypeAlias = "NDArray[np.float32]"
-"""A unit vector; rows of these are a matrix."""
+"""A unit vector; also a matrix whose rows are unit vectors."""
 
 INSTALL = "pip install 'mcpd-supervisor[semantic]'"
-"""Quoted in errors."""
+"""The command that errors quote."""
 
 PACKAGE = "wordllama"
-"""Its wheel holds weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer; MIT."""
+"""The package whose wheel has weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer; MIT."""
 
 PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
 PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 NAMES = ("embedding.weight", "embeddings")
-"""The vectors' tensor in wordllama and model2vec."""
+"""The names of the tensor with the vectors, in wordllama and model2vec."""
 
 TOKENS = 512
-"""Tokens of a text: more than nearly all descriptions have, and 0.5 ms at most."""
+"""Most tokens of a text: more than nearly all descriptions have, and 0.5 ms at most."""
 
 TINY = 1e-12
-"""Shorter vectors mean that no token is known."""
+"""The length below which a vector means that no token is known."""
 
 
 class SemanticUnavailable(McpdError):
-    """Packages or weights are missing or unreadable; the text says what to do."""
+    """Packages or weights are missing or unreadable; the text says how to proceed."""
 
 
 @attrs.define(eq=False)
@@ -67,11 +67,11 @@ class Encoder:
 
     _tokenizer: Tokenizer
     _embeddings: NDArray[Any] = attrs.field(repr=False)
-    """One row per token or per group of tokens, in the file's type (16 MiB)."""
+    """One row for each token or group of tokens, in the file's number type (16 MiB)."""
     _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
     _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
     _unknown: int | None = None
-    """The ignored token for unknown words."""
+    """The token for unknown words, which is ignored."""
 
     def encode(self, passages: Sequence[Passage]) -> list[Vector]:
         """A unit vector per passage; zero if no token is known."""
@@ -100,7 +100,7 @@ class Encoder:
 
 
 def open_encoder(model: str | None = None) -> Encoder:
-    """Load the encoder of a model2vec folder, or the extra's; blocks. Raises `SemanticUnavailable`."""
+    """Load the encoder from a model2vec folder, or from the extra; blocks. Raises `SemanticUnavailable`."""
     weights, tokenizer = (
         _packaged() if model is None else (f"{model}/model.safetensors", f"{model}/tokenizer.json")
     )
@@ -111,7 +111,7 @@ def open_encoder(model: str | None = None) -> Encoder:
     # The tokenizers library raises plain Exceptions about its file.
     except Exception as error:
         raise SemanticUnavailable(
-            f"no usable sentence encoder in {weights} and {tokenizer}: {error}"
+            f"the sentence encoder cannot be loaded from {weights} and {tokenizer}: {error}"
         ) from error
 
 
@@ -129,7 +129,7 @@ def _encoder(weights: str, tokenizer: str) -> Encoder:
     tensors = load(np.fromfile(weights, dtype="u1").tobytes())
     found = next((name for name in NAMES if name in tensors), None)
     if found is None:
-        raise ValueError(f"the file holds no tensor {' or '.join(NAMES)}")
+        raise ValueError(f"the file has no tensor {' or '.join(NAMES)}")
     for name, kinds in ((found, "fi"), ("weights", "fi"), ("mapping", "i")):
         if name in tensors and tensors[name].dtype.kind not in kinds:
             raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
@@ -151,7 +151,7 @@ def _encoder(weights: str, tokenizer: str) -> Encoder:
 
 
 def _do_not_remember(reader: Tokenizer) -> None:
-    """Disable the tokenizer's cache of texts, 60 MiB at 9,000 tools: no text comes twice."""
+    """Disable the tokenizer's cache of texts, 60 MiB at 9,000 tools, as no text is encoded twice."""
     resize = getattr(reader.model, "_resize_cache", None)
     if resize is not None:
         resize(0)
@@ -174,27 +174,27 @@ def nearest_rows(
 
 
 MAX_TOOLS = 20_000
-"""Tools with vectors: 20 MiB of 256 floats each, twice the largest public catalogue."""
+"""Most tools with vectors: 20 MiB of 256 floats each, twice the largest public catalogue."""
 
 BATCH = 64
-"""Tools encoded at a time: limits the texts in memory to about 100 kB."""
+"""Tools encoded together, which limits the texts in memory to about 100 kB."""
 
 CLOSEST = 100
-"""Tools returned for a query, at most half of all: the farthest is the zero of the fused score."""
+"""Most tools returned for a query, and half of all: the farthest is the zero of the blended score."""
 
 MAX_CLAUSES = 4
-"""Clauses compared separately, at up to 2 ms each among ten thousand tools."""
+"""Most clauses compared separately, at up to 2 ms each among ten thousand tools."""
 
 CLAUSE = 0.5
-"""The weight of the nearest clause against the whole query."""
+"""The weight of the nearest clause relative to the whole query."""
 
 Source = tuple[str, str, str]
-"""A vector's source: server, server's description, tool's schema hash."""
+"""The texts behind a vector: the server, its description, and the tool's schema hash."""
 
 
 @attrs.frozen
 class Vectors:
-    """The vectors of all tools by one encoder."""
+    """The vectors of all tools, made by one encoder."""
 
     _encoder: Encoder
     _rows: Mapping[Source, int] = attrs.field(factory=dict, repr=False)
@@ -206,7 +206,7 @@ class Vectors:
         return len(self._keys)
 
     def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
-        """Whether these are exactly these tools' vectors; compares identities."""
+        """Whether these are the vectors of exactly these tools; compares identities."""
         made_from = _fingerprint(servers)
         return len(made_from) == len(self._made_from) and all(
             ours[:2] == theirs[:2] and ours[2] is theirs[2]
@@ -214,7 +214,7 @@ class Vectors:
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Vectors:
-        """The vectors of these servers' tools; itself if current. Blocks: call it in a worker thread."""
+        """The vectors of these servers' tools; this object if current. Blocks: call it in a worker thread."""
         if self.covers(servers):
             return self
         places = dict(list(_places(servers))[:MAX_TOOLS])
@@ -233,7 +233,7 @@ class Vectors:
     ) -> dict[ToolKey, float]:
         """The tools nearest to a query with cosines, best first; at most `CLOSEST` and half of all.
 
-        Phrasings' vectors, and half of the cosine to the nearest clause, are added. `within` None: all tools.
+        Adds the phrasings' vectors, and half of the cosine to the nearest clause. `within` None: all tools.
         """
         passage = passage_of_query(phrasings)
         rows = None if within is None else [row for row, key in enumerate(self._keys) if key in within]
@@ -282,35 +282,35 @@ LEAD_WEIGHT = 1.0
 """The weight of name and first sentence; three summed texts beat one long text, 0.63 to 0.59 recall@5."""
 
 WHOLE_WEIGHT = 1.0
-"""The weight of name, whole description and server's purpose."""
+"""The weight of the name, the whole description and the server's purpose."""
 
 PARAMETERS_WEIGHT = 0.5
 """The weight of parameters, which tell similar tools apart; full weight hurts where they are generic."""
 
 LEAD_CHARACTERS = 300
-"""Characters of a first sentence; a longer one is no sentence."""
+"""Most characters of a first sentence; a longer one is not a sentence."""
 
 DESCRIPTION_CHARACTERS = 1500
-"""Characters of a description: the mean of more words says less, and a hostile one takes 1 ms at most."""
+"""Most characters of a description: the mean of more words says less, and a hostile one takes 1 ms at most."""
 
 SERVER_CHARACTERS = 300
-"""Characters of a server's description, which must not drown the tool's words."""
+"""Most characters of a server's description, so that it does not outweigh the tool's words."""
 
 PARAMETERS_CHARACTERS = 800
-"""Characters of parameters: about a dozen."""
+"""Most characters of parameters: about a dozen parameters."""
 
 PHRASINGS = 8
-"""Encoded phrasings: more say nothing new, at up to a millisecond each."""
+"""Most encoded phrasings: more add nothing, at up to a millisecond each."""
 
 PHRASING_CHARACTERS = 1000
-"""Characters of one phrasing: longer than any typed request."""
+"""Most characters of one phrasing: longer than any typed request."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\n。]")
 _BOUNDARY = re.compile(r"[_\-./]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def passage_of_tool(tool: Tool, server_description: str) -> Passage:
-    """The texts of a tool: its lead, its description with its server's, its parameters."""
+    """The texts of a tool: its name and first sentence, its description with its server's, its parameters."""
     called = _spaced(_earnest(tool.name))
     name = f"{_spaced(tool.server)} {called}"
     description = _clean(_earnest(tool.description[:DESCRIPTION_CHARACTERS])).strip()

@@ -1,1 +1,1 @@
-"""Secrets that are kept elsewhere: commands that print them, and keyrings."""
+"""Secrets that are stored outside the configuration: printed by commands, or in keyrings."""

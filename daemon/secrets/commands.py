@@ -1,6 +1,6 @@
-"""Looks up ${run:...} and ${keyring:...} when a server starts, and once more if the server refuses them.
+"""Looks up ${run:...} and ${keyring:...} when a server starts, and again if the server refuses them.
 
-Commands run without a shell, not for long, and end with everything that they started.
+Commands run without a shell, for a short time, and end with all their descendants.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from daemon.safety.redact import Redactor
 from daemon.secrets import keyring
 
 SECONDS = 10.0
-"""Seconds of one command, in which a person can unlock a vault: the server's callers wait meanwhile."""
+"""Most seconds of one command, in which a person can unlock a vault; the server's callers wait meanwhile."""
 
 SHOWN = 300
-"""Characters of that line."""
+"""Most characters shown of a command's error line."""
 
 
 async def said(words: Sequence[str], environ: Mapping[str, str], children: Children) -> str:
@@ -61,18 +61,18 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
 
 
 class RunSecrets:
-    """The values of the servers that run, in memory alone."""
+    """The secret values of running servers, in memory only."""
 
     def __init__(self, children: Children, hide: Callable[..., None] = lambda *_: None) -> None:
         self._children, self._hide = children, hide
         self._newest: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
-        """By server and references: a server's instances share them until a run of one ends."""
+        """Values by server and references; a server's instances share them until a run of one ends."""
         self._used: dict[str, Mapping[str, str]] = {}
-        """By the label of the server or instance whose run uses them."""
+        """Values in use, by the label of the running server or instance."""
         self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
 
     async def filled(self, server: Server) -> Server:
-        """The server with its run's values in place of references; CannotStart if there is none for one."""
+        """The server with values in place of references; CannotStart if a value cannot be found."""
         if not server.late:
             return server
         values = await self._values(server)
@@ -84,7 +84,7 @@ class RunSecrets:
         return made
 
     async def renewed(self, server: Server) -> bool:
-        """Look a refused run's values up again; returns whether its next run has others."""
+        """Look up the values of a refused run again; returns whether the next run has other values."""
         before = self._used.get(server.label)
         self.ended(server)
         with suppress(CannotStart):
@@ -95,7 +95,7 @@ class RunSecrets:
         return False
 
     def ended(self, server: Server) -> None:
-        """Forget the values of a run: the next one looks them up."""
+        """Forget the values of a run; the next run looks them up."""
         key = server.name, server.late
         if self._used.pop(server.label, None) is self._newest.get(key):
             self._newest.pop(key, None)
@@ -108,7 +108,7 @@ class RunSecrets:
             return self._used[label]
 
     async def _look_up(self, server: Server) -> Mapping[str, str]:
-        """Look up one after the other, since each may ask a person to unlock something."""
+        """Look up references one after the other, as each may ask a person to unlock something."""
         values: dict[str, str] = {}
         for each in server.late:
             kind, _, rest = each.partition(":")
@@ -118,7 +118,7 @@ class RunSecrets:
                 else:
                     values[each] = await trio.to_thread.run_sync(keyring.read, rest, os.environ)
                 if server.type is not TransportType.STDIO and not values[each].isprintable():
-                    raise keyring.SecretTrouble(f"`{rest}` gave several lines: a header or url takes one")
+                    raise keyring.SecretTrouble(f"`{rest}` printed several lines: a header or url takes one")
             except keyring.SecretTrouble as trouble:
                 named = {"error": str(trouble), "command" if kind == "run" else "secret": rest}
                 raise CannotStart(str(trouble), Cause.SECRET_UNAVAILABLE, **named) from None

@@ -1,6 +1,6 @@
-"""Secrets by name, blocking: in the desktop's Secret Service where one can be used, else in private files.
+"""Secrets by name, blocking: in the desktop's Secret Service if it can be used, else in private files.
 
-A file counts more than the Secret Service: writing there removes the file, so a file is newer.
+A file overrides the Secret Service: writing to the service removes the file, so a file is newer.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ else:
 OURS, SERVICE = {"application": "mcpd", "kind": "secret"}, "the Secret Service"
 
 ANSWER_SECONDS = 10.0
-"""Seconds for the Secret Service, which is local and reads a file."""
+"""Seconds for the Secret Service to answer, which is local and reads a file."""
 
 LOCK_SECONDS = 10.0
-"""Seconds for other commands that write a secret, which takes milliseconds."""
+"""Seconds to wait for other commands that write a secret, which takes milliseconds."""
 
 
 class SecretTrouble(McpdError):
-    """A secret cannot be looked up or kept; the text has the reason and the remedy, never the secret."""
+    """A secret cannot be read or stored; the text has the reason and the remedy, never the secret."""
 
 
 def read(name: str, environ: Mapping[str, str]) -> str:
-    """The secret of a name. Raises SecretTrouble: there is none, or it cannot be read."""
+    """The secret with a name. Raises SecretTrouble: there is none, or it cannot be read."""
     with _folder(environ) as folder:
         content = private_files.content(folder / checked(name), MAX_FILE + 1)
     for found in _in_service(lambda item: item.get_secret(), name) if content is None else [content]:
@@ -53,7 +53,7 @@ def read(name: str, environ: Mapping[str, str]) -> str:
 
 
 def write(name: str, value: str, environ: Mapping[str, str]) -> str:
-    """Keep a secret, in place of another of the name; returns where. Raises SecretTrouble."""
+    """Store a secret under a name; returns the place. Raises SecretTrouble."""
     content, wanted = value.encode(errors="surrogatepass"), {**OURS, "secret": checked(name)}
     text_of(content, f"the value of {name}")
     with _folder(environ) as folder:
@@ -69,7 +69,7 @@ def write(name: str, value: str, environ: Mapping[str, str]) -> str:
 
 
 def remove(name: str, environ: Mapping[str, str]) -> bool:
-    """Forget a secret; returns whether there was one. Raises SecretTrouble: the service may still have it."""
+    """Delete a secret; returns whether it existed. Raises SecretTrouble: the service may still have it."""
     with _folder(environ) as folder:
         there = os.path.lexists(folder / checked(name))
         (folder / name).unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def remove(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def names(environ: Mapping[str, str]) -> dict[str, str]:
-    """The place of each secret, by name. Raises SecretTrouble: some cannot be seen."""
+    """The place of each secret, by name. Raises SecretTrouble: some cannot be read."""
     kept = dict.fromkeys(_in_service(lambda item: item.get_attributes().get("secret", "")), SERVICE)
     with _folder(environ) as folder:
         kept |= {each.name: str(each) for each in (folder.iterdir() if folder.exists() else ())}
@@ -85,7 +85,7 @@ def names(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def text_of(content: bytes, what: str) -> str:
-    """A secret as text; raises SecretTrouble, which calls it `what`."""
+    """A secret as text; raises SecretTrouble with `what` as its subject."""
     text = content.decode(errors="surrogateescape")  # a strict one's error quotes the bytes
     if not 0 < len(content) <= MAX_FILE or not sound(text):
         raise SecretTrouble(f"{what} must be text: UTF-8 without a NUL, of 1 byte to {MAX_FILE >> 10} KiB")
@@ -102,7 +102,7 @@ def checked(name: str) -> str:
 
 @contextmanager
 def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The directory of secrets, which may be missing; what fails there becomes a SecretTrouble."""
+    """The directory of secrets, which may be missing; errors in the block become SecretTrouble."""
     folder = secrets_dir(environ)
     try:
         with suppress(FileNotFoundError):
@@ -114,7 +114,7 @@ def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _in_service(use: Callable[[Item], Any], name: str = "") -> list[Any]:
-    """Use all secrets in the Secret Service, or those of a name; none without one. Raises SecretTrouble."""
+    """Apply `use` to the secrets in the Secret Service (named `name`, or all). Raises SecretTrouble."""
     try:
         with collection(SecretTrouble, LookupError, "set the secret again, into a file") as service:
             return [use(item) for item in service.search_items({**OURS, "secret": name} if name else OURS)]
@@ -123,7 +123,7 @@ def _in_service(use: Callable[[Item], Any], name: str = "") -> list[Any]:
 
 
 def need_library() -> None:
-    """Raise ImportError where the extra `secret-service` is not installed."""
+    """Raise ImportError if the extra `secret-service` is not installed."""
     _ = secretstorage.dbus_init
 
 

@@ -1,1 +1,1 @@
-"""Servers that others publish: in registries and as bundles."""
+"""Servers that others publish, in registries and as bundles."""

@@ -1,4 +1,4 @@
-"""Unpacks zip archives from outside: bounded in bytes and files, and nothing leaves the directory."""
+"""Unpacks zip archives from outside, with limits on bytes and files, and never outside the directory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from daemon.safety.escape import visible
 from daemon.sources.offers import SourceTrouble
 
 MOST_UNPACKED, MOST_RATIO, MOST_FILES, MOST_PARTS = 1024 * MIB, 200, 50_000, 64
-"""The ratio is of the whole: programs are compressed to a fifth, and deflate reaches 1,032 to one. Files and
-directories, of which a large `node_modules` has 20,000; directories on the way to a file."""
+"""Limits of bytes, of the whole's compression ratio, of files, and of directories above a file. Programs
+shrink to a fifth, deflate reaches 1,032 to one; a large `node_modules` has 20,000 files and directories."""
 
 DAMAGED = SourceTrouble, BadZipFile, zlib.error, OSError, EOFError, LookupError, ValueError, RuntimeError
-"""The errors of damaged archives and JSON; NotImplementedError and RecursionError are RuntimeErrors."""
+"""The errors that damaged archives and JSON cause; NotImplementedError and RecursionError are RuntimeErrors."""
 
 _INDEX_ENTRY, _LOCAL_HEADER, _ENCRYPTED, _STORED, _DEFLATED = b"PK\1\2", 30, 0x2041, 0, 8
 
 
 def checked_archive(content: bytes) -> ZipFile:
-    """Open an archive and check what its index says. Raises SourceTrouble."""
+    """Open an archive and check its index. Raises SourceTrouble."""
     if content.count(_INDEX_ENTRY) > MOST_FILES:  # zipfile makes an object of each.
         raise SourceTrouble(f"it has more than {MOST_FILES:,} files")
     most = min(MOST_UNPACKED, MIB + MOST_RATIO * len(content))
@@ -48,13 +48,13 @@ def checked_archive(content: bytes) -> ZipFile:
 
 
 def _problem(info: ZipInfo, spelt: dict[str, str]) -> str:
-    """The problem of an entry, or ""; `spelt` collects the paths of files and directories before it."""
+    """The problem of an entry, or ""; `spelt` collects the paths of earlier files and directories."""
     name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
     parts = name.removesuffix("/").split("/")
     ways = ["/".join(parts[: at + 1]) for at in range(min(len(parts), MOST_PARTS))]
     is_twice = ways[-1].casefold() in spelt and not name.endswith("/")
     if is_twice or [spelt.setdefault(way.casefold(), way) for way in ways] != ways:
-        return "is there twice, or in upper and lower case"
+        return "occurs twice, or differs from another only in case"
     if len(parts) > MOST_PARTS or len(spelt) > MOST_FILES:
         return f"is too deep, or more than the {MOST_FILES:,}th"
     if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
@@ -80,7 +80,7 @@ def _hash(opened: Any) -> str:
 
 
 def unpack(archive: ZipFile, directory: Path) -> None:
-    """Write a checked archive's files, read-only, all of them or none, in place of a directory there."""
+    """Write a checked archive's files, read-only, all or none, replacing the directory."""
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=directory.parent) as beside:
         for each in (info for info in archive.infolist() if not info.orig_filename.endswith("/")):
@@ -89,7 +89,7 @@ def unpack(archive: ZipFile, directory: Path) -> None:
             with whole(f"'{name[:99]}' in it"), archive.open(each) as source, place.open("xb") as target:
                 copyfileobj(source, target)
                 if target.tell() != each.file_size - 1:
-                    raise BadZipFile("its size is another than its header says")
+                    raise BadZipFile("its size differs from its header")
             place.chmod(0o555 if each.external_attr >> 16 & 0o111 else 0o444)
         if directory.is_dir() and not directory.is_symlink():
             directory.chmod(0o700)
@@ -101,7 +101,7 @@ def unpack(archive: ZipFile, directory: Path) -> None:
 
 @contextmanager
 def whole(what: str, kinds: tuple[type[Exception], ...] = DAMAGED) -> Iterator[None]:
-    """Turn errors of these kinds into SourceTrouble about this."""
+    """Turn errors of these kinds into a SourceTrouble that begins with `what`."""
     try:
         yield
     except kinds as error:

@@ -1,4 +1,4 @@
-"""Bundles (`.mcpb`, once `.dxt`): a server's files in a zip archive, and a manifest (versions 0.1 to 0.4)."""
+"""Bundles (`.mcpb`, once `.dxt`): a zip archive with a server's files and a manifest (versions 0.1 to 0.4)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from daemon.sources.downloads import fetch
 from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
 
 MOST_BYTES, MOST_MANIFEST, SECONDS, REDIRECTS = 256 * MIB, MIB, 600.0, 3
-"""The seconds are for so many bytes over a slow line; a release at GitHub is behind one redirect."""
+"""Bytes of a bundle and of its manifest, seconds over a slow line, redirects (GitHub's releases need one)."""
 
 _VERSIONS, _TAKEN = ("0.1", "0.2", "0.3", "0.4"), "0.1 to 0.4, for Linux"
 _PLACES = re.compile(r"\$\{(__dirname|HOME|DESKTOP|DOCUMENTS|DOWNLOADS|pathSeparator|/)\}")
 _SETTINGS = re.compile(r"(?<!\$)\$\$\{user_config\.([^}]+)\}")
-"""As `as_text` leaves them."""
+"""References to settings, in the form that `as_text` gives them."""
 _NAME = re.compile(r"[a-z0-9_-]+-[0-9a-f]{12}")
 
 
@@ -33,9 +33,9 @@ _NAME = re.compile(r"[a-z0-9_-]+-[0-9a-f]{12}")
 def taken(
     source: Path | str, *, environ: Mapping[str, str], sha256: str | None = None, private: bool = False
 ) -> ServerOffer:
-    """Read, check and unpack a bundle, a file or a URL, and offer the server in it. Raises SourceTrouble.
+    """Read, check and unpack a bundle (a file or a URL), and offer its server. Raises SourceTrouble.
 
-    `sha256` is the one to expect. `private`: the user has named the URL's host.
+    `sha256` is the expected digest. `private`: the user has named the URL's host.
     """
     if isinstance(source, str):
         content = fetch(source, most=MOST_BYTES, private=private, seconds=SECONDS, redirects=REDIRECTS)
@@ -44,7 +44,7 @@ def taken(
             content = file.read(MOST_BYTES)
     digest = hashlib.sha256(content).hexdigest()
     if sha256 and sha256.lower().removeprefix("sha256:") != digest:
-        raise SourceTrouble(f"its SHA-256 is {digest}, not {sha256}: it is not what was published")
+        raise SourceTrouble(f"its SHA-256 is {digest}, not {sha256}: it differs from the published bundle")
     archive = checked_archive(content)
     with archive.open("manifest.json") as manifest:
         offer = _offer(json.loads(manifest.read(MOST_MANIFEST)), digest, environ, {*archive.namelist()})
@@ -63,7 +63,7 @@ def arguments(origin: EntryOrigin, environ: Mapping[str, str]) -> Any:
 
 
 def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
-    """Delete (or `keep`) the directory of an entry's bundle that no configuration names; returns it."""
+    """Delete (or `keep`) the directory of an entry's bundle unless `text` still names it; returns it."""
     directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
     is_ours = directory.parent == bundles(environ) and _NAME.fullmatch(directory.name)
     if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():
@@ -91,7 +91,7 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
     kind = manifest.get("manifest_version", manifest.get("dxt_version"))
     if kind not in _VERSIONS or "linux" not in (needs.get("platforms") or ["linux"]):
         raise SourceTrouble(
-            f"it is of version {kind}, for {needs.get('platforms', 'all')}; mcpd takes {_TAKEN}"
+            f"it has version {kind}, for {needs.get('platforms', 'all')}; mcpd accepts {_TAKEN}"
         )
     directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:12]}", home(environ)
     places = {"__dirname": str(directory), "HOME": str(own), "pathSeparator": "/", "/": "/"}

@@ -1,8 +1,8 @@
-"""Fetches what strangers' addresses serve: over https, from public addresses, in bounded bytes and seconds.
+"""Downloads from untrusted addresses: over https, from public addresses, with limits on bytes and seconds.
 
-- The connection goes to the checked address: a second lookup of the name may differ.
-- Only a host that the user names himself (`private`) may be private, or be asked over http.
-- No proxy of the environment, no .netrc, no cookie, nothing compressed.
+- The connection goes to the checked address, as a second lookup of the name may differ.
+- Only a host that the user has named (`private`) may be private, or be asked over http.
+- It uses no proxy of the environment, no .netrc, no cookies and no compression.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from daemon.protocol import IDENTITY
 from daemon.sources.offers import SourceTrouble
 
 SECONDS = 30.0
-"""For a whole answer of a registry: some wake up first."""
+"""Seconds for a registry's whole answer: some must wake up first."""
 
 CONNECT_SECONDS = 10.0
-"""For a connection to one address."""
+"""Seconds for a connection to one address."""
 
 MAX_ADDRESSES = 4
-"""Addresses tried of a host: the first of each family, and one in reserve."""
+"""Most addresses tried of a host: the first of each family, and some in reserve."""
 
 _AGENT = "{name}/{version}".format(**IDENTITY)
 
 
 def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
-    """Fetch at most so many bytes in at most so many seconds, which it blocks. Raises SourceTrouble.
+    """Fetch at most `most` bytes within `seconds`; blocks. Raises SourceTrouble.
 
-    `private`: the user named the host himself. `redirects`: so many are followed, to public hosts only.
+    `private`: the user has named the host. `redirects`: how many are followed, to public hosts only.
     """
 
     async def run() -> bytes:
@@ -44,7 +44,7 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
     try:
         return trio.run(run)
     except httpx2.InvalidURL:
-        raise SourceTrouble("what is to be fetched has no valid address") from None
+        raise SourceTrouble("the address to fetch from is invalid") from None
     except trio.TooSlowError:
         raise SourceTrouble(f"{_place(url)} has not answered in full within {seconds:g} s") from None
     except httpx2.TransportError as error:
@@ -54,7 +54,7 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
 async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool) -> bytes:
     place, host = _place(url), url.raw_host.decode("ascii")
     if url.scheme not in ({"https", "http"} if private else {"https"}) or not host or url.userinfo:
-        raise SourceTrouble(f"{place} is not an address to fetch from: that is https://HOST without a password")
+        raise SourceTrouble(f"mcpd does not fetch from {place}: use https://HOST, without a password")
     headers = {"host": url.netloc.decode("ascii"), "accept-encoding": "identity", "user-agent": _AGENT}
     extensions = {"sni_hostname": host, "timeout": {"connect": CONNECT_SECONDS}}
     failure: Exception = SourceTrouble(f"{place} has no address")
@@ -77,7 +77,7 @@ async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool)
 
 
 def _place(url: str | httpx2.URL) -> str:
-    """The origin of an address: a path or a query may hold a key."""
+    """The origin of an address, as a path or a query may contain a key."""
     url = httpx2.URL(url)
     return f"{url.scheme}://{url.netloc.decode('ascii').rpartition('@')[2]}"
 
@@ -90,7 +90,7 @@ async def _addresses(host: str, *, private: bool) -> list[str]:
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     if not private and any(HostRules().missing(host, each) for each in addresses):
         raise SourceTrouble(
-            f"{host} leads to {', '.join(addresses[:4])}: nothing is fetched from private addresses"
+            f"{host} resolves to {', '.join(addresses[:4])}: mcpd fetches nothing from private addresses"
         )
     return addresses[:MAX_ADDRESSES]
 
@@ -100,7 +100,7 @@ async def _body(response: httpx2.Response, place: str, most: int) -> bytes:
     if status != httpx2.codes.OK:
         raise SourceTrouble(f"{place} answered HTTP {status}")
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise SourceTrouble(f"{place} compresses its answer against mcpd's request")
+        raise SourceTrouble(f"{place} compresses its answer although mcpd asked it not to")
     async with aclosing(response.aiter_raw()) as chunks:
         async for chunk in chunks:
             made += chunk

@@ -1,4 +1,4 @@
-"""A server that a registry or a bundle offers, in whose texts ${VAR} is text, and the entry made of answers."""
+"""A server that a registry or bundle offers, in whose texts ${VAR} is plain text; its entry with answers."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from daemon.setup.moved_secrets import in_our_words
 INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _REFERENCES = re.compile(r"\$+\{[^}]*\}?|\{(?:env|file):[^{}]+\}|\A\$[A-Z]\w+\Z")
 _COLON = re.compile(r":(?![^{}]*\})")
-"""One that is not within a reference."""
+"""Matches a colon outside of references."""
 
 
 class SourceTrouble(McpdError):
-    """A registry, a bundle or a download is refused or cannot be read; the text says why."""
+    """A registry, a bundle or a download is refused or unreadable; the text says why."""
 
 
 @attrs.frozen(kw_only=True)
 class Input:
-    """A value that a server wants from its user."""
+    """A value that a server needs from its user."""
 
     name: str
-    """Its name for `--env NAME=VALUE`, and in the entry's `${input:NAME}`."""
+    """The name for `--env NAME=VALUE`, and for `${input:NAME}` in the entry."""
     description: str = ""
     required: bool = False
     secret: bool = False
     default: str | None = attrs.field(default=None, repr=False)
     choices: tuple[str, ...] = ()
     multiple: bool = False
-    """The answer has several values with colons between them, each an argument (with the option before it)."""
+    """Whether the answer is several values separated by colons, each an argument (after its option, if any)."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerOffer:
-    """A server to add, whose inputs are still to be given."""
+    """A server to add, whose inputs are not given yet."""
 
     name: str
     """The proposed name in `mcpServers`."""
     entry: Mapping[str, Any]
-    """The entry with `${input:NAME}` in place of inputs; a list within `args` needs all of its inputs."""
+    """The entry with `${input:NAME}` for inputs; a list in `args` counts only if all its inputs are given."""
     origin: EntryOrigin
     inputs: tuple[Input, ...] = ()
     notes: tuple[str, ...] = ()
-    """Things to know before agreeing, a line each."""
+    """Remarks for the user before agreeing, a line each."""
 
 
 def as_text(value: Any) -> Any:
-    """Escape everything in a value from outside that mcpd would read as a reference."""
+    """Escape all text in a value from outside that mcpd would otherwise read as a reference."""
     return in_our_words(value, "", None)
 
 
@@ -62,7 +62,7 @@ def missing(offer: ServerOffer, answers: Mapping[str, str]) -> list[Input]:
 
 
 def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with answers, which may be references, and defaults, which may not; without the description."""
+    """The entry with answers (references allowed) and defaults (not allowed), without the description."""
     values = {each.name: as_text(each.default) for each in offer.inputs if each.default is not None}
     values |= {name: answer for name, answer in answers.items() if answer}
     entry = {**offer.entry}
@@ -89,7 +89,7 @@ def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str | None:
-    """The text with its inputs; None if one of them has no value."""
+    """The text with its inputs filled in; None if one of them has no value."""
     if any(name not in values for name in INPUT.findall(text)):
         return None
     parts = [values[part] if at % 2 else part for at, part in enumerate(INPUT.split(text))]

@@ -1,7 +1,7 @@
 """Asks MCP registries (API v0.1) for servers, and turns a server.json (schema 2025-12-11) into an offer.
 
-A registry may lie, drip or never end: pages, bytes and seconds are bounded, every member is checked
-(`published.toml`). Words of a document reach the package, never the program that fetches and starts it.
+A registry may lie, be slow or never end: pages, bytes and seconds are limited, and every member is checked
+(`published.toml`). Words of a document reach the package, but never the program that fetches and starts it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, as_t
 OFFICIAL = "https://registry.modelcontextprotocol.io"
 
 PAGE, MAX_PAGES, MOST_PAGE, MAX_WORDS = 100, 20, 8 * MIB, 3
-"""Servers of a page, the most that the official registry gives; pages read for a word;
-bytes of a page; words that a registry is asked for."""
+"""Servers of a page, the most that the official registry gives; pages read for a word; bytes of a page; words
+that a registry is asked for."""
 
 MOST_KEPT, MOST_CACHE, LOCK_SECONDS, LAST_SECONDS = 500, 8 * MIB, 2.0, 0.1
-"""Documents kept of a registry, the newest; characters of their file; seconds to wait for another writer, and
-for a page for which the time for all leaves none."""
+"""Most documents kept of a registry, the newest; characters of their file; seconds to wait for another writer;
+seconds for a page once the time for all pages has run out."""
 
 MOST_PROSE, MOST_WRONG, MOST_NOTES, MOST_HASHES = 300, 150, 5, 4
-"""Characters of a description and of what is wrong, reasons in one error, hashes of a release."""
+"""Most characters of a description and of an error, reasons in one error, and hashes of a release."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -61,7 +61,7 @@ _PUBLIC = HostRules(allowed=(ANY,), denied=_TABLE["words"]["local"])
 
 
 def _checked(kind: str, value: Any) -> Any:
-    """An answer, or a part of one, which has the form of its kind. Raises SourceTrouble."""
+    """Return an answer, or a part of one, if it has the form of its kind. Raises SourceTrouble."""
     try:
         if isinstance(value, bytes):
             # Some registries write null for what there is not.
@@ -74,7 +74,7 @@ def _checked(kind: str, value: Any) -> Any:
 
 
 def opened(config: Path, environ: Mapping[str, str], *, offline: bool = False) -> Registries:
-    """The registries of a configuration, which need not be there yet. Raises ConfigError."""
+    """The registries of a configuration, which may be missing. Raises ConfigError."""
     urls = (load(config, environ) if config.exists() else Config()).registries
     cache = xdg(environ, "XDG_CACHE_HOME", ".cache") / "mcpd" / "registry"
     return Registries(urls, cache, offline=offline)
@@ -82,19 +82,19 @@ def opened(config: Path, environ: Mapping[str, str], *, offline: bool = False) -
 
 @attrs.define
 class Registries:
-    """Registries in the order in which they are asked; the methods block."""
+    """The registries in the order in which they are asked; the methods block."""
 
     urls: tuple[str, ...]
     cache: Path
     offline: bool = attrs.field(default=False, kw_only=True)
-    """Ask nobody: only what was seen before is known."""
+    """Whether to ask no registry, and use only stored documents."""
     notes: list[str] = attrs.field(factory=list, init=False)
-    """Registries and documents that could not be read, and why, a line each."""
+    """Registries and documents that could not be read, with the reason, a line each."""
 
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
-        """A server's first registry, and its newest server.json, or a version's; raises SourceTrouble."""
+        """The first registry with a server, and its newest (or `version`'s) server.json; else SourceTrouble."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
-            raise SourceTrouble(f"{name[:80]!r} {version or ''} is not a server: write io.github.OWNER/NAME")
+            raise SourceTrouble(f"{name[:80]!r} {version or ''} names no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
         for url in self.urls:
             for server in self._servers(url, path):
@@ -106,7 +106,7 @@ class Registries:
         raise SourceTrouble(f"no server {name} is known{f' in version {version}' if version else ''}: {why}")
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:
-        """Documents that have all words in the name or the description, with their registries."""
+        """Documents with all words in name or description, with their registries."""
         found = dict[str, Document]()
         # A registry looks for one text, in names.
         asked = [{"search": word, "version": "latest", "limit": PAGE} for word in words[:MAX_WORDS]]
@@ -119,7 +119,7 @@ class Registries:
         return [*found.values()]
 
     def _servers(self, url: str, *paths: str) -> Iterator[Document]:
-        """The servers behind paths of a registry, page after page; notes tell of those that cannot be read."""
+        """The servers at some paths of a registry, page after page; `notes` gets those that cannot be read."""
         try:
             for page in [self._kept(url)] if self.offline else _pages(url, paths):
                 sound = list[Document]()
@@ -137,7 +137,7 @@ class Registries:
         return self.cache / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
     def _kept(self, url: str) -> list[Document]:
-        """The documents kept of a registry, the newest first; none if the file cannot be read."""
+        """The stored documents of a registry, newest first; empty if the file cannot be read."""
         with suppress(OSError, SourceTrouble):
             return list(_checked("kept", self._file(url).read_bytes())["servers"])
         return []
@@ -170,9 +170,9 @@ def _pages(url: str, paths: Iterable[str]) -> Iterator[list[Document]]:
 
 
 def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline: bool = False) -> ServerOffer:
-    """The offer of the first package that runs here, else of a remote server. Raises SourceTrouble.
+    """The offer for the first package that runs here, else for a remote server. Raises SourceTrouble.
 
-    Unless `offline`, the hashes of a package are looked up where it is published.
+    Unless `offline`, looks up a package's hashes where it is published.
     """
     (name, version), reasons = [_checked("server", server)[each] for each in ("name", "version")], list[str]()
     remotes = sorted(server.get("remotes", ()), key=lambda each: each.get("type") == "sse")
@@ -237,7 +237,7 @@ class _Making:
         return {"command": runner, "args": args, "env": env}
 
     def _variables(self, package: Document, runner: str) -> Iterator[tuple[str, Document]]:
-        """The variables of a package, and those that an option of a container engine sets."""
+        """A package's variables, and those that an option of a container engine sets."""
         yield from ((each["name"], each) for each in package.get("environmentVariables", ()))
         for each in package.get("runtimeArguments", ()):
             option, said = each.get("name", ""), each.get("value", "")
@@ -259,7 +259,7 @@ class _Making:
         return {"type": "sse" if remote["type"] == "sse" else "http", "url": address, "headers": headers}
 
     def _text(self, name: str, value: Document) -> str:
-        """The text of a value with inputs in place of its variables, or of the value itself."""
+        """The text of a value, with inputs in place of its variables or of the whole value."""
         if "value" in value:
             text: str = value["value"]
             # Fixed ones first, since parts of a reference become one when they are together.

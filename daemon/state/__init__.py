@@ -1,1 +1,1 @@
-"""The state that outlives the daemon: `store` and below, from one worker thread, and the recorder's notes."""
+"""The state that outlives the daemon: the store, which one worker thread uses, and the recorder's notes."""

@@ -1,4 +1,4 @@
-"""The rows of events, written once and deleted when old or too many, and of hourly counts."""
+"""Reads and writes stored events and hourly counts; deletes events that are old or too many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Increments = Mapping[tuple[int, str], int]
 SECONDS = 3600
 
 KEPT = 90 * 24
-"""Hours that are kept: a season, in some 30 MB if each of 50 servers is called in each of them."""
+"""Most hours kept: 90 days, in some 30 MB if each of 50 servers is called every hour."""
 
 
 def first_hour(since: float) -> int:
@@ -29,7 +29,7 @@ def first_hour(since: float) -> int:
 
 
 def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
-    """Add increments to the stored counts, and delete those that are too old at this time."""
+    """Add increments to the stored counts, and delete counts that are too old at the time `at`."""
     rows = [{"hour": hour, "name": clean(name), "value": count} for (hour, name), count in more.items()]
     if rows:
         transaction.put("hours", ("hour", "name"), rows, adding="value")
@@ -37,7 +37,7 @@ def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
 
 
 def read_hours(since: float, transaction: Transaction) -> dict[tuple[int, str], int]:
-    """The stored counts since the hour of a time."""
+    """The stored counts, from the hour of a time on."""
     query = "SELECT hour, name, value FROM hours WHERE hour >= :first"
     return {
         (row["hour"], str(row["name"])): row["value"]
@@ -50,19 +50,19 @@ def read_hours(since: float, transaction: Transaction) -> dict[tuple[int, str], 
 
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-"""Seconds that an event is kept: a month, so that a monthly event is seen twice."""
+"""Seconds that an event is kept: 30 days, so that a monthly event shows twice."""
 
 KEPT_OF_EACH = 10_000
-"""Most events of one server, of the daemon itself, and of its sessions: 5 MB each."""
+"""Most events of one server, of the daemon itself, and of its sessions: 5 MB for each."""
 
 FORGOTTEN_EVENTS = 2000
-"""Most events that one transaction deletes: some 20 ms, for which writers wait."""
+"""Most events that one transaction deletes: some 20 ms, while writers wait."""
 
 LOOKED_THROUGH = 10_000
-"""Most events that are read for a session with loaded tools, to find their changes."""
+"""Most events read to find changes of the tools that a session has loaded."""
 
 _SESSIONS = "kind LIKE 'session-%'"
-"""Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
+"""Selects sessions' events: thousands of clients must not displace the daemon's own events."""
 
 OF_RUNS = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
 """Kinds that change a server's state; the newest of them tells whether the server is away."""
@@ -71,7 +71,7 @@ _COLUMNS = (*COLUMNS, "kind", "body")
 
 
 def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
-    """Write events; stored ones stay as they are."""
+    """Write events; those already stored stay as they are."""
     rows = [_row(event) for event in events]
     if rows:
         names = ", ".join(_COLUMNS)
@@ -123,9 +123,9 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
 
 
 def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
-    """Delete old events, and all but `most` of each server, of its sessions, and of the daemon.
+    """Delete old events, and all but the newest `most` of each server, of its sessions, and of the daemon.
 
-    Returns the number of deleted events: if `FORGOTTEN_EVENTS`, there may be more.
+    Returns the number of deleted events; at `FORGOTTEN_EVENTS`, there may be more.
     """
     room = FORGOTTEN_EVENTS
     room -= _delete(transaction, "at < :before", {"before": before}, room)
@@ -144,11 +144,11 @@ class LastLife(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the last daemon on a socket."""
 
     name: str
-    """The `life` of its events."""
+    """The `life` of that daemon's events."""
     heard_at: float
     """The time of its last event, in seconds since the epoch."""
     in_order: bool
-    """Whether it stopped, rather than being killed."""
+    """Whether the daemon stopped; false if it was killed."""
 
 
 def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | None:
@@ -167,7 +167,7 @@ def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | No
 
 
 def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> dict[str, float]:
-    """Since when each server was away at the end of a daemon's life, in seconds since the epoch."""
+    """When each server that was away at the end of a daemon's life went away, in seconds since the epoch."""
     marks, kinds = among(map(str, OF_RUNS))
     # Of one life, numbers rise with time.
     rows = transaction.rows(
@@ -180,13 +180,13 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
 
 
 def put_head(head: ChainHead, at: float, transaction: Transaction) -> None:
-    """Replace the head of a chain of the audit."""
+    """Replace the head of one of the audit's chains."""
     row = {"chain": head.chain, "seq": head.seq, "digest": head.digest, "at": at}
     transaction.put("audit_heads", ("chain",), [row])
 
 
 def stored_heads(transaction: Transaction) -> list[ChainHead]:
-    """The heads of all chains of the audit."""
+    """The heads of all the audit's chains."""
     rows = transaction.rows("SELECT chain, seq, digest FROM audit_heads")
     return [ChainHead(chain=row["chain"], seq=row["seq"], digest=row["digest"]) for row in rows]
 
@@ -198,7 +198,7 @@ def put_shapes(shapes: Mapping[str, Shape], transaction: Transaction) -> None:
 
 
 def stored_shapes(transaction: Transaction) -> dict[str, Any]:
-    """The observed shapes by schema hash, without those of tools that no server lists any more."""
+    """The observed shapes by schema hash; deletes those of tools that no server lists any more."""
     transaction.change("DELETE FROM observed_shapes WHERE schema_hash NOT IN (SELECT schema_hash FROM tools)")
     found = transaction.rows("SELECT schema_hash, shape FROM observed_shapes")
     return {row["schema_hash"]: row["shape"] for row in found}

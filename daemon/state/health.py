@@ -1,4 +1,4 @@
-"""Health of the store: its state for operators, and the time of the next try."""
+"""The health of the store: its state for operators, and the time of the next try."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from daemon.state.notes import MAX_SESSIONS
 from daemon.state.sql import StoreCause, StoreFault
 
 BACKOFF_SECONDS = 1.0
-"""Seconds until the first retry after a failure; doubles with each further failure."""
+"""Seconds until the first retry after a failure, doubled with each further failure."""
 
 BACKOFF_CAP = 30.0
 """Most seconds until the next retry: soon enough to notice that a disk has space again."""
 
 PARKED_SECONDS = 300.0
-"""Seconds until the next retry where only an operator can help."""
+"""Seconds until the next retry if only an operator can help."""
 
 PARKED = frozenset({StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED})
-"""Causes that make retrying soon pointless."""
+"""Causes that only an operator can mend, so that mcpd retries rarely."""
 
 DROPS_PER_LINE = 1000
-"""Dropped changes per line of the log about them."""
+"""Dropped changes for each line that the log has about them."""
 
 NOT_YET = "not opened yet"
 
@@ -43,17 +43,17 @@ class Persistence:
     """Whether state survives a restart of the daemon, and if not, why."""
 
     state: Condition
-    """`degraded`: changes are kept in memory only, until the store works."""
+    """If `degraded`, changes stay in memory until the store works."""
     cause: StoreCause | None = None
     """None unless degraded by a fault."""
     reason: str = ""
-    """The cause in words, or a loss in spite of a working store."""
+    """The cause in words, or a loss although the store works."""
     since: float = 0.0
-    """The start of the state, in seconds since the epoch."""
+    """The time when this state began, in seconds since the epoch."""
     where: str = ""
     """The store's location for people, without a password."""
     waiting: int = 0
-    """Changes that are not written yet."""
+    """The number of changes not written yet."""
 
 
 class Health:
@@ -80,7 +80,7 @@ class Health:
         return self.persistence.value.state is Condition.DEGRADED
 
     def note(self, topic: str, text: str, *, aloud: bool = True) -> None:
-        """Show a loss, the newest of its topic, for as long as this daemon runs; `aloud` logs it."""
+        """Report a loss until the daemon ends, in place of the topic's last; `aloud` logs it."""
         if aloud and self._notes.get(topic) != text:
             logger.error("{}", text)
         self._notes[topic] = text
@@ -90,13 +90,13 @@ class Health:
         """Note that a corrupt store was set aside under this name."""
         where = self.persistence.value.where
         text = (
-            f"the store {where} was corrupt and is set aside as {name}: what mcpd knows goes into a new one;"
-            " sessions that nobody has used since mcpd started are in the old one only"
+            f"the store {where} was corrupt, and mcpd renamed it to {name}. A new store gets all that mcpd has"
+            " in memory; sessions that nobody has used since mcpd started are only in the old one"
         )
         self.note("aside", text)
 
     def note_lost(self, fault: StoreFault) -> None:
-        """Note that the opened store is gone."""
+        """Note that the opened store has disappeared."""
         when = datetime.fromtimestamp(self.wall(), UTC).isoformat(timespec="seconds")
         text = f"{fault}. Sessions that nobody has used since mcpd started are lost ({when})"
         self.note("lost", text)

@@ -1,4 +1,4 @@
-"""Records of sessions, events and counts that are not in the store yet: bookkeeping without I/O.
+"""Keeps track of sessions, events and counts that are not in the store yet, without I/O.
 
 A record leaves the list only once it was written; one that changed meanwhile is another object, and stays.
 """
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from daemon.state.store_access import StoreAccess
 
     ByName = dict[str, list[tuple[int, int]]]
-    """The start of each hour, in seconds since the epoch, and its count, oldest first, by the count's name."""
+    """For each count's name, the hours' starts in seconds since the epoch with their counts, oldest first."""
 
 
 T = TypeVar("T")
 
 EVENTS_AT_ONCE = 500
-"""Most events in one batch: some 10 ms in which nobody else writes."""
+"""Most events in one batch: some 10 ms while nobody else writes."""
 
 GATHER_SECONDS = 0.5
-"""Seconds that events wait for others to be written with: a killed daemon may lose its last ones."""
+"""Seconds that events wait for others to be written with them; a killed daemon may lose its last events."""
 
 CROWD = 2000
-"""Events after which expiry is due early: a store may exceed its bounds by these."""
+"""Events after which a sweep is due early: a store may exceed its bounds by as many."""
 
 
 class EventNotes:
-    """The unwritten events of this daemon's life; their queue is the history itself."""
+    """The unwritten events of this daemon; the history itself is their queue."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.dropped = 0
-        """Events that the store never got, because newer ones took their places in memory."""
+        """Events that were never stored, because newer ones replaced them in memory."""
         self._written = 0
         self._since_expiry = 0
 
@@ -62,11 +62,11 @@ class EventNotes:
 
     @property
     def waiting(self) -> int:
-        """The number of events that the store lacks."""
+        """The number of events that are not stored yet."""
         return self.history.number - self._written
 
     def next_batch(self) -> tuple[Event, ...]:
-        """The oldest events that the store lacks."""
+        """The oldest events that are not stored yet."""
         fresh = self.history.after(self._written)
         if fresh and (lost := fresh[0].number - self._written - 1) > 0:
             self.dropped += lost
@@ -75,14 +75,14 @@ class EventNotes:
         return tuple(fresh[:EVENTS_AT_ONCE])
 
     def were_written(self, events: Sequence[Event]) -> None:
-        """Note that the store has these."""
+        """Note that these events are stored."""
         if events:
             self._written = max(self._written, events[-1].number)
             self._since_expiry += len(events)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether expiry is due early after so many new events."""
+        """Whether so many new events are stored that a sweep is due early."""
         return self._since_expiry >= CROWD
 
     def were_expired(self) -> None:
@@ -90,7 +90,7 @@ class EventNotes:
         self._since_expiry = 0
 
     def start_over(self) -> None:
-        """Write the events in memory again: the store is empty."""
+        """Write the events in memory again, as the store is empty."""
         self._written = max(0, self.history.number - len(self.history.after(0)))
 
 
@@ -105,7 +105,7 @@ class StoredEvents:
         return await self._read(partial(event_rows.find_events, query))
 
     async def follow(self, history: History) -> None:
-        """Have readers poll after every write, until cancelled."""
+        """Wake readers after every write, until cancelled."""
         while True:
             await self._access.moved.park()
             history.news.set(object())
@@ -115,7 +115,7 @@ class StoredEvents:
         return await self._read(partial(event_rows.last_life, host, socket))
 
     async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
-        """Since when each server was away at the end of a daemon's life, as far as that is known."""
+        """When each server that was away at the end of a daemon's life went away, as far as that is known."""
         return await self._read(partial(event_rows.away_since, list(servers), life)) or {}
 
     async def _read(self, work: Callable[[Transaction], T]) -> T | None:
@@ -126,14 +126,14 @@ class StoredEvents:
 
 
 WAITING = 48
-"""Most hours whose counts wait for the store: a weekend's outage."""
+"""Most hours of counts that wait for the store: enough for an outage of a weekend."""
 
 
 class HourlyCounts:
     """Unwritten counts of this daemon, by the hour."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]], wall: Callable[[], float]) -> None:
-        """Start with the counters as they are; they never fall, but for a server that is configured again."""
+        """Count from the counters' current values, which fall only for a server that is configured again."""
         self._count = count
         self._wall = wall
         self._seen = dict(count())
@@ -141,7 +141,7 @@ class HourlyCounts:
         self._written: Counter[tuple[int, str]] = Counter()
 
     def gather(self) -> dict[tuple[int, str], int]:
-        """The increments to add to the stored counts; those since the last call belong to the present hour."""
+        """The increments to add to the stored counts; those since the last call go to the current hour."""
         now, hour = self._count(), event_rows.first_hour(self._wall())
         for name, count in now.items():
             before = self._seen.get(name, 0)
@@ -152,18 +152,18 @@ class HourlyCounts:
         return dict(self._waiting)
 
     def were_written(self, news: Increments) -> None:
-        """Note that these increments are in the store."""
+        """Note that these increments are stored."""
         self._waiting.subtract(news)
         self._written.update(news)
         self._written = _newest(self._written, event_rows.first_hour(self._wall()))
 
     def start_over(self) -> None:
-        """Write the latest counts again: the store has lost everything."""
+        """Write the latest counts again, as the store has lost everything."""
         self._waiting.update(self._written)
         self._written.clear()
 
     def joined(self, stored: Increments, since: float) -> ByName:
-        """All counts, stored or not, by the names of the counts."""
+        """All counts, stored or not, by name."""
         every, found = Counter(stored), defaultdict(list)
         every.update(
             {key: more for key, more in self.gather().items() if key[0] >= event_rows.first_hour(since)}
@@ -180,20 +180,20 @@ def _newest(counts: Counter[tuple[int, str]], hour: int) -> Counter[tuple[int, s
 async def hours_since(
     access: StoreAccess, ours: HourlyCounts, since: float
 ) -> dict[str, list[tuple[int, int]]]:
-    """All counts since the hour of a time in seconds since the epoch; raises `StoreFault`."""
+    """All counts from the hour of a time (seconds since the epoch) on; raises `StoreFault`."""
     stored = await access.ask(lambda store: store.within(partial(event_rows.read_hours, since)))
     return ours.joined(stored, since)
 
 
 MAX_SESSIONS = 10_000
-"""Most records of sessions in memory; some 30 MB with ten loaded tools each. Written ones are dropped first."""
+"""Most records of sessions in memory, 30 MB with ten loaded tools each. Written ones are dropped first."""
 
 MAX_BATCH = 1000
-"""Most sessions in one transaction: the backlog of an outage must not make one that takes minutes."""
+"""Most sessions in one transaction, so that the backlog of an outage does not make one that takes minutes."""
 
 
 class SessionNotes:
-    """Records of sessions: the unwritten ones, and those that this run has read or written."""
+    """Records of sessions: unwritten ones, and those that this daemon has read or written."""
 
     def __init__(self, most: int = MAX_SESSIONS) -> None:
         self._most = most
@@ -205,25 +205,25 @@ class SessionNotes:
         """Records that were dropped unwritten because memory was full."""
 
     def keep(self, record: SessionRecord) -> None:
-        """Keep the current record of a session, to be written."""
+        """Keep a session's current record until it is written."""
         self._written.pop(record.key, None)
         self.waiting.pop(record.key, None)
         self.waiting[record.key] = record
         self._bound()
 
     def touch(self, key: str, at: float) -> None:
-        """Note when a session was used, in seconds since the epoch."""
+        """Note the last use of a session, in seconds since the epoch."""
         keep_latest(self.touched, key, max(at, self.touched.get(key, at)), self._most)
 
     def read(self, record: SessionRecord) -> None:
-        """Note a record of the store, unless a newer one waits to be written."""
+        """Note a record from the store, unless a newer one waits to be written."""
         if record.key not in self.waiting:
             self._written.pop(record.key, None)
             self._written[record.key] = record
             self._bound()
 
     def joined(self, record: SessionRecord) -> SessionRecord:
-        """Merge a record that another daemon wrote with the waiting one, which is then written."""
+        """Merge another daemon's record with the waiting one, which is written later."""
         ours = self.waiting.get(record.key)
         if ours is None:
             self.read(record)
@@ -233,7 +233,7 @@ class SessionNotes:
         return both
 
     def complete(self, key: str, stored: SessionRecord | None) -> SessionRecord | None:
-        """The current record of a session, given the stored one."""
+        """The current record of a session; `stored` is the store's."""
         ours = self.waiting.get(key)
         if ours is None:
             if stored is not None:
@@ -245,16 +245,16 @@ class SessionNotes:
         return ours
 
     def unwritten(self, key: str) -> SessionRecord | None:
-        """The unwritten record of a session; None without one, or for a partial one."""
+        """The unwritten record of a session; None if there is none, or a partial one."""
         ours = self.waiting.get(key)
         return None if ours is None or ours.partial else ours
 
     def known(self, key: str) -> SessionRecord | None:
-        """The record of a session that this run knows, maybe partial."""
+        """The record of a session that this daemon knows; it may be partial."""
         return self.waiting.get(key) or self._written.get(key)
 
     def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
-        """The records to write next, longest waiting first, and the times of use of other sessions."""
+        """The records to write next, longest waiting first, and the last uses of other sessions."""
         records = tuple(self._seen(each) for each in islice(self.waiting.values(), MAX_BATCH))
         keys = {record.key for record in records}
         return records, {key: at for key, at in self.touched.items() if key not in keys}
@@ -274,19 +274,19 @@ class SessionNotes:
                 del self.touched[key]
 
     def start_over(self) -> None:
-        """Write all known records again: the store has lost everything."""
+        """Write all known records again, as the store has lost everything."""
         self.waiting = {**self._written, **self.waiting}
         self._written = {}
 
     def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
-        """Drop sessions last used before a time, unnamed ones before `anonymous`, none of `live`."""
+        """Drop sessions last used before a time (unnamed ones: before `anonymous`), except those in `live`."""
         for notes in (self._written, self.waiting):
             for key, each in list(notes.items()):
                 if self._seen(each).seen_at < (anonymous if is_anonymous(key) else before) and key not in live:
                     del notes[key]
 
     def merged(self, stored: Iterable[SessionRecord] | None, most: int) -> tuple[SessionRecord, ...]:
-        """The stored records, or without a readable store the known ones, updated; most recently used first."""
+        """The stored records with unwritten changes, newest first; the known ones if `stored` is None."""
         found = self._written if stored is None else {record.key: record for record in stored}
         records = [self._seen(each) for each in {**found, **self.waiting}.values()]
         return tuple(sorted(records, key=lambda record: -record.seen_at)[:most])
@@ -305,7 +305,7 @@ class SessionNotes:
 
 
 class Totals:
-    """Counts that survive restarts: stored ones and increments, so that several daemons add up."""
+    """Counts that survive restarts: stored counts plus increments, so that several daemons add up."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         self.since = 0.0
@@ -316,7 +316,7 @@ class Totals:
 
     @property
     def known(self) -> dict[str, int]:
-        """All counts by name, as far as they are known here."""
+        """All counts by name, as far as this daemon knows them."""
         known = dict(self._stored)
         for name, more in self.news.items():
             known[name] = known.get(name, 0) + more
@@ -333,13 +333,13 @@ class Totals:
         self._stored, self.since = dict(stored), since
 
     def start_over(self) -> None:
-        """Write all known counts again: the store has lost everything."""
+        """Write all known counts again, as the store has lost everything."""
         now, known = self._count(), self.known
         self._written = {name: now.get(name, 0) - known[name] for name in known}
         self._stored = {}
 
     def were_written(self, news: Mapping[str, int], at: float) -> None:
-        """Note that these increments are in the store."""
+        """Note that these increments are stored."""
         for name, more in news.items():
             self._stored[name] = self._stored.get(name, 0) + more
             self._written[name] = self._written.get(name, 0) + more

@@ -1,7 +1,7 @@
-"""Reads other daemons' writes: after a notification of the database, or each second without notifications.
+"""Reads other daemons' writes: after a notification of the database, or each second if notifications fail.
 
 Every commit notifies all listening connections of the writer and the store's version; a lost notification costs
-time only. A silent connection may be dead, so a daemon trusts it only while it hears its own writes, or a
+time only. A silent connection may be dead, so a daemon trusts it only while it hears its own writes or a
 heartbeat.
 """
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from daemon.state.store_access import StoreAccess
 
 LAST_SETTLE_SECONDS = 0.5
-"""Seconds that the catalog may take at shutdown to apply the last facts: it has nothing else to do."""
+"""Seconds that the catalog may take at shutdown to apply the last facts."""
 
 
 class Recalling:
-    """Sends news of the store to the registry, and knows whether the catalog has applied it."""
+    """Sends the store's news to the registry, and tracks whether the catalog has applied it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Recalling:
         wall: Callable[[], float],
     ) -> None:
         self.untaken = False
-        """Whether the catalog may lack a fact, whose subject would then look as if it had been removed."""
+        """Whether the catalog may lack a sent fact, whose subject would then seem to have been removed."""
         self._notes = notes
         self._catalog = catalog
         self._tell = tell
@@ -67,7 +67,7 @@ class Recalling:
             self.untaken = False
 
     async def settle_at_last(self) -> None:
-        """Settle at shutdown: the catalog may be gone, and the wait for it is short."""
+        """Settle at shutdown, with a short wait: the catalog may be gone."""
         with trio.move_on_after(LAST_SETTLE_SECONDS), contextlib.suppress(ActorGone):
             await self.settle()
 
@@ -84,7 +84,7 @@ class Recalling:
                 logger.warning("skipped an unreadable row of the store {}: {}", self._where, text)
 
     def approvals(self, stored: tuple[Approval, ...], *, whole: bool = False, counting: bool = True) -> None:
-        """Send approvals of the store, maybe the `whole` of it, if they count; also that it was read."""
+        """Send approvals from the store (`whole`: all of them) if they count, and that the store was read."""
         self._notes.heard_approvals(stored, whole=whole)
         self._tell(Approved(approvals=stored if counting else (), at=self._wall()))
         self.untaken = True
@@ -98,14 +98,14 @@ class Recalling:
             self.untaken = True
 
     def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
-        """Send the store's switches, or those that count instead; `certainly` even if the same."""
+        """Send the store's switches, or `counting` in their place; if `certainly`, even unchanged ones."""
         off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
             self._tell(Switched(off=off))
             self.untaken = True
 
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
-        """Send the epochs that the store gave instead of those asked for: another daemon had used these."""
+        """Send the epochs that the store gave in place of those that another daemon had used."""
         for record in asked:
             if record.server in given:
                 bare = attrs.evolve(record, epoch=given[record.server], lists={})
@@ -124,15 +124,15 @@ POLL_SECONDS = 1.0
 
 
 class StorePoll:
-    """Reads other daemons' writes, and updates the registry and the sessions in use."""
+    """Reads other daemons' writes, and passes them to the registry and to sessions in use."""
 
     def __init__(
         self, access: StoreAccess, sessions: SessionNotes, recalling: Recalling, listening: Listening
     ) -> None:
         self.live_keys: Callable[[], Iterable[str]] = tuple
-        """Returns the keys of the sessions in use."""
+        """Returns the keys of sessions in use."""
         self.adopt: Callable[[SessionRecord], None] = lambda _: None
-        """Updates a live session to another daemon's write."""
+        """Updates a live session with another daemon's write."""
         self.shared = access.opener.shared
         """Whether other daemons may write to the store."""
         self.ended = 0
@@ -151,11 +151,11 @@ class StorePoll:
 
     @property
     def period(self) -> float:
-        """Seconds until the next poll, or check, without an earlier reason."""
+        """Seconds until the next poll or check if nothing happens before."""
         return POLL_SECONDS if self.shared and not self._listening.works else CHECK_SECONDS
 
     def request_refresh(self) -> int:
-        """Request a poll that begins after now; returns the value of `ended` that proves its end."""
+        """Request a poll that begins later; returns the value of `ended` that shows it is over."""
         self._wanted = self._begun + 1
         return self._wanted
 
@@ -189,30 +189,30 @@ class StorePoll:
             self._access.moved.unpark_all()
 
     def opened(self, version: int) -> None:
-        """Note that everything up to a version was read when the store was opened."""
+        """Note that opening the store has read everything up to a version."""
         self._listening.seen = version
 
     def wrote(self, version: int) -> None:
-        """Note an own write, after which no poll is due if no other daemon wrote since the last."""
+        """Note this daemon's own write: unless another daemon wrote in between, no poll is due."""
         if version == self._listening.seen + 1:
             self._listening.seen = version
 
 
 BACKOFF_SECONDS = 0.5
-"""Seconds until a lost connection is replaced; doubles with each failure. Meanwhile daemons poll."""
+"""Seconds until a lost connection is replaced, doubled with each failure; daemons poll meanwhile."""
 
 BACKOFF_CAP = 30.0
 """Most seconds until the next try."""
 
 PROOF_SECONDS = 5.0
-"""Seconds for which an own notification proves the connection; then the next poll sends a heartbeat."""
+"""Seconds for which this daemon's own notification proves the connection; then it sends a heartbeat."""
 
 DEAF_SECONDS = 5.0
-"""Seconds after an unheard heartbeat until the connection is replaced."""
+"""Seconds without an answer to a heartbeat until the connection is replaced."""
 
 
 class Listening:
-    """Keeps one listening connection while the store is in use, and knows whether it works."""
+    """Keeps one listening connection while the store is in use, and tracks whether it works."""
 
     def __init__(
         self, access: StoreAccess, listen: Callable[[], PostgresNotifications] | None, rng: Callable[[], float]
@@ -220,7 +220,7 @@ class Listening:
         self.news = False
         """Whether there is a reason to poll; a poll resets it before it reads."""
         self.seen = 0
-        """The version of the last poll: a notification of it is no news."""
+        """The store's version at the last poll, whose notification is no news."""
         self._access = access
         self._listen = listen
         self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
@@ -232,11 +232,11 @@ class Listening:
 
     @property
     def works(self) -> bool:
-        """Whether this daemon hears every write of others."""
+        """Whether this daemon hears of every write by others."""
         return self._connection is not None and self._heard_at > -inf and self._heartbeat_at is None
 
     def wants_heartbeat(self) -> bool:
-        """Whether to send a heartbeat; a connection that has missed earlier ones is given up."""
+        """Whether to send a heartbeat; drops a connection that did not hear earlier ones."""
         if self._connection is None:
             return False
         now = trio.current_time()
@@ -250,7 +250,7 @@ class Listening:
         return True
 
     async def run(self) -> None:
-        """Listen until cancelled, reconnecting; returns at once where nobody else writes."""
+        """Listen until cancelled, reconnecting; returns at once if no other daemon writes."""
         if self._listen is None:
             return
         while True:

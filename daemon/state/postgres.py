@@ -1,4 +1,4 @@
-"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open; notifications.
+"""PostgreSQL, with a bound on every wait, even for a server that froze with its sockets open; notifications.
 
 libpq cannot handle a server that accepts a connection and stays silent: its connect timeout is at least 2 s,
 and statement_timeout is enforced by the very server that has stopped. So this module measures silence itself.
@@ -25,34 +25,34 @@ from psycopg.sql import SQL, Identifier
 from daemon.state.sql import Notification, SqlDialect, Transaction, unused
 
 CONNECT_SECONDS = 1.2
-"""Seconds for connecting, including the name's resolution and the password's check."""
+"""Seconds for connecting, including name resolution and the password check."""
 
 SILENCE_SECONDS = 1.0
-"""Seconds of silence after a query before its connection is given up."""
+"""Seconds of silence after a query before the connection is dropped."""
 
 STATEMENT_SECONDS = 0.9
-"""Seconds that the server may work at a statement: shorter than silence, so that it can still report that."""
+"""Most seconds for a statement at the server: shorter than silence, so that the server can still report it."""
 
 LOCK_SECONDS = 0.8
-"""Seconds that a statement may wait for another daemon's transaction: shorter again, for the same reason."""
+"""Most seconds that a statement waits for another daemon's transaction: shorter again, for the same reason."""
 
 ABANDONED_SECONDS = 2
-"""Seconds after which libpq gives up an abandoned connection; its minimum."""
+"""Seconds after which libpq ends an abandoned attempt to connect: its minimum."""
 
 MOST_ABANDONED = 4
-"""Most attempts to connect at a time, abandoned ones included: resolving a name cannot be stopped."""
+"""Most concurrent attempts to connect, abandoned ones included: name resolution cannot be stopped."""
 
 CONNECTS = "mcpd connects to postgresql"
 """The name of the threads that connect."""
 
 MIGRATION_LOCK = 0x6D637064
-"""The advisory lock under which one daemon at a time migrates: "mcpd"."""
+"""The advisory lock that lets one daemon at a time migrate: "mcpd" in ASCII."""
 
 SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
-"""The schema for the tables of a store of before mcpd 0.1.0."""
+"""The schema that receives the tables of a store made before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
-"""The channel of the daemons on one database and schema; if two schemas share a cut name, they poll in vain."""
+"""The channel of the daemons on one database and schema; schemas whose cut names are equal poll in vain."""
 
 _NAME = re.compile(r":(\w+)")
 
@@ -79,10 +79,10 @@ class ImpatientConnection(psycopg.Connection[DictRow]):
     """A connection that closes when the server has been silent for too long."""
 
     silence = SILENCE_SECONDS
-    """The seconds of silence that are too long."""
+    """Longest silence, in seconds."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait as psycopg does, but check the clock whenever the generator is woken, every 0.1 s."""
+        """Wait as psycopg does, but check the clock every 0.1 s."""
         return super().wait(self._counting(gen), *args, **kwargs)
 
     def _counting(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
@@ -103,7 +103,7 @@ class ImpatientConnection(psycopg.Connection[DictRow]):
 
 
 class PostgresDatabase:
-    """The single connection to a database, reopened when it has broken."""
+    """The single connection to a database, reopened after it broke."""
 
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
@@ -132,7 +132,7 @@ class PostgresDatabase:
         """Do nothing: the server itself checks its files."""
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Move the tables of a store of before mcpd 0.1.0 into a schema of their own, which is returned.
+        """Move the tables of a store made before mcpd 0.1.0 into a new schema, and return the schema's name.
 
         Daemons take turns: the result is empty if another was faster. Raises `psycopg.Error`: nothing was
         moved.
@@ -157,7 +157,7 @@ class PostgresDatabase:
 
 
 class PostgresNotifications:
-    """A connection that the server notifies of writes. No method waits: they are called on the loop."""
+    """A connection on which the server notifies of writes. No method waits, as the event loop calls them."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ def listen(
     writer: str,
     translated: Callable[[], AbstractContextManager[None]],
 ) -> PostgresNotifications:
-    """Open a connection that listens; blocks while it connects; raises `StoreFault`."""
+    """Open a listening connection; blocks while it connects. Raises `StoreFault`."""
     with translated():
         connection = _connect(parameters, slack)
         try:
@@ -212,7 +212,7 @@ def listen(
 
 
 def _connect(parameters: Mapping[str, str], slack: float) -> ImpatientConnection:
-    """Connect in a thread that can be left behind."""
+    """Connect in a thread that can be abandoned."""
     if not _places.acquire(blocking=False):
         raise psycopg.OperationalError(f"{MOST_ABANDONED} earlier attempts to connect have not ended yet")
     attempt: Future[ImpatientConnection] = Future()

@@ -1,4 +1,4 @@
-"""Rows to records. Every cell is checked; a row that was edited into nonsense is left out alone."""
+"""Reads rows into records. Every cell is checked; a row that was edited into nonsense is left out alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def moment(cell: object) -> float:
 
 
 class Reader:
-    """Reads records within one transaction, and notes the rows that it could not read."""
+    """Reads records within one transaction, and lists the rows that it could not read."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -93,7 +93,7 @@ class Reader:
         """The rows that were left out, each with the reason."""
 
     def servers(self, names: Collection[str] | None = None) -> tuple[ServerRecord, ...]:
-        """The records of these servers, or of all, in order of their names."""
+        """The records of these servers, or of all, by name."""
         listed: dict[str, list[Row]] = defaultdict(list)
         for row in self._all(f"SELECT {_OF_TOOLS} FROM tools", "server", names, "ORDER BY server, position"):
             listed[row["server"]].append(row)
@@ -115,7 +115,7 @@ class Reader:
         return tuple(given)
 
     def approvals(self, since: int = -1, writer: str = "") -> tuple[Approval, ...]:
-        """All approvals, or other writers' since a version: oldest first, a list's before its definitions'."""
+        """All approvals, or others' since a version: oldest first, a list's before its definitions'."""
         found = []
         query = f'SELECT *, by_whom AS "by" FROM approvals WHERE {_BY_OTHERS} ORDER BY at, name'
         for row in self._transaction.rows(query, {"since": since, "me": writer}):
@@ -124,11 +124,11 @@ class Reader:
             if each is not None and digest(each) == row["digest"]:
                 found.append(each)
             elif each is not None:
-                self.unreadable.append(f"{what}: it is of another form")
+                self.unreadable.append(f"{what}: its digest does not match")
         return tuple(found)
 
     def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
-        """The existing sessions of these keys, by key."""
+        """The stored sessions with these keys, by key."""
         found: dict[str, SessionRecord] = {}
         for chunk in chunks(keys):
             held = self._loaded(chunk)
@@ -152,7 +152,7 @@ class Reader:
         return frozenset((str(row["server"]), str(row["tool"])) for row in off)
 
     def counted(self) -> tuple[dict[str, int], float]:
-        """All counts by name, and when counting began; cells that hold no number are left out."""
+        """All counts by name, and when counting began; ignores cells without a number."""
         found = [
             row
             for row in self._transaction.rows("SELECT * FROM counts")
@@ -167,7 +167,7 @@ class Reader:
         return [row["found"] for row in self._transaction.rows(query, {"since": since, "me": writer})]
 
     def sessions_changed(self, since: int, writer: str, keys: Iterable[str]) -> list[str]:
-        """The keys whose session, or any of whose loaded tools, other writers wrote since a version."""
+        """The keys of sessions that other writers changed since a version, loaded tools included."""
         changed: set[str] = set()
         for chunk in chunks(keys):
             marks, values = among(chunk)
@@ -278,7 +278,7 @@ class Reader:
 
 
 def digest(approval: Approval) -> str:
-    """The digest of what an approval holds for, in the key of its row: a URI may be too long for that."""
+    """The digest of an approval's subject, for the key of its row: a URI may be too long for a key."""
     named = f"{approval.identity} {approval.kind} {approval.name}\n"
     return hashlib.sha256(named.encode() + approval.raw).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The store's servers, names, approvals and switches, compared with the catalog: bookkeeping without I/O."""
+"""Compares the store's servers, names, approvals and switches with the catalog, without I/O."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from daemon.model import Approval, GivenName, Kind, Known, Tool, ToolKey
 from daemon.state.sql import Batch
 
 NAME_BYTES = 2000
-"""Longest stored name, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most."""
+"""Longest stored name, in bytes of UTF-8: PostgreSQL's indexes hold 2.7 kB at most."""
 
 
 NAMES_AT_ONCE = 2000
-"""Most names that one batch writes or deletes, and most approvals: 10 ms of the event loop."""
+"""Most names, and most approvals, that one batch writes or deletes: 10 ms of the event loop."""
 
 
 class NameNotes:
@@ -64,7 +64,7 @@ class NameNotes:
             self._held.setdefault((each.kind, each.beside), {})[each.name] = each.key
 
     def _new(self, names: Names) -> Iterator[GivenName]:
-        """The names that the store lacks and that can no longer go to another tool."""
+        """The names that are not stored yet and can no longer go to another tool."""
         kind = names.spelling.kind
         for table, beside in ((names.given, False), (names.beside, True)):
             held = self._held.get((kind, beside), {})
@@ -90,7 +90,7 @@ class ApprovalNotes:
         self._settled: Mapping[str, Known] = {}
 
     def difference(self, now: Mapping[str, Known] | None) -> tuple[Approval, ...]:
-        """The approvals to write, at most `NAMES_AT_ONCE`; none before the store was read (None)."""
+        """The approvals to write, at most `NAMES_AT_ONCE`; none before the store was read (`now` is None)."""
         if now is None or now is self._settled:
             return ()
         changed = [known for identity, known in now.items() if self._settled.get(identity) is not known]
@@ -101,7 +101,7 @@ class ApprovalNotes:
         return new
 
     def were_written(self, approvals: Iterable[Approval]) -> None:
-        """Note that the store holds these."""
+        """Note that these approvals are stored."""
         self._held.update(approvals)
 
 
@@ -114,7 +114,7 @@ Switches = frozenset[tuple[str, str]]
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The server's side of whether tools that sessions have loaded are still valid."""
+    """The facts about a server that decide whether tools loaded by sessions are still valid."""
 
     tools: Mapping[str, Tool] | None
     disabled: bool
@@ -128,15 +128,15 @@ class Difference:
 
     catalog: Catalog = attrs.field(repr=False)
     batch: Batch = attrs.field(factory=partial(Batch, at=0.0), repr=False)
-    """The changes to write; their time and their sessions are added later."""
+    """The changes to write; their time and the sessions are added later."""
     evidence: Mapping[str, Evidence | None] = attrs.field(factory=dict, repr=False)
-    """Servers whose loaded tools are to be judged again, with the evidence; None for a server that is gone."""
+    """Servers whose loaded tools must be judged again, with the evidence; None for a server that is gone."""
 
     def __bool__(self) -> bool:
         return bool(len(self) or self.evidence)
 
     def __len__(self) -> int:
-        """The number of changes that a reader of the store would miss."""
+        """The number of unwritten changes that matter to readers of the store."""
         new = self.batch
         parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone, new.approvals)
         return sum(map(len, parts))
@@ -156,7 +156,7 @@ class ServerNotes:
         self._approvals = ApprovalNotes()
 
     def start_over(self) -> None:
-        """Write everything, and judge loaded tools, again: the store is empty."""
+        """Write everything and judge loaded tools again, as the store is empty."""
         self._held.clear()
         self._ours.clear()
         self._settled.clear()
@@ -167,15 +167,15 @@ class ServerNotes:
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
-        """Whether a store with these servers lacks one that it had, so that it is another store."""
+        """Whether a store with these servers lacks one that was stored, so that it is another store."""
         return not self._held.keys() <= set(stored)
 
     def lacks_words(self, catalog: Catalog) -> bool:
-        """Whether operators have switched, or somebody approved, something that the store does not hold."""
+        """Whether a switch or an approval of an operator is not stored yet."""
         return catalog.switched != self._switched or bool(self._approvals.difference(catalog.approvals))
 
     def heard(self, record: ServerRecord) -> bool:
-        """Note that the store holds this record; returns whether it differs from the last."""
+        """Note a stored record; returns whether it differs from the last."""
         news = self._held.get(record.server) != record
         self._held[record.server] = record
         self._settled.pop(record.server, None)
@@ -183,26 +183,26 @@ class ServerNotes:
         return news
 
     def heard_switches(self, stored: Switches, counting: Switches, catalog: Catalog) -> Switches:
-        """Note the store's switches and those that count instead; returns them with later changes made here."""
+        """Note the stored switches; returns `counting` with the changes made here since."""
         said_off, said_on = catalog.switched - self._switched, self._switched - catalog.switched
         self._switched = stored
         self._last = None
         return (counting | said_off) - said_on
 
     def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """Note the names that the store holds (`NameNotes.heard`)."""
+        """Note the stored names (`NameNotes.heard`)."""
         self._names.heard(stored, shared=shared)
         self._last = None
 
     def heard_approvals(self, stored: Iterable[Approval], *, whole: bool) -> None:
-        """Note approvals that the store holds; `whole`: it holds no others."""
+        """Note stored approvals; `whole`: the store has no others."""
         if whole:
             self._approvals = ApprovalNotes()
         self._approvals.were_written(stored)
         self._last = None
 
     def also_judge(self, servers: Iterable[str]) -> None:
-        """Have the loaded tools of these servers judged again if the catalog lacks them."""
+        """Judge the loaded tools of these servers again if the catalog lacks them."""
         for name in servers:
             self._judged.setdefault(name, _NEVER)
         self._last = None
@@ -227,7 +227,7 @@ class ServerNotes:
         return self._last
 
     def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
-        """Note that a difference is on disk; `epochs` are those that the store gave instead."""
+        """Note that a difference is stored; `epochs` are those that the store gave in place of others."""
         batch = difference.batch
         for asked in batch.servers:
             record = attrs.evolve(asked, epoch=epochs.get(asked.server, asked.epoch))
@@ -269,7 +269,7 @@ class ServerNotes:
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
-        """Whether the store already holds an entry.
+        """Whether an entry is already stored.
 
         If two daemons on one store list different tools of a server, each writes its own list when that
         changes, not when it reads the other's: otherwise they would overwrite each other without end.
@@ -298,11 +298,11 @@ class ServerNotes:
 
 
 _NEVER = Evidence(None, False, {}, frozenset({""}))
-"""Evidence of no server, so that everything is judged."""
+"""Evidence that no server has, so that everything is judged."""
 
 
 def _alike(one: ServerRecord, other: ServerRecord) -> bool:
-    """Whether two records agree but for epoch and times, and the other one has every change, too."""
+    """Whether two records agree except for epoch and times, and `other` knows of every change."""
     return all(at <= other.since.get(name, inf) for name, at in one.since.items()) and (
         one.fingerprint,
         one.summary,

@@ -1,6 +1,6 @@
-"""Plain SQL for SQLite and PostgreSQL, with values by name (`:name`), the values that cross it, and its faults.
+"""Plain SQL for SQLite and PostgreSQL, with named values (`:name`); the values that cross it, and its faults.
 
-A fault is a cause for policies and a text for people, both made from drivers' errors.
+A fault has a cause for policies and a text for people, both made from drivers' errors.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     Judge = Callable[[str, str, str], Verdict]
     """Returns the verdict on a loaded tool, given its server, its name and its schema hash when loaded."""
     Values = Mapping[str, Any]
-    """The values of the names in a statement."""
+    """The values for the names in a statement."""
     Row = Any
-    """Cells by the names of their columns: `sqlite3.Row`, or psycopg's dict."""
+    """Cells by column name: `sqlite3.Row`, or psycopg's dict."""
     from daemon.safety.redact import Redactor
 
 
 class StoreCause(StrEnum):
-    """The cause of a failed operation, as far as the reaction to it differs; the text has the details."""
+    """The cause of a failed operation, as fine as reactions differ; the text has the details."""
 
     UNAVAILABLE = "unavailable"
     """The store gave no useful answer; it may recover soon."""
     FULL = "full"
-    """No space is left; earlier writes can still be read."""
+    """No space is left; stored rows can still be read."""
     LOCKED = "locked"
     """Another program holds a lock on the store."""
     READ_ONLY = "read_only"
     CORRUPT = "corrupt"
-    """The file or database is no store, or damaged."""
+    """The file or database is not a store, or is damaged."""
     NEWER_SCHEMA = "newer_schema"
-    """A later version of mcpd has written the store; it is left alone."""
+    """A later version of mcpd has written the store, so this one does not touch it."""
     LOST = "lost"
-    """The opened store is gone: removed, replaced or emptied, or its tables were dropped."""
+    """The opened store is gone: removed, replaced, emptied, or its tables were dropped."""
     MISCONFIGURED = "misconfigured"
     """The url cannot work until an operator changes something."""
 
@@ -70,7 +70,7 @@ _KINDS = msgspec.toml.decode((files("daemon.state") / "faults.toml").read_bytes(
 
 
 class StoreFault(McpdError):
-    """An operation of the store failed. The text has no password."""
+    """A failed operation of the store. The text contains no password."""
 
     def __init__(self, cause: StoreCause, where: str, why: str, advice: str = "") -> None:
         self.cause = cause
@@ -80,16 +80,16 @@ class StoreFault(McpdError):
 
 
 _SQLITE = {getattr(sqlite3, name): cause for cause, kind in _KINDS.items() for name in kind.sqlite}
-"""Causes by extended result code, else by primary result code; all others are UNAVAILABLE."""
+"""Causes by extended result code, else by primary result code; unlisted codes are UNAVAILABLE."""
 
 _SQLITE_WORDS = (
     (re.compile(r"no such table"), StoreCause.LOST),
     (re.compile(r"no such column|has no column"), StoreCause.CORRUPT),
 )
-"""Causes by message: SQLite has a single code for all errors in a statement."""
+"""Causes by message, as SQLite has a single code for all errors in a statement."""
 
 _SQLSTATES = {state: cause for cause, kind in _KINDS.items() for state in kind.sqlstates}
-"""Causes by prefix of PostgreSQL's SQLSTATE; the longest counts."""
+"""Causes by prefix of PostgreSQL's SQLSTATE; the longest prefix counts."""
 
 _ERRNOS = {getattr(errno, name): cause for cause, kind in _KINDS.items() for name in kind.errnos}
 
@@ -106,7 +106,7 @@ LONGEST_WHY = 300
 
 @contextlib.contextmanager
 def translated(where: str, redact: Redactor, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn a driver's errors within the block into a `StoreFault`, its message without secrets."""
+    """Turn a driver's errors within the block into a `StoreFault` whose message has no secrets."""
     failures: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
@@ -142,35 +142,35 @@ FORGOTTEN_AT_ONCE = 2000
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """Changes that are written together: all of them or none."""
+    """Changes that are written together, all or none."""
 
     at: float
     """The time of writing, in seconds since the epoch."""
     servers: tuple[ServerRecord, ...] = ()
-    """Servers, each replacing its stored record."""
+    """Servers; each replaces its stored record."""
     sessions: tuple[SessionRecord, ...] = ()
-    """Sessions, each replacing its stored record."""
+    """Sessions; each replaces its stored record."""
     names: tuple[GivenName, ...] = ()
-    """Given names; one that already means another tool belongs to neither after a restart."""
+    """Given names; a name that another tool already has belongs to neither after a restart."""
     names_gone: tuple[GivenName, ...] = ()
     """Names that lost their meaning."""
     approvals: tuple[Approval, ...] = ()
-    """New approvals; none is taken back."""
+    """New approvals; approvals are never taken back."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
-    """Times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
+    """The last uses of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
     """New switches by operators (`facts.Switched`)."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
     counted: Mapping[str, int] = attrs.field(factory=dict)
     """Increments of counts, by name."""
     events: tuple[Event, ...] = ()
-    """Stored ones are skipped."""
+    """New events; those already stored are skipped."""
     hours: Mapping[tuple[int, str], int] = attrs.field(factory=dict)
     """Increments of hourly counts (`state.event_rows`)."""
     judge: Judge | None = attrs.field(default=None, repr=False)
-    """Judges loaded tools of all sessions again; pure, since it is called inside the transaction."""
+    """Judges the loaded tools of all sessions again; pure, as it is called inside the transaction."""
     judged: tuple[str, ...] = ()
-    """Servers whose loaded tools are judged again."""
+    """Servers whose loaded tools to judge again."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,43 +179,43 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     """The store's version after the batch."""
     epochs: Mapping[str, int]
-    """The epochs of servers that were given another epoch than asked for."""
+    """The epochs of servers that got another epoch than they asked for."""
     marked: Mapping[LoadedStatus, int]
     """The number of loaded tools whose verdict changed, by their new status."""
     begun: int = 0
-    """New sessions."""
+    """The number of new sessions."""
 
 
 class Recollection(msgspec.Struct, frozen=True, kw_only=True):
     """The whole content of a store except sessions."""
 
     version: int = 0
-    """The store's version, to ask for others' changes with."""
+    """The store's version, for asking for others' changes later."""
     servers: tuple[ServerRecord, ...] = ()
-    """In order of their names."""
+    """The records, by name."""
     switched: frozenset[tuple[str, str]] = frozenset()
     """Everything that operators have switched off (`facts.Switched`)."""
     names: tuple[GivenName, ...] = ()
     """The names that tools and prompts were given, and the owners of URIs."""
     approvals: tuple[Approval, ...] = ()
-    """Oldest first."""
+    """The approvals, oldest first."""
     unreadable: tuple[str, ...] = ()
     """Rows that were edited into nonsense, each with the reason."""
     counted: Mapping[str, int] = msgspec.field(default_factory=dict)
     """All counts by name."""
     counted_since: float = 0.0
-    """Seconds since the epoch; 0 if nothing was counted."""
+    """When counting began, in seconds since the epoch; 0 if nothing was counted."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that other daemons wrote since a version."""
 
     version: int
-    """The store's version, to ask with next time."""
+    """The store's version, for the next question."""
     servers: tuple[ServerRecord, ...] = ()
     """The current records of changed servers."""
     sessions: tuple[SessionRecord, ...] = ()
-    """The current records of changed sessions among those that were asked for."""
+    """The current records of changed sessions, of those asked for."""
     names: tuple[GivenName, ...] | None = None
     """All given names; None if unchanged."""
     approvals: tuple[Approval, ...] = ()
@@ -230,13 +230,13 @@ class Notification(msgspec.Struct, frozen=True):
     own: bool
     """Whether this daemon wrote."""
     version: int
-    """The store's version after it."""
+    """The store's version after the write."""
 
 
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, both plan long lists slowly."""
+"""Most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535; both plan long lists slowly."""
 
 _NONE: Values = {}
 
@@ -248,11 +248,11 @@ class SqlDialect(msgspec.Struct, frozen=True, kw_only=True):
     tables: str
     """A query for the `name` of every table."""
     migrate_alone: str
-    """A statement that keeps other daemons' migrations out until the transaction ends."""
+    """A statement that blocks other daemons' migrations until the transaction ends."""
     spelled: Callable[[str], str]
     """Translates a statement into the driver's syntax."""
     notify: str = ""
-    """Sends `:word` to all listening connections at the commit; empty where no other daemon writes."""
+    """Sends `:word` to all listening connections at the commit; empty if no other daemon writes."""
 
 
 class Transaction:
@@ -280,7 +280,7 @@ class Transaction:
         self._cursor.executemany(self.dialect.spelled(statement), values)
 
     def put(self, table: str, keys: Sequence[str], rows: Sequence[Values], *, adding: str = "") -> None:
-        """Insert rows in place of those with their keys, or `adding` a column's numbers to theirs."""
+        """Insert rows, replacing those with equal keys, or adding the column `adding` to theirs."""
         if rows:
             columns = list(rows[0])
             changed = [name for name in columns if name not in keys]
@@ -320,20 +320,20 @@ class Database(Protocol):
         """The exceptions that the driver raises."""
 
     def transaction(self, *, writes: bool) -> AbstractContextManager[Transaction]:
-        """A transaction that ends with the block: committed, or rolled back if the block raises."""
+        """A transaction for the block: committed at its end, or rolled back if the block raises."""
 
     def prepare(self, where: str) -> None:
         """Check the database, outside of any transaction; raises `StoreFault` (CORRUPT)."""
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Move a store of before mcpd 0.1.0 aside; returns its place, empty if another daemon was faster."""
+        """Move a store made before mcpd 0.1.0 aside; returns its new place, empty if another was faster."""
 
     def close(self) -> None:
         """Close the connection, whatever its state."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:
-    """The list after `IN`, and the values of its names; for `AT_ONCE` values at most."""
+    """The list after `IN` and the values for its names; for `AT_ONCE` values at most."""
     values = {f"among_{number}": each for number, each in enumerate(wanted)}
     return f"({', '.join(f':{name}' for name in values)})", values
 
@@ -346,7 +346,7 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def unused(name: str, joint: str, is_used: Callable[[str], bool]) -> str:
-    """The name, or the name with a joint and the first number from 2 on that makes it unused."""
+    """The name, followed if it is used by `joint` and the first free number from 2 on."""
     numbered = (f"{name}{joint}{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if not is_used(each))
 

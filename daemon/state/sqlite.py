@@ -1,7 +1,7 @@
 """SQLite: one file, one connection, one writer. Only SQLite itself opens the file.
 
-Closing any other descriptor of a file drops all POSIX locks that the process has on it, including SQLite's: so
-this module never reads it.
+If a process closes any descriptor of a file, it loses all its POSIX locks on that file, including SQLite's. So
+this module never reads the file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from daemon.host.sockets import private_directory
 from daemon.state.sql import SqlDialect, StoreCause, StoreFault, Transaction, unused
 
 BUSY_SECONDS = 1.0
-"""Seconds that SQLite waits for another process's lock; then the store counts as locked. Callers wait 1.5 s."""
+"""Seconds that SQLite waits for another process's lock until the store counts as locked; callers wait 1.5 s."""
 
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
-"""Bytes to which a checkpoint truncates the write-ahead log, so that a large batch does not leave it large."""
+"""Bytes to which a checkpoint truncates the write-ahead log after a large batch."""
 
 
 BESIDE = ("-wal", "-shm")
-"""Suffixes of SQLite's further files of a database."""
+"""Suffixes of the other files that SQLite keeps with a database."""
 
 BEFORE = "before-0.1.0"
-"""The end of the name of a store of before mcpd 0.1.0 that was moved aside."""
+"""The suffix of a store made before mcpd 0.1.0 that was moved aside."""
 
 DIALECT = SqlDialect(
     bytes_type="BLOB",
@@ -55,7 +55,7 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction that ends with the block, begun as a writer if it `writes`; raises `sqlite3.Error`."""
+        """A transaction for the block, begun as a writer if `writes`; raises `sqlite3.Error`."""
         self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             # A cursor that failed half-way would keep the database's files open.
@@ -78,7 +78,7 @@ class SqliteDatabase:
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Rename the file of a store of before mcpd 0.1.0, not another program's; open a new one."""
+        """Rename the file of a store made before mcpd 0.1.0, not that of another program; open a new one."""
         with self.transaction(writes=False) as transaction:
             if not tables(transaction):
                 return ""
@@ -94,7 +94,7 @@ class SqliteDatabase:
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
-    """The identity of opened files."""
+    """Identifies opened files, to notice when they are removed or replaced."""
 
     of: tuple[tuple[int, int] | None, ...]
     """Device and inode of the file and its log; None for a file that does not exist."""
@@ -102,11 +102,11 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def now(cls, path: Path) -> FileIdentity:
-        """The identity of the files that have these names now."""
+        """The identity of the files that have this path now."""
         return cls((_inode(path), _inode(path.with_name(path.name + "-wal"))), path)
 
     def lost(self) -> str:
-        """The files' fate since then in words; empty if they are the same."""
+        """The change of the files since then, in words; empty if they are the same."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -122,10 +122,10 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Lock the state in `path` against other daemons, which would overwrite it, as long as the block runs.
+    """Lock the state in `path` during the block against other daemons, which would overwrite it.
 
-    The lock of flock(2) ends with its holder. The file is never removed, or two would hold a lock. Raises
-    `DaemonRunning` with the holder's pid, or `OSError` for the lock file or a directory that others can write.
+    The lock of flock(2) ends with its holder. The file is never removed, or two daemons could hold a lock.
+    Raises `DaemonRunning` with the holder's pid, or `OSError`: for a directory that others can write, too.
     """
     private_directory(path.parent)
     lock = own_file(path.with_name(path.name + ".lock"))
@@ -133,8 +133,8 @@ def hold(path: Path) -> Iterator[None]:
         holder = take(lock)
         if holder is not None:
             raise DaemonRunning(
-                f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a"
-                " --state-dir of its own."
+                f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or start this one with"
+                " another --state-dir."
             )
         yield
     finally:
@@ -142,9 +142,9 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def set_aside(path: Path, why: str) -> str:
-    """Rename a closed file and its log, with the reason at the end of the new name, which is returned.
+    """Rename a closed file and its log to a new name that ends with the reason; returns the name.
 
-    The log goes first: left behind alone, it would be deleted when the file is opened next. Raises `OSError`.
+    The log is renamed first: left alone, it would be deleted when the file is next opened. Raises `OSError`.
     """
     files = (*BESIDE, "")
 
@@ -192,7 +192,7 @@ def _private(path: Path) -> None:
 
 
 _text = partial(str, encoding="utf-8", errors="replace")
-"""Reads a cell, even an edited one; of a large store there are tens of thousands."""
+"""Reads a cell, even one that was edited into invalid UTF-8; a large store has tens of thousands."""
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

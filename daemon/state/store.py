@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     Step = Sequence[str]
 
-    """Statements in SQLite's words, in which BLOB stands for the database's type of bytes."""
+    """Statements in SQLite's dialect; BLOB stands for the database's type of bytes."""
 
 
 def _read_steps() -> tuple[Step, ...]:
-    """The steps in schema.sql, each a number of statements."""
+    """The steps in schema.sql, each a list of statements."""
     steps: list[str] = []
     for line in (files("daemon.state") / "schema.sql").read_text(encoding="utf-8").splitlines():
         if line.startswith("-- Step"):
@@ -50,10 +50,10 @@ def _read_steps() -> tuple[Step, ...]:
 
 
 STEPS = _read_steps()
-"""The steps by schema version; the first one creates version 1, that of mcpd 0.1.0."""
+"""The migration steps in order; the first creates schema version 1, that of mcpd 0.1.0."""
 
 _VERSION, _COUNTER = "mcpd_schema", "version"
-"""Tables of one row: the number of the last applied step, and the number of transactions that have written."""
+"""Tables of one row: the number of the last applied step, and the number of writing transactions."""
 
 _VERSION_BEFORE = "schema_version"
 """The version table of development versions before mcpd 0.1.0."""
@@ -66,13 +66,13 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 def may_be_of_before(transaction: sql.Transaction) -> bool:
-    """Whether the tables' names are a store's of before mcpd 0.1.0; reads none: they may be moving."""
+    """Whether the table names are those of a store made before mcpd 0.1.0; reads no rows: tables may move."""
     names = transaction.tables()
     return _VERSION not in names and {_VERSION_BEFORE, "servers"} <= names
 
 
 def tables_of_before(transaction: sql.Transaction) -> frozenset[str]:
-    """The tables of a store of before mcpd 0.1.0; empty for any other."""
+    """The tables of a store made before mcpd 0.1.0; empty for any other store."""
     if not may_be_of_before(transaction) or "fingerprint" not in transaction.columns("servers"):
         return frozenset()
     return transaction.tables() & {_VERSION_BEFORE, "tool_names", *_tables()}
@@ -99,7 +99,7 @@ def version_of(transaction: sql.Transaction, where: str, steps: Sequence[Step] =
 
 
 def migrate(transaction: sql.Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
-    """Apply the missing steps within the caller's transaction, all or none; raises as `version_of`."""
+    """Apply the missing steps within the caller's transaction, all or none; raises as `version_of` does."""
     transaction.rows(transaction.dialect.migrate_alone)
     version = version_of(transaction, where, steps)
     if version == 0:
@@ -113,7 +113,7 @@ def migrate(transaction: sql.Transaction, where: str, steps: Sequence[Step] = ST
 
 
 def complete(transaction: sql.Transaction) -> bool:
-    """Whether every table and the counter's row exist; raises the driver's error for a lack of columns."""
+    """Whether every table and the counter's row exist; raises the driver's error for a missing column."""
     names = transaction.tables()
     for name, table in _tables().items():
         if name in names:
@@ -122,7 +122,7 @@ def complete(transaction: sql.Transaction) -> bool:
 
 
 def mend(transaction: sql.Transaction) -> None:
-    """Create dropped tables, and a lost counter, which continues after the latest stamp."""
+    """Create dropped tables, and a lost counter that continues after the latest stamp."""
     for name in _tables().keys() - transaction.tables():
         for statement in _tables()[name].made:
             transaction.change(statement.replace("BLOB", transaction.dialect.bytes_type))
@@ -162,14 +162,14 @@ if not TYPE_CHECKING:
 T = TypeVar("T")
 
 TURN_SECONDS = 0.2
-"""Seconds that an operation waits for an earlier one, normally none: a hanging one is left behind."""
+"""Seconds that an operation waits for an earlier one: normally none runs, and one that hangs is abandoned."""
 
 _ALONE = "UPDATE version SET value = value"
-"""Every other writer waits until the transaction ends."""
+"""A statement after which every other writer waits until the transaction ends."""
 
 _COUNTED = "SELECT count(*) FROM sessions"
 _OTHERS = f" WHERE key LIKE '{OTHERS}%'"
-"""A condition for sessions of users other than the daemon's."""
+"""A condition for sessions that belong to other users than the daemon's."""
 
 _UNNAMED = f"SELECT key FROM sessions WHERE seen_at < :before AND key LIKE '%{ANONYMOUS}%' LIMIT :limit"
 """A query for idle sessions without a name."""
@@ -218,7 +218,7 @@ class Store:
             )
 
     def session(self, key: str) -> SessionRecord | None:
-        """The stored session of a key, or None; raises `StoreFault`."""
+        """The stored session with this key, or None; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).sessions([sql.clean(key)]).get(sql.clean(key))
 
@@ -263,7 +263,7 @@ class Store:
         return changes
 
     def keep(self, batch: sql.Batch) -> sql.Written:
-        """Write a batch wholly, or raise `StoreFault`: nothing was written, as far as we know; try again."""
+        """Write a batch as a whole; raises `StoreFault` if nothing was written, as far as known: try again."""
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
             writer = Writer(transaction, version=version, writer=self._writer, seen=self._seen, at=batch.at)
@@ -284,11 +284,11 @@ class Store:
     def forget_sessions(
         self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
     ) -> int:
-        """Delete sessions that were last used before a time, and the oldest of more than `most`.
+        """Delete sessions last used before a time, and the oldest of more than `most`.
 
         Users other than the daemon's may have half of all sessions: if they have more, theirs go first.
         `sparing` are keys that stay; `anonymous` is the time for sessions without a name. Returns the number of
-        deleted sessions: if `FORGOTTEN_AT_ONCE`, there may be more. Raises `StoreFault`.
+        deleted sessions; at `FORGOTTEN_AT_ONCE`, there may be more. Raises `StoreFault`.
         """
         spared = {sql.clean(key) for key in sparing}
         with self._transaction(writes=True) as transaction:
@@ -310,7 +310,7 @@ class Store:
         return len(keys)
 
     def within(self, work: Callable[[sql.Transaction], T], *, writes: bool = False) -> T:
-        """Do another module's work on its own tables, without a notification; raises `StoreFault`."""
+        """Run another module's work on that module's tables, without a notification; raises `StoreFault`."""
         with self._transaction(writes=writes) as transaction:
             if writes:
                 transaction.change(_ALONE)
@@ -400,9 +400,9 @@ def _version(transaction: sql.Transaction, where: str) -> int:
 
 
 def set_aside(url: StateUrl, now: float) -> str:
-    """Rename a corrupt, closed SQLite file, and return its new name, with the time; raises `StoreFault`."""
+    """Rename a corrupt, closed SQLite file after the time; returns its new name. Raises `StoreFault`."""
     if url.path is None:
-        why = "a database of PostgreSQL cannot be set aside by mcpd"
+        why = "mcpd cannot rename a PostgreSQL database"
         raise StoreFault(StoreCause.MISCONFIGURED, url.where, why)
     with translated(url.where, Redactor(()), ()):
         return sqlite.set_aside(url.path, f"corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}")

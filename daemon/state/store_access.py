@@ -1,8 +1,8 @@
-"""Access to the store: opening it, one worker thread that uses it, and a bound on every wait for it.
+"""Opens the store, and runs its operations in one worker thread with a bound on every caller's wait.
 
-The database library may hang. No operation starts before the last one has returned, so a hang costs one thread.
-The store's owner waits as long as an operation takes, and has `on_overdue` called; other callers wait for the
-patience, and then get the reason, while the operation continues.
+The database library may hang. An operation starts only after the last has returned, so a hang costs one thread.
+The store's owner waits as long as an operation takes, with `on_overdue` called; other callers wait for
+`patience` and then get the reason, while the operation continues.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     memory: Recollection
     switched: Switches
-    """The switches of the store, or those that count instead (`TrustedSwitches`)."""
+    """The switches of the store, or those that count in their place (`TrustedSwitches`)."""
     replaces: bool = False
-    """Whether it replaces a store that was set aside."""
+    """Whether the store replaces one that was set aside."""
 
 
 class TrustedSwitches:
-    """The switches that came over the control socket, where only this daemon writes to the store.
+    """Operators' switches, which count more than a store that only this daemon should write.
 
     A server that runs as the daemon's user can rewrite the store's file. So the daemon's memory counts, and the
     previous daemon's handover where no server could change it (`host.notify`); the file only without either.
@@ -58,14 +58,14 @@ class TrustedSwitches:
             self.off = frozenset(msgspec.json.decode(handed_over, type=list[tuple[str, str]]))
 
     def know(self, off: Switches) -> None:
-        """Note everything that is switched off now, for this daemon and the next one."""
+        """Note everything that is now switched off, for this daemon and the next."""
         if off != self.off:
             self.off = off
             self._hand_over(msgspec.json.encode(sorted(off)))
 
 
 class Opener:
-    """Opens the store in the worker thread; sets a corrupt one aside, once: a faulty disk needs people."""
+    """Opens the store in the worker thread; sets a corrupt one aside once, as a faulty disk needs people."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Opener:
         self._corrupt: StoreFault | None = None
         self._replaces = False
         self.aside = ""
-        """The new name of the corrupt store; empty if none was set aside."""
+        """The corrupt store's new name; empty if no store was set aside."""
 
     def mark_corrupt(self, fault: StoreFault) -> None:
         """Note that the store was found corrupt in use, and has been closed."""
@@ -129,7 +129,7 @@ class Opener:
 
 
 def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float], trusted: TrustedSwitches) -> Opener:
-    """The opener of a place: a file may be set aside, a shared database sends notifications."""
+    """The opener for a place: it may set a file aside, and a shared database sends it notifications."""
     return Opener(
         lambda: Store.open(place, writer=writer),
         where=place.where,
@@ -143,7 +143,7 @@ def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float], truste
 T = TypeVar("T")
 
 KEPT_OPEN = frozenset({StoreCause.FULL, StoreCause.LOCKED, StoreCause.READ_ONLY})
-"""Causes after which the store is still the same and can be read."""
+"""Causes after which the store is still the same and readable."""
 
 THREAD = "mcpd-store"
 """The name of the worker thread, for tools that inspect the process."""
@@ -155,18 +155,18 @@ class Job(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self.work = work
         self.done = trio.Event()
-        """Set once the work has ended, with a result or an error."""
+        """Set when the work has ended, with a result or an error."""
         self.result: Callable[[], T]
-        """Returns what the work has returned, or raises what it has raised; to be called once it is done."""
+        """Returns the work's result, or raises its error; call it only when `done` is set."""
 
     def end(self, result: Callable[[], T]) -> None:
-        """Take the result of the work, and wake its sender."""
+        """Store the work's result, and wake the sender."""
         self.result = result
         self.done.set()
 
 
 class Worker:
-    """Runs jobs in a thread, one at a time, in the order in which they were sent."""
+    """Runs jobs in a thread, one at a time, in order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -174,14 +174,14 @@ class Worker:
         self._under_way: Job[Any] | None = None
 
     def send(self, work: Callable[[], T]) -> Job[T]:
-        """Have work done in the thread, after everything sent before; never blocks."""
+        """Queue work for the thread; never blocks."""
         job = Job(work)
         self._waiting.append(job)
         self._next()
         return job
 
     def withdraw(self, job: Job[Any]) -> None:
-        """Drop a job that has not started; a running job continues."""
+        """Drop a job that has not started; a running one continues."""
         if job in self._waiting:
             self._waiting.remove(job)
 
@@ -222,11 +222,11 @@ class StoreAccess:
         self.opener = opener
         self.store: Store | None = None
         self.suspicion: StoreFault | None = None
-        """A reader's fault that may make the store unusable; its owner is to examine it."""
+        """A reader's fault that may mean the store is unusable; the owner has to examine the store."""
         self.ends_at = math.inf
-        """The daemon's end, on trio's clock: nobody waits for an operation beyond that."""
+        """The daemon's end, on trio's clock, which ends every wait for an operation."""
         self.moved = trio.lowlevel.ParkingLot()
-        """Its tasks go on whenever the store is opened, closed, given up or written to."""
+        """Wakes its tasks whenever the store is opened, closed, given up or written to."""
         self._patience = patience
         self._on_overdue = on_overdue
         self._worker = Worker(THREAD)
@@ -236,7 +236,7 @@ class StoreAccess:
 
     @property
     def being_opened(self) -> bool:
-        """Whether an attempt to open the store is under way, or its result was not taken."""
+        """Whether an attempt to open the store is running, or its result was not taken."""
         return self._opening is not None
 
     async def open(self) -> Opened:
@@ -259,7 +259,7 @@ class StoreAccess:
         return job.result()
 
     async def ask(self, work: Callable[[Store], T]) -> T:
-        """Use the store within the patience; raises `StoreFault`."""
+        """Use the store for at most `patience` seconds; raises `StoreFault`."""
         with trio.move_on_after(self._patience):
             while self.store is None and self._why_not is None and not self._hanging:
                 await self.moved.park()
@@ -282,12 +282,12 @@ class StoreAccess:
         raise self._slow()
 
     def give_up(self, fault: StoreFault) -> None:
-        """Set the reason why the store cannot be used until it is opened again."""
+        """Note why the store cannot be used until it is opened again."""
         self._why_not = fault
         self.moved.unpark_all()
 
     def close(self) -> Job[None] | None:
-        """Close the store after the operations sent before; callers need not wait for the job."""
+        """Close the store after the queued operations; callers need not wait for the job."""
         store, self.store, self.suspicion, self._why_not = self.store, None, None, None
         return None if store is None else self._worker.send(partial(_close, store))
 

@@ -1,6 +1,6 @@
 """Synchronizes the store: reads other daemons' writes, writes what differs, deletes idle sessions.
 
-Rounds are level-triggered: a round that fails changes nothing, and the next one does the same again.
+Each round compares the whole state: a round that fails changes nothing, and the next one does the same again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORGET_SECONDS = 600.0
 """Most seconds between two sweeps."""
 
 ANONYMOUS_SECONDS = 600.0
-"""Seconds that an unnamed session is kept after its last use: its bridge returns within seconds."""
+"""Seconds that an unnamed session is kept after its last use: a bridge reconnects within seconds."""
 
 MAX_STORED = 10_000
 """Most sessions in the store, the most recently used: 20 MB with twenty loaded tools each."""
@@ -50,15 +50,15 @@ SWEEPS = 2
 """Sweeps per idle period: a session is deleted within one and a half periods of its last use."""
 
 SHORTEST_SECONDS = 1.0
-"""Fewest seconds between two sweeps: each one writes."""
+"""Fewest seconds between two sweeps, as each sweep writes."""
 
 CLOCK_JUMP = 60.0
-"""Seconds of drift between the wall clock and the monotonic clock from sweep to sweep. Beyond them, the clock
+"""Most seconds by which wall clock and monotonic clock may drift apart between sweeps. Beyond them, the clock
 was set or the machine slept: expiry waits for the next sweep, when sessions in use have the new time."""
 
 
 class Expiry:
-    """Deletes idle sessions, old events, and the oldest of too many."""
+    """Deletes idle sessions, old events, and the oldest of either if there are too many."""
 
     def __init__(
         self, notes: SessionNotes, access: StoreAccess, *, idle: float, wall: Callable[[], float]
@@ -76,7 +76,7 @@ class Expiry:
         self._begun = 0
 
     def start(self) -> None:
-        """Start comparing the clocks."""
+        """Start to compare the clocks."""
         self._clocks = (self._wall(), trio.current_time())
 
     def is_crowded(self, begun: int) -> bool:
@@ -87,7 +87,7 @@ class Expiry:
     async def sweep(
         self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]
     ) -> float:
-        """Mark sessions in use, delete idle or excess ones, and events; returns seconds to the next."""
+        """Mark sessions in use, delete idle or excess sessions and events; returns seconds to the next."""
         self._begun = 0
         now, live = self._wall(), frozenset(live_keys())
         for key in live:
@@ -122,7 +122,7 @@ class Expiry:
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known that may not be on disk."""
+    """All notes of changes that may not be stored yet."""
 
     catalog: Watch[Catalog]
     servers: ServerNotes
@@ -133,18 +133,18 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        """The number of changes that a reader of the store would miss."""
+        """The number of unwritten changes that matter to readers of the store."""
         return len(self.sessions.waiting) + len(self.servers.difference(self.catalog.value))
 
     @property
     def lost(self) -> str:
-        """The loss if the daemon ended now, in words; empty without one."""
+        """The loss if the daemon ended now, in words; empty if nothing would be lost."""
         kinds = ((self.waiting, "change"), (self.events.waiting, "event"))
         return " and ".join(counted(count, kind) for count, kind in kinds if count)
 
 
 class Sync:
-    """Keeps the store in step with what is known, for the recorder."""
+    """Keeps the store in step with the daemon's knowledge, for the recorder."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Sync:
         poll: StorePoll,
     ) -> None:
         self.start_over = False
-        """Whether the next store to be opened has lost everything."""
+        """Whether the next store that opens has lost everything."""
         self._access = access
         self._notes = notes
         self._recalling = recalling
@@ -168,7 +168,7 @@ class Sync:
 
     @property
     def due_at(self) -> float:
-        """The time of the next round, on trio's clock; 0 for at once."""
+        """The time of the next round, on trio's clock; 0 for now."""
         if self._access.store is None or self._poll.is_due or self._notes.waiting or self._news:
             return 0.0
         return min(self._due.values())
@@ -185,13 +185,13 @@ class Sync:
         self._put(FORGET, self._expiry.period)
 
     async def recall_trusted(self) -> None:
-        """Send the switches that count against the store's; returns once the catalog has them."""
+        """Send the switches that override the store's; returns once the catalog has them."""
         if (off := self._access.opener.trusted.off) is not None:
             self._recalling.switches(off, certainly=True)
             await self._recalling.settle()
 
     def later(self, what: str) -> bool:
-        """Schedule a write of a key of `LATER`; returns False if it was scheduled already."""
+        """Schedule a write for a key of `LATER`; returns False if one was scheduled already."""
         known = what in self._due
         if not known:
             self._put(what, LATER[what])
@@ -202,7 +202,7 @@ class Sync:
         self._take_in(await self._access.open())
 
     async def once(self, patience: float) -> None:
-        """Run one round; raises `StoreFault`, or `trio.TooSlowError` if the catalog takes `patience`."""
+        """Run one round; raises `StoreFault`, or `trio.TooSlowError` if the catalog takes over `patience` s."""
         if self._access.store is None:
             await self.open()
         if self._poll.shared:
@@ -218,7 +218,7 @@ class Sync:
             self._notes.events.were_expired()
 
     async def last(self) -> None:
-        """Write everything unwritten, however long that takes; raises `StoreFault`."""
+        """Write all unwritten changes, however long that takes; raises `StoreFault`."""
         if self._access.store is None and (self._unwritten or self._access.being_opened):
             await self.open()
         if self._poll.shared and self._access.store is not None:
@@ -248,7 +248,7 @@ class Sync:
         return news or bool(notes.sessions.waiting or notes.sessions.touched or beside)
 
     async def _write(self, *, touches: bool) -> None:
-        """Write what differs, also mere `touches`, and check that the store still exists, unless a poll has."""
+        """Write what differs (even mere `touches`), and check that the store still exists unless a poll has."""
         self._put(CHECK, self._poll.period)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
         await self._complete(sessions)
@@ -329,7 +329,7 @@ class Sync:
         self._due[what] = trio.current_time() + seconds
 
     def _take(self, what: str, period: float) -> bool:
-        """Whether a task is due; if so, its next time is set."""
+        """Whether a task is due; if so, sets its next time."""
         due = self._due.get(what, trio.current_time() + 1) <= trio.current_time()
         if due:
             self._put(what, period)

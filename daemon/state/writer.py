@@ -1,6 +1,6 @@
-"""Records to rows, within one transaction whose number is stamped on all changed rows.
+"""Writes records as rows, in one transaction whose number is stamped on all changed rows.
 
-Only rows that differ are written. The counter's row serializes writers, so the rows that were read stay true.
+Only rows that differ are written. The counter's row serializes writers, so rows that were read stay valid.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 MAX_IDENTITIES = 1000
-"""Most identities with approvals, the latest: each edit of a command makes one, of some 30 kB of memory."""
+"""Most identities with approvals, the latest: each edit of a command makes one, in some 30 kB of memory."""
 
 _LATEST = f"SELECT identity FROM approvals GROUP BY identity ORDER BY max(at) DESC LIMIT {MAX_IDENTITIES}"
 
 
 class StampedRows:
-    """Writes rows within one transaction, each with the transaction's stamp."""
+    """Writes rows in one transaction, each with the transaction's stamp."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str) -> None:
         self._transaction = transaction
@@ -52,7 +52,7 @@ class StampedRows:
         self._transaction.put(table, keys, [{**values, **self._stamp} for values in new])
 
     def change(self, table: str, old: Values, new: Values) -> int:
-        """Give rows with the old values the new ones; returns the number of changed rows."""
+        """Give rows that have the old values the new ones; returns the number of changed rows."""
         stamped = {**new, **self._stamp}
         changes = ", ".join(f"{name} = :{name}" for name in stamped)
         were = (f"{name} IS NULL" if value is None else f"{name} = :old_{name}" for name, value in old.items())
@@ -61,7 +61,7 @@ class StampedRows:
         return self._transaction.change(statement, {**values, **stamped})
 
     def touch(self, table: str, key: str, changed: Collection[str]) -> None:
-        """Stamp rows as if they had been written: rows that belong to them have changed."""
+        """Stamp rows as if written, since rows that belong to them have changed."""
         if changed:
             marks, values = among(changed)
             stamped = f"UPDATE {table} SET version = :version, writer = :writer WHERE {key} IN {marks}"
@@ -72,7 +72,7 @@ class Writer:
     """Writes records within one transaction."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str, seen: int, at: float) -> None:
-        """Start a writer; `seen` is the version up to which this daemon knows other daemons' writes."""
+        """`seen` is the version up to which this daemon knows other daemons' writes."""
         self._transaction = transaction
         self._rows = StampedRows(transaction, version=version, writer=writer)
         self._writer = writer
@@ -80,7 +80,7 @@ class Writer:
         self._at = at
 
     def server(self, record: ServerRecord) -> int:
-        """Replace a server's record, but no tools if it lists none; returns its epoch, perhaps another."""
+        """Replace a server's record, but keep its tools if `record` has none; returns the epoch it got."""
         values = {"server": record.server}
         query = "SELECT * FROM servers WHERE name = :server"
         old = next(iter(self._transaction.rows(query, values)), None)
@@ -104,7 +104,7 @@ class Writer:
         return sum(self._sessions({clean(each.key): each for each in chunk}) for chunk in chunks(unique))
 
     def touched(self, used: Mapping[str, float]) -> None:
-        """Move times of use forward; without a stamp, which would hide other daemons' changes of the row."""
+        """Move last uses forward, without a stamp: it would hide other daemons' changes of the row."""
         if used:
             later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
             each = [{"used": clean(key), "until": at} for key, at in used.items()]
@@ -116,7 +116,7 @@ class Writer:
         self._transaction.put("counts", ("name",), rows, adding="value")
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Store given names, and delete gone ones; one that two daemons gave stays the first tool's."""
+        """Store given names, and delete gone ones; a name that two daemons gave stays with the first tool."""
         left = [{**_named(each), **_owner(each)} for each in gone]
         self._rows.drop("given_names", ("kind", "name", "server", "own"), left)
         for chunk in chunks(given):
@@ -126,7 +126,7 @@ class Writer:
             self._rows.put("given_names", ("kind", "name"), _newly_named(chunk, known))
 
     def approvals(self, given: Collection[Approval]) -> None:
-        """Store approvals; of more than `MAX_IDENTITIES`, those go whose last approval is the oldest."""
+        """Store approvals; beyond `MAX_IDENTITIES` identities, those with the oldest last approval go."""
         if given:
             self._rows.put("approvals", ("identity", "digest"), [_approval(each) for each in given])
             self._transaction.change(f"DELETE FROM approvals WHERE identity NOT IN ({_LATEST})")
@@ -138,7 +138,7 @@ class Writer:
         self._rows.put("switches", ("server", "tool"), new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
-        """Give these servers' loaded tools their verdicts; equal rows of all sessions in one statement."""
+        """Store verdicts on these servers' loaded tools; one statement for all sessions' equal rows."""
         marked: Counter[LoadedStatus] = Counter()
         columns = ", ".join((*_JUDGED, *_VERDICT))
         # In the order of the index that has all of these columns, so that no row is read and nothing sorted.
@@ -213,7 +213,7 @@ class Writer:
         self._rows.touch("sessions", "key", {values["session"] for values in (*gone, *new)})
 
     def _unseen(self, row: Row) -> bool:
-        """Whether another daemon wrote the row and we cannot know of it yet."""
+        """Whether another daemon wrote the row and this one cannot know of it yet."""
         version = row["version"]
         return row["writer"] != self._writer and isinstance(version, int) and version > self._seen
 
@@ -225,7 +225,7 @@ _VERDICT = ("status", "invalid_reason", "renamed_to")
 def _epoch(
     writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row], lists: Mapping[str, Row]
 ) -> int:
-    """The next epoch of a stored server: it never decreases, and one number never means two things."""
+    """The next epoch of a stored server: it never falls, and a number never means two different lists."""
     stored = old["epoch"] if isinstance(old["epoch"], int) else 0
     if stored < record.epoch:
         return record.epoch
@@ -301,7 +301,7 @@ def _digest(definitions: Iterable[Definition]) -> str:
 
 
 def _latest(since: float, tool: Tool, old: Row | None) -> float:
-    """Since when all writers have had a tool in this form: a change for one is a change."""
+    """Since when all writers have had a tool in this form."""
     same = old is not None and old["schema_hash"] == tool.schema_hash
     return max(since, moment(old["since"])) if old is not None and same else since
 

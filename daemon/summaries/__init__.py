@@ -1,1 +1,1 @@
-"""One-sentence summaries of servers and tools, written by a model: the questions, the answers, the endpoint."""
+"""Summaries of servers and tools in one sentence, written by a model: questions, answers, endpoint."""

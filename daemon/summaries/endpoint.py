@@ -1,10 +1,11 @@
-"""A model endpoint that speaks OpenAI's HTTP API, its faults, and operators' questions to it.
+"""A model endpoint with OpenAI's HTTP API, its faults, and operators' questions to it.
 
-- No proxy from the environment and no redirects, as with HTTP servers: a forgotten variable must not send the
-key to somebody else. - Retries are ours (`actors.summarizer`). Only the body of a 200 is read, up to
-`MAX_ANSWER`, and requested uncompressed, so that a few bytes cannot unpack into many. - Before a question over
-TLS, one connection is made and dropped: the library leaks a socket when it is cancelled during a handshake, so
-a hanging handshake must not be its own. Errors are clearer this way, too.
+- It uses no proxy of the environment and follows no redirects, as for HTTP servers: a forgotten variable must
+  not send the key to somebody else.
+- mcpd itself retries (`actors.summarizer`). Only the body of a 200 is read, up to `MAX_ANSWER`, and requested
+  uncompressed, so that a few bytes cannot unpack into many.
+- Before a question over TLS, mcpd makes and drops a connection: the library leaks a socket when it is cancelled
+  during a handshake, so a hanging handshake must not be the library's. Errors are clearer this way, too.
 """
 
 from __future__ import annotations
@@ -38,35 +39,35 @@ MAX_ANSWER = 256 * 1024
 """Most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
 
 SHORTEST_KEY = 16
-"""Fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
+"""Fewest characters of a key for which answers are searched: people enter any word if no key is needed."""
 
 MAX_LIST = 4 * 1024 * 1024
 """Most bytes of a list of models: endpoints that resell list some 500, with a page about each."""
 
 LIST_SECONDS = 10.0
-"""Seconds that an endpoint has to list its models: it computes nothing, and an operator waits."""
+"""Seconds for an endpoint to list its models: it computes nothing, and an operator waits."""
 
 MAX_MODELS = 2000
 """Most models that are shown: several times as many as the largest endpoints offer."""
 
 MAX_MODEL_NAME = 200
-"""Most characters of the name of a model."""
+"""Most characters of a model's name."""
 
 MAX_RETRY_AFTER = 3600.0
-"""The longest wait in seconds that an endpoint may ask for; a longer one is cut to this."""
+"""Longest wait, in seconds, that an endpoint may ask for; a longer one is shortened to this."""
 
 
 class Failing(StrEnum):
-    """The reason why a question was not answered."""
+    """Why a question was not answered."""
 
     UNREACHABLE = "unreachable"
-    """No connection: refused, no such host, not trusted."""
+    """No connection: refused, unknown host, untrusted certificate."""
     TIMEOUT = "timeout"
     """No complete answer within the configured time."""
     CUT_OFF = "cut off"
-    """The connection ended in the middle."""
+    """The connection ended during the answer."""
     UNAUTHORIZED = "unauthorized"
-    """401 or 403: the key is wrong, or lacks the right."""
+    """401 or 403: the key is wrong, or not permitted."""
     NOT_FOUND = "not found"
     """404: no such model, or no such path."""
     REDIRECTED = "redirected"
@@ -76,25 +77,25 @@ class Failing(StrEnum):
     REJECTED = "rejected"
     """Any other 4xx: the endpoint refuses this question."""
     FAILING = "failing"
-    """5xx."""
+    """5xx: the endpoint failed."""
     TOO_LARGE = "too large"
-    """The answer is over the size limit, and was not read to its end."""
+    """The answer exceeds the size limit, and was not read to its end."""
     UNREADABLE = "unreadable"
     """The answer is not a chat completion."""
 
     @property
     def blames_the_question(self) -> bool:
-        """Whether repeating the same question is pointless, while a smaller one may succeed."""
+        """Whether repeating the question is pointless, although a smaller one may succeed."""
         return self in {Failing.REJECTED, Failing.TOO_LARGE}
 
     @property
     def lasts(self) -> bool:
-        """Whether asking again soon cannot help, because an operator has to change something."""
+        """Whether an early retry is pointless, because an operator has to change something."""
         return self in {Failing.UNAUTHORIZED, Failing.NOT_FOUND, Failing.REDIRECTED}
 
 
 class EndpointFault(McpdError):
-    """A question was not answered. The text names the endpoint's host, never a key, path or response."""
+    """A question was not answered. The text names the endpoint's host, but no key, path or response."""
 
     def __init__(self, kind: Failing, text: str, *, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -103,7 +104,7 @@ class EndpointFault(McpdError):
 
 
 class SummariesUnavailable(McpdError):
-    """No question can be asked: the key is missing, or the URL is invalid. Says what to do."""
+    """No question can be asked: the key is missing, or the URL is invalid. The text says how to proceed."""
 
 
 class _Message(msgspec.Struct):
@@ -136,16 +137,16 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     tokens_read: int | None = None
-    """The endpoint's count of the question's tokens; None without one."""
+    """The endpoint's count of the question's tokens; None if it gave none."""
     tokens_written: int | None = None
-    """Tokens of the answer."""
+    """The endpoint's count of the answer's tokens."""
 
 
 class Endpoint:
-    """A model behind `/chat/completions`; a question that is cancelled closes its connection at once."""
+    """A model at `/chat/completions`; cancelling a question closes its connection at once."""
 
     def __init__(self, summaries: Summaries, key: str | None, place: str) -> None:
-        """Reads the system's certificates: make it in a worker thread."""
+        """Reads the system's certificates: create it in a worker thread."""
         self._summaries = summaries
         self._place = place
         self._tls = ssl.create_default_context()
@@ -162,7 +163,7 @@ class Endpoint:
         }
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the endpoint's models (`GET /models`), in alphabetical order; raises `EndpointFault`."""
+        """The names of the endpoint's models (`GET /models`), sorted; raises `EndpointFault`."""
         with trio.move_on_after(LIST_SECONDS):
             request = httpx2.Request("GET", f"{self._url}/models", headers=self._headers)
             # Some are megabytes long.
@@ -185,7 +186,7 @@ class Endpoint:
         )
 
     async def _sent(self, request: httpx2.Request, most: int) -> bytes:
-        """Send a request over a connection of its own and read the whole answer; raises `EndpointFault`."""
+        """Send a request over a new connection, and read the whole answer; raises `EndpointFault`."""
         try:
             if request.url.scheme == "https":
                 await trio.aclose_forcefully(await reach(*host_and_port(self._url, "https"), self._tls))
@@ -201,7 +202,7 @@ class Endpoint:
             text = f"cannot connect to {self._place}: {reason(error)}"
             raise EndpointFault(Failing.UNREACHABLE, text) from None
         except httpx2.TransportError as error:
-            text = f"{self._place} broke off in the middle: {type(error).__name__}"
+            text = f"the connection to {self._place} broke during the answer: {type(error).__name__}"
             raise EndpointFault(Failing.CUT_OFF, text) from None
 
     async def _body(self, response: httpx2.Response, most: int) -> bytes:
@@ -210,7 +211,7 @@ class Endpoint:
             raise fault_of_status(response.status_code, self._place, wait)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise EndpointFault(
-                Failing.UNREADABLE, f"{self._place} compresses its answers against mcpd's request"
+                Failing.UNREADABLE, f"{self._place} compresses its answers although mcpd asked it not to"
             )
         body = bytearray()
         async for chunk in response.aiter_raw():
@@ -221,7 +222,7 @@ class Endpoint:
         if self._secret is not None and self._secret in body:
             # Parts of the answer are shown, logged and stored.
             raise EndpointFault(
-                Failing.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
+                Failing.UNREADABLE, f"the answer of {self._place} contains mcpd's key, so mcpd drops it"
             )
         return bytes(body)
 
@@ -254,7 +255,7 @@ def _basic(url: httpx2.URL) -> str:
 
 
 async def open_endpoint(summaries: Summaries, environ: Mapping[str, str]) -> Endpoint:
-    """Open the configured endpoint, importing it in a thread; raises `SummariesUnavailable`."""
+    """Open the configured endpoint, imported in a thread; raises `SummariesUnavailable`."""
     key = _key(summaries, environ)
     try:
         place = place_of(*host_and_port(summaries.base_url, "http", "https"))
@@ -271,35 +272,35 @@ def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
     if not key:
         raise SummariesUnavailable(
             f"{variable} is not set: set it where the daemon is started and start it again, or put a line"
-            f" {summaries.api_key_env}=... into the file env beside the configuration, then `mcpd reload`"
+            f" {summaries.api_key_env}=... into the file env next to the configuration, then `mcpd reload`"
         )
     if not (key.isascii() and key.isprintable()):
-        raise SummariesUnavailable(f"{variable} holds characters that no key has: set it again")
+        raise SummariesUnavailable(f"{variable} has characters that cannot be part of a key: set it again")
     return key
 
 
 def fault_of_status(status: int, place: str, retry_after: float | None = None) -> EndpointFault:
-    """The fault that an HTTP status other than 200 stands for."""
+    """The fault that an HTTP status other than 200 means."""
     kind, meaning = _MEANINGS.get(status) or _MEANINGS.get(status // 100, _NO_MEANING)
     return EndpointFault(kind, f"{place} answered HTTP {status}: {meaning}", retry_after=retry_after)
 
 
 _MEANINGS = {
-    401: (Failing.UNAUTHORIZED, "it wants another key: see summaries.apiKeyEnv"),
-    403: (Failing.UNAUTHORIZED, "the key may not ask this model"),
+    401: (Failing.UNAUTHORIZED, "it does not accept the key: see summaries.apiKeyEnv"),
+    403: (Failing.UNAUTHORIZED, "the key is not permitted to use this model"),
     404: (Failing.NOT_FOUND, "it has no such model, or nothing at this path: see summaries.model and baseUrl"),
     408: (Failing.FAILING, "it waited too long"),
     429: (Failing.BUSY, "too many questions, or the account is empty"),
-    3: (Failing.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),
-    4: (Failing.REJECTED, "it does not take the question"),
-    5: (Failing.FAILING, "it has a problem of its own"),
+    3: (Failing.REDIRECTED, "it redirects, which mcpd does not follow: see summaries.baseUrl"),
+    4: (Failing.REJECTED, "it does not accept the question"),
+    5: (Failing.FAILING, "it failed"),
 }
-"""The meaning of each status, else of its hundreds."""
-_NO_MEANING = Failing.UNREADABLE, "that is not an answer"
+"""The meaning of each status, or else of its first digit."""
+_NO_MEANING = Failing.UNREADABLE, "mcpd cannot use this as an answer"
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait by a header Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid."""
+    """Seconds to wait by Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid."""
     if value is None:
         return None
     try:
@@ -312,11 +313,11 @@ def read_retry_after(value: str | None, now: float) -> float | None:
 
 
 MAX_QUESTION = 4000
-"""Characters of a question: several tools with their descriptions, not a document."""
+"""Most characters of a question: several tools with their descriptions, not a document."""
 
 
 class SummaryQuestions:
-    """Puts operators' questions to the configured model; they do not count in `summaries.perMinute`."""
+    """Puts operators' questions to the configured model, outside the limit `summaries.perMinute`."""
 
     prompt = INSTRUCTIONS
     sends = SENDS
@@ -326,11 +327,11 @@ class SummaryQuestions:
         self._environ = environ
         self._offered: tuple[str, tuple[str, ...]] | None = None
         self.tested: Mapping[str, object] | None = None
-        """The last question (`test`) with its answer; None before the first."""
+        """The last question of `test` with its answer; None before the first."""
 
     @property
     def offered(self) -> tuple[str, ...] | None:
-        """The models that the endpoint listed last; None if this endpoint was not asked."""
+        """The models that the endpoint last listed; None if this endpoint was never asked."""
         summaries = self._config().summaries
         if summaries is None or self._offered is None or self._offered[0] != summaries.base_url:
             return None
@@ -344,7 +345,7 @@ class SummaryQuestions:
         return found
 
     async def test(self, question: str) -> Mapping[str, object]:
-        """Put a question to the model, empty for the sample's; raises `McpdError`."""
+        """Put a question to the model, or the sample question if empty; raises `McpdError`."""
         if len(question) > MAX_QUESTION:
             raise InvalidArguments(f"the question has more than {MAX_QUESTION} characters: ask a shorter one")
         asked = question or message(SAMPLE)
@@ -374,7 +375,7 @@ class SummaryQuestions:
 
 
 def _fault(answer: str) -> str:
-    """The reason why an answer about the sample is useless; empty for a useful one."""
+    """Why an answer to the sample question is useless; empty if it is useful."""
     try:
         found = read(answer, SAMPLE)
     except UnreadableAnswer as error:

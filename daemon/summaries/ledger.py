@@ -1,4 +1,4 @@
-"""The account of summaries: the existing ones, failed attempts (at most `GIVE_UP`), and the next question."""
+"""Keeps account of summaries: existing ones, failed attempts (at most `GIVE_UP`), and the next question."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from daemon.model import Summary, Tool
 from daemon.summaries.prompt import ModelAnswer, Question
 
 GIVE_UP = 3
-"""Useless answers after which a tool is given up: a model that failed three times will fail again."""
+"""Useless answers after which mcpd stops asking about a tool: after three failures, a model fails again."""
 
 SHRINK = 4
 """The factor by which the next question about unanswered tools shrinks. One tool of 20 may spoil the answer for
-all; the third question asks about each tool alone."""
+all; the third question asks about each tool separately."""
 
 MAX_TRIED = 20_000
-"""Unanswered tools and servers that are remembered; the oldest are forgotten, and asked about again."""
+"""Most unanswered tools and servers remembered; the oldest are forgotten, and asked about again."""
 
 Tried = tuple[str, str]
-"""A server's name with a tool's schema hash, or with the digest of all its tools."""
+"""A server's name, with a tool's schema hash or with the digest of all its tools."""
 
 
 class _Said(msgspec.Struct):
@@ -33,7 +33,7 @@ class _Said(msgspec.Struct):
 
 
 class Ledger:
-    """The summaries and failed attempts of all servers of a catalog. Knows no clock and no endpoint."""
+    """The summaries and failed attempts for all servers of a catalog. Uses no clock and no endpoint."""
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
@@ -52,18 +52,18 @@ class Ledger:
         return None
 
     def waiting(self, catalog: Catalog) -> int:
-        """The number of servers and tools without a summary, not counting those given up."""
+        """The number of servers and tools that wait for a summary."""
         return sum(
             len(self._missing(catalog, entry)) + self._wants_overview(entry) for entry in _asked_about(catalog)
         )
 
     @property
     def given_up(self) -> int:
-        """The number of servers and tools that were given up."""
+        """The number of servers and tools about which mcpd stopped asking."""
         return sum(count >= GIVE_UP for count in self._tried.values())
 
     def learn(self, question: Question, answer: ModelAnswer, at: float) -> None:
-        """Record an answer (`at`: seconds since the epoch); tools that it leaves out count as failed."""
+        """Record an answer (`at`: seconds since the epoch); tools missing in it count as failed."""
         said = self._said.setdefault(question.server, _Said())
         for tool in question.tools:
             if (about := answer.tools.get(tool.name)) is None:
@@ -82,7 +82,7 @@ class Ledger:
             self._count(key)
 
     def news(self, catalog: Catalog) -> Iterator[Summarized]:
-        """A fact for each server with summaries that the catalog lacks; forgets those of removed servers."""
+        """A fact for each server whose summaries the catalog lacks; forgets those of removed servers."""
         for name in self._said.keys() - catalog.servers.keys():
             del self._said[name]
             self._turns.pop(name, None)
@@ -158,7 +158,7 @@ _NOTHING = _Said()
 
 
 def _asked_about(catalog: Catalog) -> list[ServerEntry]:
-    """The servers that get summaries: one that is switched off is not shown, so its texts are not sent out."""
+    """The servers that get summaries; those switched off are not shown, so their texts are not sent out."""
     return [entry for entry in catalog.servers.values() if entry.tools and not entry.disabled]
 
 

@@ -1,7 +1,7 @@
 """The question to the model, and the strict reading of its answer.
 
-The servers' descriptions are untrusted: bounded, stripped of invisible characters, and declared to be data. The
-answer is checked all the same (`objection`), because a prompt is a request, not a barrier.
+The servers' descriptions are untrusted: they are cut, stripped of invisible characters, and declared to be
+data. The answer is checked nevertheless (`objection`), because a prompt is a request, not a barrier.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from daemon.protocol import decoded
 from daemon.safety.escape import visible
 
 MAX_TOOL = 160
-"""Most characters of a sentence about a tool: as long as a line in a list may be."""
+"""Most characters of a sentence about a tool: as long as a line of a list may be."""
 
 MAX_SERVER = 240
 """Most characters of a sentence about a server."""
@@ -43,7 +43,7 @@ _LINK = (
     r"|\b[\w-]+\.[a-z]{2,}/|\b[\w-]+\.(?:com|org|net)\b"
 )
 _MIXED = "(?=\\w*[a-z])\\w*[\u0370-\u03ff\u0400-\u052f]|[\u0370-\u03ff\u0400-\u052f]\\w*[a-z]"
-"""A word that mixes Latin with Greek or Cyrillic letters: they look alike, and hide a word from patterns."""
+"""A word that mixes Latin with Greek or Cyrillic letters, which look alike and would hide it from patterns."""
 
 _USES = (
     r"call(?:ed)?|used?|invoked?|run|executed?|load(?:ed)?|prefer(?:red)?|cho?ose|select(?:ed)?|trust(?:ed)?"
@@ -68,7 +68,7 @@ _TO_A_MODEL = "|".join(
         r"\bignor(?:a|e|iere?) (?:las|les|die|alle|toutes)\b",
     )
 )
-"""Text that addresses its reader instead of describing a thing."""
+"""Text that addresses its reader instead of describing something."""
 
 _REFUSED = tuple(
     (re.compile(pattern), why)
@@ -79,11 +79,11 @@ _REFUSED = tuple(
         (_TO_A_MODEL, "words to a model"),
     )
 )
-"""Patterns in folded text, each with the reason for the log."""
+"""Patterns that refuse folded text, each with the reason for the log."""
 
 
 def objection(text: str, most: int) -> str:
-    """The reason to refuse a sentence, for a log; empty for an accepted one."""
+    """Why a sentence is refused, for the log; empty for an accepted one."""
     return next(_objections(text, most), "")
 
 
@@ -103,56 +103,56 @@ def _objections(text: str, most: int) -> Iterator[str]:
 
 
 DESCRIPTION_CHARACTERS = 600
-"""Characters sent of a tool's description: its purpose comes first, examples and warnings follow."""
+"""Most characters sent of a tool's description: its purpose comes first, then examples and warnings."""
 
 OVERVIEW_CHARACTERS = 100
-"""Characters sent of a tool's description where it only helps to describe its server."""
+"""Most characters sent of a tool's description if it only helps to describe the server."""
 
 OVERVIEW_TOOLS = 100
-"""Tools listed to describe a server; the next hundred would not change the sentence."""
+"""Most tools listed to describe a server; a hundred more would not change the sentence."""
 
 PARAMETERS = 20
-"""Parameter names sent for one tool: they tell similar tools apart; whole schemas would cost ten times more."""
+"""Most parameter names sent for a tool: they tell tools apart; whole schemas would cost ten times more."""
 
 NAME_CHARACTERS = 100
 
 MAX_SCHEMA = 64 * 1024
-"""Most bytes of a schema that is decoded for parameter names: that happens on the event loop."""
+"""Most bytes of a schema that is decoded for its parameter names, as this happens on the event loop."""
 
 TOOL_TARGET = 120
 SERVER_TARGET = 200
-"""Characters that the model is to keep to: fewer than are accepted, as models count badly."""
+"""Characters that the model is told to keep to: fewer than are accepted, as models count badly."""
 
 INSTRUCTIONS = Template(
     (files("daemon.summaries") / "instructions.txt").read_text(encoding="utf-8").rstrip()
 ).substitute(server=SERVER_TARGET, tool=TOOL_TARGET, keywords=MAX_KEYWORDS, keyword=MAX_KEYWORD)
-"""The system message. Not configurable: the form of the answers depends on it."""
+"""The system message. Not configurable, as the form of the answers depends on it."""
 
 
 SENDS = (
-    "Of each server that is not switched off: its name, the description that the configuration has of it, and"
-    f" of each tool its name, the first {DESCRIPTION_CHARACTERS} characters of its description and the names of"
-    f" its first {PARAMETERS} parameters. Never arguments or results of calls, whole schemas, prompts,"
-    " resources, variables or paths. Secrets of the configuration are taken out of descriptions before."
+    "For each server that is not switched off: its name and its description in the configuration, and for each"
+    f" tool its name, the first {DESCRIPTION_CHARACTERS} characters of its description and the names of its"
+    f" first {PARAMETERS} parameters. Never arguments or results of calls, whole schemas, prompts, resources,"
+    " variables or paths. mcpd first removes secrets of the configuration from descriptions."
 )
-"""The data in `message` that leaves the machine, in words for operators."""
+"""The data in `message` that leave the machine, in words for operators."""
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """One question to the model, about one server only: its texts cannot spoil the summaries of others."""
+    """One question to the model, about one server only, so that its texts cannot spoil others' summaries."""
 
     server: str
     description: str = ""
     overview: tuple[Tool, ...] | None = attrs.field(default=None, repr=False)
-    """All tools of the server, if a sentence about the server itself is wanted."""
+    """All tools of the server, if the question also asks for a sentence about the server."""
     digest: str = ""
     """The digest of all its tools (`catalog.definitions.tools_digest`)."""
     tools: tuple[Tool, ...] = attrs.field(default=(), repr=False)
 
 
 def message(question: Question) -> str:
-    """The user message: a JSON object with the tools to describe."""
+    """The user's message: a JSON object with the tools to describe."""
     asked: dict[str, Any] = {"server": {"name": _shown(question.server, NAME_CHARACTERS)}}
     if question.description:
         asked["server"]["description"] = _shown(question.description, DESCRIPTION_CHARACTERS)
@@ -176,7 +176,7 @@ SAMPLE = Question(
         ),
     ),
 )
-"""A question about an invented tool, to try a model without sending anything of this machine."""
+"""A question about an invented tool, to try a model without sending data of this machine."""
 
 
 def _line(tool: Tool) -> str:
@@ -204,7 +204,7 @@ def _parameters(schema: bytes) -> list[str]:
 
 
 def _shown(text: str, characters: int) -> str:
-    """The text on one line, cut, without invisible characters: a model would read those, too."""
+    """The text on one line, cut, without invisible characters, which a model would also read."""
     line = " ".join(text[: 4 * characters].split())
     if visible(line) != line:
         line = "".join(character for character in line if visible(character) == character)
@@ -212,25 +212,25 @@ def _shown(text: str, characters: int) -> str:
 
 
 MAX_LISTED = 100
-"""Keywords that are read: of an answer with thousands only the first count."""
+"""Most keywords read from an answer."""
 
 _THOUGHT_ENDS = "</think>"
-"""The marker after which models that think aloud write their answer."""
+"""The marker after which a model that thinks aloud writes its answer."""
 
 
 class UnreadableAnswer(McpdError):
-    """An answer from which nothing can be taken."""
+    """An answer of which nothing can be used."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The accepted part of an answer: sentences without their source and time."""
+    """The accepted part of an answer: sentences without source and time."""
 
     server: Summary | None = None
-    """The sentence about the server; None if it was not asked for, is missing or was refused."""
+    """The sentence about the server; None if not asked for, missing or refused."""
     tools: Mapping[str, Summary] = msgspec.field(default_factory=dict)
-    """The sentence about each tool, by the tool's name."""
+    """The sentences about tools, by the tool's name."""
     refused: tuple[str, ...] = ()
-    """The reasons for refused sentences, each with the name of its tool."""
+    """Why sentences were refused, each with the name of its tool."""
 
 
 def read(text: str, question: Question) -> ModelAnswer:
@@ -261,7 +261,7 @@ def _object_in(text: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(text[start : end + 1], type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
-        raise UnreadableAnswer(f"what stands between braces in the answer is not JSON: {error}") from None
+        raise UnreadableAnswer(f"the text between braces in the answer is not JSON: {error}") from None
     return found
 
 

@@ -15,18 +15,18 @@ from daemon.states import ServerState
 
 
 class Ending(StrEnum):
-    """The kinds of end that the policy distinguishes."""
+    """The ends of a run that the policy distinguishes."""
 
     NORMAL = "normal"
-    """The server ended by itself, successfully."""
+    """The server ended successfully by itself."""
     CRASHED = "crashed"
     """The server failed, hung, closed the connection or never became ready."""
     CANNOT_START = "cannot_start"
     """The server cannot start, and an early retry cannot help."""
     NEEDS_AUTH = "needs_auth"
-    """The server refuses our credentials, or the lack of them."""
+    """The server refuses mcpd's credentials, or wants some."""
     ASKED = "asked"
-    """We ended the run: a restart, idleness, a new configuration."""
+    """mcpd ended the run: for a restart, idleness, or a new configuration."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,17 +58,17 @@ def wants_restart(policy: Restart, run: Run) -> bool:
 
 
 def is_stable(policy: Restart, run: Run) -> bool:
-    """Whether a run was healthy for long enough to forget the failures before it."""
+    """Whether a run was healthy for so long that the failures before it are forgotten."""
     return run.healthy >= policy.stable_after or run.ending is Ending.ASKED
 
 
 def judge(
     policy: Restart, streak: Sequence[Run], jitter: float, *, forgotten: int = 0, looping: bool = False
 ) -> Backoff:
-    """Decide what follows the last run of a streak of failures, oldest first, without `forgotten` ones.
+    """Decide what follows the last run of `streak`, the failures, oldest first, without `forgotten` ones.
 
-    `jitter` is in [0, 1); `looping`: this already is a crash loop; at the cap, failures are too rare to show it
-    again.
+    `jitter` is in [0, 1); `looping`: this is a crash loop already, as failures at the longest delay are too
+    rare to show it again.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -96,7 +96,7 @@ class Streak:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all failures: the child was stable, or an operator wants a fresh start."""
+        """Forget all failures, as the child was stable, or an operator wants a fresh start."""
         self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False

@@ -1,6 +1,6 @@
 """One run of a child: its spec, its status with a diagnosis, its exception boundary, the pause after it.
 
-The diagnosis comes from `remedies.toml`, by the cause, and `words.toml`, for the last lines of stderr.
+The diagnosis comes from `remedies.toml` by the cause, and from `words.toml` by the last lines of stderr.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ if TYPE_CHECKING:
 
 
 LINES = 60
-"""Last lines of stderr that are read: Node.js puts some 15 below the line that matters."""
+"""Most lines of stderr that are read, the last ones: Node.js prints some 15 after the line that matters."""
 
 LINE = 400
-"""Characters of a line that are read: matching takes longer with longer lines."""
+"""Most characters of a line that are read, as matching takes longer with longer lines."""
 
 SHOWN = 120
-"""Most characters that a remedy quotes of a text from outside."""
+"""Most characters that a remedy quotes from outside."""
 
 BY_SIGNAL = 128
-"""A shell reports that signal n ended its program as this + n."""
+"""Added by a shell to the number of the signal that ended its program, as exit status."""
 
 _OPEN = frozenset(
     {Cause.ENDED, Cause.EXITED, Cause.CONNECTION_LOST, Cause.HANDSHAKE_TIMEOUT, Cause.HANDSHAKE_REFUSED}
 )
-"""Causes that leave open what went wrong inside the program."""
+"""Causes that do not tell what went wrong inside the program."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
-"""Signals that do so too: a runtime that aborts has usually said why."""
+"""Signals that do not tell either: a runtime that aborts has usually printed why."""
 
 
 def needs_words(reason: Reason) -> bool:
-    """Whether the last lines of stderr can say more than the cause."""
+    """Whether the last lines of stderr can tell more than the cause does."""
     is_open = reason.cause is Cause.KILLED and reason.data.get("signal") in _OPEN_SIGNALS
     return is_open or reason.cause in _OPEN
 
 
 def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
-    """The reason with the remedy found in a server's last lines, oldest first; unchanged if they tell nothing.
+    """The reason with a remedy found in a server's last lines, oldest first; unchanged if none matches.
 
     Sixty patterns over sixty lines take 10 ms, and 250 ms with hostile lines: run it in a thread.
     """
@@ -74,7 +74,7 @@ def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
 
 
 def by_cause(name: str, reason: Reason) -> Reason:
-    """The reason with the remedy of its cause; unchanged if it has one or the cause has none."""
+    """The reason with its cause's remedy; unchanged if it already has one, or the cause has none."""
     if reason.cause is None or reason.remedy is not None:
         return reason
     cause, data = reason.cause, reason.data
@@ -92,7 +92,7 @@ def by_cause(name: str, reason: Reason) -> Reason:
 
 
 def mending(error: RunError) -> str:
-    """The words that mend what keeps servers from starting, before there is one; empty if there are none."""
+    """The remedy for an error that would keep servers from starting, before there is one; empty without any."""
     reason = error.reason
     for entry in table("remedies")[reason.cause] if reason.cause else ():
         if all(reason.data.get(key) in values for key, values in entry.get("when", {}).items()):
@@ -102,7 +102,7 @@ def mending(error: RunError) -> str:
 
 @cache
 def table(name: str) -> dict[str, list[dict[str, Any]]]:
-    """`remedies.toml` or `words.toml`; reading one takes 4 ms, once."""
+    """`remedies.toml` or `words.toml`; each is read once, in 4 ms."""
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -127,11 +127,11 @@ def _sentence(text: str) -> str:
 
 
 NOT_RUNNING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
-"""States without a run that would have to be stopped."""
+"""States without a run to stop."""
 
 
 class ChildStatus(Watch[ServerStatus]):
-    """The status of a child, which changes only along `states.move`, and the counts in it."""
+    """The status of a child, which changes only along `states.move`, and counts of its runs."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ChildStatus(Watch[ServerStatus]):
         self.runs = 0
         self.failures = 0
         self.untried = True
-        """Whether it has neither served nor failed since it was configured or went dormant."""
+        """Whether the child has neither served nor failed since it was configured or became dormant."""
         self.last = HEALTHY
         self._on_change = on_change
         self._wall = wall
@@ -153,7 +153,7 @@ class ChildStatus(Watch[ServerStatus]):
         self._ends = False
 
     def become(self, state: ServerState, reason: Reason = HEALTHY, *, retry_at: float | None = None) -> None:
-        """Change the state; the same state again only updates the reason and the retry time."""
+        """Change the state; repeating the state only updates the reason and the retry time."""
         now = self.value
         if state is not ServerState.STOPPED and now.state is ServerState.STOPPING:
             return
@@ -180,35 +180,35 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change(status)
 
     def _diagnosed(self, reason: Reason) -> Reason:
-        """The reason with its remedy; an end like the last one keeps that until its words are read."""
+        """The reason with its remedy; an end like the last one keeps that remedy until stderr is read."""
         last = self.last
         if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
             reason = attrs.evolve(reason, remedy=last.remedy)
         return by_cause(self._name, reason)
 
     def count_end(self, reason: Reason, *, asked: bool) -> Reason:
-        """Count the end of a run, no failure if `asked`; return its reason without secrets."""
+        """Count the end of a run, as a failure unless `asked`; return its reason without secrets."""
         self.last = reason.redacted(self._redact)
         self.failures = 0 if asked else self.failures + 1
         self.untried &= asked
         return self.last
 
     def back_off(self, state: ServerState, seconds: float | None) -> None:
-        """Show that the next run follows in so many seconds; None if the delay is not announced."""
+        """Show that the next run follows in `seconds`; None hides the delay."""
         self.become(state, self.last, retry_at=None if seconds is None else self._wall() + seconds)
 
     def queue(self, before: int) -> None:
-        """Show that it waits in the queue of starts, with so many others before it."""
+        """Show that the child waits in the queue of starts, after `before` others."""
         line = f"waits for its turn to start, {before or 'nobody'} before it"
         self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
 
     @property
     def again(self) -> Reason:
-        """The reason shown for a start: the failure before it, if any."""
+        """The reason shown during a start: the failure before it, if any."""
         return self.last.after("trying again after: ") if self.failures else HEALTHY
 
     def stop(self, reason: Reason) -> None:
-        """Show that the current run, if any, is about to be ended."""
+        """Show that the current run, if any, is ending."""
         if self.value.state not in NOT_RUNNING:
             self.become(ServerState.STOPPING, reason)
 
@@ -219,13 +219,13 @@ class ChildStatus(Watch[ServerStatus]):
             self.become(ServerState.STOPPED, reason)
 
     def end(self, reason: Reason = HEALTHY) -> None:
-        """Show only stopping and stopped from now on: the child's task is about to be cancelled."""
+        """From now on, show only stopping and stopped, as the child's task is about to be cancelled."""
         self._ends = True
         if self.value.state is not ServerState.STOPPED:
             self.become(ServerState.STOPPING, reason)
 
     async def wait_settled(self, since: ServerStatus | None = None) -> bool:
-        """Wait until the child serves (True), or the attempt of now, or of `since`, has failed."""
+        """Wait until the child serves (True), or its attempt, current or of `since`, failed (False)."""
         seen = since or self.value
         while seen.state not in SERVING:
             if self._ends or seen.state is ServerState.DISABLED:
@@ -238,14 +238,14 @@ class ChildStatus(Watch[ServerStatus]):
 
 
 class Pause:
-    """The time between two runs of a child, cut short by a nudge, also by one since `renew`."""
+    """The time between two runs of a child, which a nudge cuts short, also one given since `renew`."""
 
     def __init__(self) -> None:
         self._hold_until = -math.inf
         self.renew()
 
     def renew(self) -> None:
-        """Forget earlier nudges: the next run is about to begin."""
+        """Forget earlier nudges, as the next run is about to begin."""
         self._nudge, self._scope = trio.Event(), trio.CancelScope()
 
     @property
@@ -255,11 +255,11 @@ class Pause:
 
     @property
     def held(self) -> float:
-        """Seconds left of the wait that the server asked for: no call starts it earlier."""
+        """Seconds left of the wait that the server asked for, during which no call starts it."""
         return max(0.0, self._hold_until - trio.current_time())
 
     def hold(self, seconds: float) -> None:
-        """Note that the server asked us to wait this many seconds."""
+        """Note that the server asked mcpd to wait this many seconds."""
         self._hold_until = trio.current_time() + seconds
         # A call that came while the end was being reported did not know of this.
         self.renew()
@@ -273,17 +273,17 @@ class Pause:
         self._nudge.set()
 
     def shorten(self, until: float) -> None:
-        """Let the next run begin at this time on trio's clock, at the latest."""
+        """Let the next run begin at `until` on trio's clock, if not before."""
         self._scope.deadline = min(self._scope.deadline, until)
 
     async def wait(self, seconds: float) -> None:
-        """Wait so many seconds, or until nudged."""
+        """Wait for `seconds`, or until nudged."""
         self.shorten(trio.current_time() + seconds)
         with self._scope:
             await self._nudge.wait()
 
     async def wait_nudged(self) -> None:
-        """Wait until nudged; a nudge since the last `renew` counts."""
+        """Wait until nudged; a nudge since the last `renew` counts, too."""
         await self._nudge.wait()
 
 
@@ -294,25 +294,25 @@ class ChildSpec:
     name: str
     """Unique within the supervisor."""
     run: Callable[[Lifecycle], Awaitable[None]]
-    """The body of one run: returns or raises when it is over, and cleans up even when cancelled."""
+    """The body of one run: returns or raises when it ends, and cleans up even if cancelled."""
     policy: Restart
     lazy: bool = False
     spawns: bool = True
-    """Whether it runs as processes of this machine, whose CPU time can be observed (`starts`)."""
+    """Whether it runs as processes on this machine, whose CPU time can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
     event_details: Callable[[], Mapping[str, Detail]] = dict
-    """Returns details for the event that a run serves, such as its process id."""
+    """Returns details for the event that a run became ready, such as its process id."""
     last_lines: Callable[[int], list[str]] = lambda _number: []
-    """Returns the last lines of a run's stderr for its event."""
+    """Returns the last lines of a run's stderr, for its event."""
     words: Callable[[int], list[str]] = lambda _number: []
-    """Returns all output of a run that may tell why it ended, oldest first."""
+    """Returns all output of a run that may explain its end, oldest first."""
     of: str = ""
-    """The server whose secrets its reasons may quote; empty: `name`."""
+    """The server whose secrets its reasons may quote; `name` if empty."""
     on_status: Callable[[ServerStatus], None] | None = None
 
 
 class Lifecycle:
-    """Takes a running child's reports of its state."""
+    """Receives a running child's reports of its state."""
 
     def __init__(self, status: ChildStatus, pause: Pause, start: QueuedStart) -> None:
         self.incarnation = status.runs
@@ -326,7 +326,7 @@ class Lifecycle:
         self._over = False
 
     def runs_as(self, mark: int) -> None:
-        """Report the mark of its process tree: while that tree works, the start keeps its place."""
+        """Report the mark of the child's process tree; while the tree works, the start keeps its place."""
         self._start.runs_as(mark)
 
     def ready(self) -> None:
@@ -337,30 +337,30 @@ class Lifecycle:
         self._serve(ServerState.READY, HEALTHY)
 
     def degraded(self, reason: Reason) -> None:
-        """Report that the child serves, but not properly: it does not count as healthy."""
+        """Report that the child serves, but not properly, so that it does not count as healthy."""
         self._serve(ServerState.DEGRADED, reason)
 
     def ending(self, reason: Reason) -> None:
-        """Report that only the clean-up is left, which nobody need wait for."""
+        """Report that only the clean-up remains, which nobody has to wait for."""
         if self.restarting or self.idle:
             return
         self._over = True
         self._status.become(ServerState.BACKOFF, reason)
 
     def restart(self, reason: Reason, grace: float = 0.0) -> None:
-        """End this run for a restart, after `grace` seconds or by `restart_now`."""
+        """End this run for a restart, after `grace` seconds, or earlier by `restart_now`."""
         if not self._over:
             self.ending(reason)
         self.restarting = True
         self.scope.deadline = trio.current_time() + grace
 
     def restart_now(self) -> None:
-        """End this run now if it is being ended for a restart."""
+        """If this run is ending for a restart, end it now."""
         if self.restarting:
             self.scope.cancel()
 
     def go_idle(self) -> None:
-        """Note that the run is about to be ended for lack of use: its reports no longer count."""
+        """Note that the run is about to end for lack of use, so that its reports no longer count."""
         self._over = self.idle = True
 
     def hold_off(self, seconds: float) -> None:
@@ -396,7 +396,7 @@ _CANNOT_START = frozenset(
 
 
 def ending_of(reason: Reason) -> Ending:
-    """The kind of end of a reason, for the restart policy."""
+    """The kind of end that a reason means for the restart policy."""
     is_parked = reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES
     if is_parked or (reason.cause in _CANNOT_START and reason.data.get("problem") not in PASSING):
         return Ending.CANNOT_START
@@ -406,7 +406,7 @@ def ending_of(reason: Reason) -> Ending:
 
 
 def reason_of(error: BaseException | None) -> Reason:
-    """The reason of a run that raised `error` or returned (None); a fault of our own is logged in full."""
+    """The reason of a run that raised `error` or returned (None); an internal error is logged in full."""
     if error is None:
         return ENDED
     if isinstance(error, RunError):
@@ -419,7 +419,7 @@ def reason_of(error: BaseException | None) -> Reason:
 async def contained(
     run: Callable[[], Awaitable[None]], scope: trio.CancelScope, name: str
 ) -> BaseException | None:
-    """The exception boundary: return the exception of `run`, unless `scope` was cancelled from outside."""
+    """The exception boundary: returns the exception of `run`, unless `scope` was cancelled from outside."""
     try:
         with scope:
             await run()

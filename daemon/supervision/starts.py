@@ -1,7 +1,7 @@
-"""The queue of starts: as many at once as the machine can take, the others in line.
+"""The queue of starts: as many at once as the machine can take, the others wait.
 
-A start has a *place* until it is over, or is seen to wait rather than work. A server that is called, or was in
-use until just now, does not wait for servers that nobody needs yet.
+A start has a *place* until it ends, or is seen to wait rather than work. A server that is called, or was in use
+until just now, does not wait for servers that nobody needs yet.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from loguru import logger
 from daemon.processes.marks import Effort
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks, of some 10 ms, at the CPU time of starts while others wait for a place."""
+"""Seconds between two checks, of some 10 ms, of the CPU time of starts while others wait for a place."""
 
 IDLE_LOOKS = 2
-"""Idle looks in a row that cost a start its place: a server that hangs delays others by at most 1.5 s."""
+"""Idle checks in a row that cost a start its place: a server that hangs delays others by at most 1.5 s."""
 
 WORKING_SHARE = 0.1
-"""The share of a CPU since the last look above which a start works; a download uses a few hundredths."""
+"""The share of a CPU since the last check above which a start works; a download uses a few hundredths."""
 
 HOLD_SECONDS = 30.0
 """Seconds after which even a working start loses its place: longer than healthy servers take when all places
 are in use, short enough that a few endless starts do not hold up all others."""
 
 BRIEF_SECONDS = 1.0
-"""The same for a start without a process of this machine: its cost is over by then."""
+"""As `HOLD_SECONDS`, for a start without a process on this machine, whose work is over by then."""
 
 URGENT_PLACES = 1
-"""Places for urgent starts, as a multiple of all places: a boot delays neither calls nor restarts."""
+"""Places for urgent starts, as a multiple of all places, so that a boot delays neither calls nor restarts."""
 
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
-"""Returns the effort of servers by mark, without those that cannot be observed."""
+"""Returns the effort of servers by mark, except those that cannot be observed."""
 
 
 class Rank(IntEnum):
-    """The order of starts in the queue; equal ranks are first come, first served."""
+    """The order of starts in the queue; starts of equal rank keep their order."""
 
     CALLED = 0
     """A call or an operator waits for the server."""
@@ -56,7 +56,7 @@ class Rank(IntEnum):
 
 
 class QueuedStart:
-    """One start: in the queue, then with a place, then without one."""
+    """One start: first queued, then with a place, then without one."""
 
     def __init__(self, starts: StartQueue, rank: Rank, on_line: Callable[[int], None], hold: float) -> None:
         self.rank = rank
@@ -79,7 +79,7 @@ class QueuedStart:
         self.mark, self._seen, self._idle = mark, None, 0
 
     def hurry(self, rank: Rank = Rank.CALLED) -> None:
-        """Move it forward in the queue, because somebody waits for it."""
+        """Move the start forward in the queue, because somebody waits for it."""
         # A place that was already granted must not count as an urgent one.
         if rank < self.rank and not self.granted.is_set():
             self.rank = rank
@@ -90,7 +90,7 @@ class QueuedStart:
         self._starts.leave(self)
 
     def keeps(self, effort: Effort | None) -> bool:
-        """Whether it keeps its place, by its effort just observed; None if that is unknown."""
+        """Whether the start keeps its place, by its effort just observed; None for an unknown effort."""
         now = trio.current_time()
         if now - self._since >= self._hold:
             return False
@@ -118,7 +118,7 @@ class StartQueue:
         self._anyone_waits = trio.Event()
 
     def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
-        """Queue a start, or grant it at once; `on_line` gets the number before it, and each change."""
+        """Queue a start, or grant it at once; `on_line` gets the number of starts before it when it changes."""
         start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)
         self.advance()
@@ -132,7 +132,7 @@ class StartQueue:
                 self.advance()
 
     def advance(self) -> None:
-        """Grant free places in order, and report their positions to the others."""
+        """Grant free places in order, and report the others' positions."""
         self._line.sort(key=lambda start: start.rank)
         while self._line and self._has_place_for(self._line[0].rank):
             self._placed.append(self._line.pop(0))

@@ -1,4 +1,4 @@
-"""A one_for_one supervisor: it runs each child again and again behind a boundary that no exception passes.
+"""A one_for_one supervisor, which runs each child repeatedly behind a boundary that no exception passes.
 
 An exception of a run becomes the reason of a finished `Run`; `backoff` decides about the next one.
 """
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 NO_DETAILS: Mapping[str, Detail] = {}
 
 INACTIVE = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.DORMANT})
-"""States without a run, except perhaps its clean-up, and without a next one by itself."""
+"""States without a run, except perhaps its clean-up, and without a next run unless something causes it."""
 
 _UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.STOPPED: "mcpd has stopped it"}
 
 
 class RunEvents:
-    """Makes events of a child's statuses, and of the ends of its runs."""
+    """Makes events from a child's statuses and from the ends of its runs."""
 
     def __init__(
         self, spec: lifecycle.ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]
     ) -> None:
-        """Start before the first run; the wall clock counts, as an outage may outlast the daemon."""
+        """Start before the first run; uses the wall clock, as an outage may outlast the daemon."""
         self.spec = spec
         self._note = note
         self._wall = wall
@@ -53,11 +53,11 @@ class RunEvents:
         self._why = ""
 
     def was_away(self, since: float) -> None:
-        """Note that it was away when the previous daemon ended; `since` in seconds since the epoch."""
+        """Note that the child was away when the previous daemon ended; `since` in seconds since the epoch."""
         self._away, self._over_restart = since, True
 
     def moved(self, status: ServerStatus) -> None:
-        """Note the event in a new status, if any."""
+        """Note the event that a new status means, if any."""
         before, self._state = self._state, status.state
         # That mcpd stops, for which no reason is given, does not end an outage.
         if status.state in INACTIVE and (status.reason or self._why or status.state is not ServerState.STOPPED):
@@ -79,14 +79,14 @@ class RunEvents:
             self._became_inactive(status, waited=before in WAITING)
 
     def ended(self, run: Run, state: ServerState, seconds: float) -> None:
-        """Note that a run has ended, and that the next one is due in so many seconds."""
+        """Note that a run has ended, and that the next one is due in `seconds`."""
         if run.ending is Ending.ASKED:
             self._ends(None, state, {"retrySeconds": seconds, "asked": True}, text="for a restart")
         else:
             self._ends(run.reason, state, {"retrySeconds": seconds})
 
     def restarted(self, by: str) -> None:
-        """Note that a restart was asked for, and by what (`EventKind.RESTARTED`)."""
+        """Note that a restart was requested, and `by` what (`EventKind.RESTARTED`)."""
         self._tell(EventKind.RESTARTED, {"by": by})
 
     def _begins(self, number: int) -> None:
@@ -164,11 +164,11 @@ ASKED = Reason("restarting: an operator asked for it")
 REPLACED = Reason("restarting: its configuration has changed")
 
 WAKE_INTERVAL = 1.0
-"""Fewest seconds between two starts of a server for the sake of calls."""
+"""Fewest seconds between two starts of a server that calls cause."""
 
 
 class Child:
-    """One supervised child, run by `_live`; `supervise` starts over when its wanted state has changed."""
+    """One supervised child, run by `_live`; `supervise` starts over when the wanted state has changed."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Child:
         self.spec = spec
         self.off = ""
         self.left = trio.Event()
-        """Set once it has left the supervisor and cleaned up."""
+        """Set when the child has left the supervisor and cleaned up."""
         self.events = RunEvents(spec, note, wall)
         told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
         self.status = lifecycle.ChildStatus(partial(_tell_each, told), wall, redact, spec.name)
@@ -196,7 +196,7 @@ class Child:
         self._running: lifecycle.Lifecycle | None = None
         self._start: QueuedStart | None = None
         self._wanted = Rank.OTHER
-        """The rank of its next start, or of the start under way."""
+        """The rank of its next start, or of the current one."""
         self._served = False
         self._idle = False
         self._whole = trio.CancelScope()
@@ -221,7 +221,7 @@ class Child:
             self.left.set()
 
     async def _live(self) -> None:
-        """Run the child again and again; where its restart type forbids another run, wait for a nudge."""
+        """Run the child repeatedly; where its restart type forbids another run, wait for a nudge."""
         if self.spec.lazy or self._idle:
             self.status.become(ServerState.DORMANT)
             await self.pause.wait_nudged()
@@ -255,7 +255,7 @@ class Child:
             self._turn(Reason(reason))
 
     def switch_on(self) -> None:
-        """Let the child run again, without its previous failures."""
+        """Let the child run again, with its failures forgotten."""
         if self.off:
             self.off = ""
             self._turn(HEALTHY)
@@ -274,7 +274,7 @@ class Child:
             self.restart(REPLACED, by="configuration", grace=grace)
 
     def go_idle(self) -> None:
-        """End the run of a child that nobody uses: it is dormant until woken."""
+        """End the run of a child that nobody uses; the child is dormant until woken."""
         if self._running is None or self.status.value.state not in SERVING:
             return
         self._idle = self.status.untried = True
@@ -284,7 +284,7 @@ class Child:
         self._turn(HEALTHY)
 
     def leave(self, reason: str) -> None:
-        """Stop the child for good: only stopping and stopped are shown from now on."""
+        """Stop the child for good; from now on it shows only stopping and stopped."""
         self.status.end(Reason(reason))
         self._whole.cancel()
 
@@ -295,7 +295,7 @@ class Child:
             self._phase.cancel()
 
     def restart(self, reason: Reason = ASKED, *, by: str = "operator", grace: float = 0.0) -> None:
-        """Restart unless switched off, and forget the failures; the current run ends within `grace` seconds."""
+        """Restart unless switched off, and forget failures; the current run ends within `grace` seconds."""
         self.events.restarted(by)
         self._forget_failures()
         self.pause.release()
@@ -307,7 +307,7 @@ class Child:
             self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
-        """Cut the wait for the next run short, once in `WAKE_INTERVAL` at most, also the one in the queue."""
+        """Cut short the wait for the next run, also in the queue; at most once in `WAKE_INTERVAL`."""
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return
@@ -366,7 +366,7 @@ class Child:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[QueuedStart]:
-        """Wait for a place to start, which is released when the run is over, at the latest."""
+        """Wait for a place to start, which is released when the run ends, if not before."""
         rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(
             min(self._wanted, rank), self.status.queue, spawns=self.spec.spawns
@@ -405,7 +405,7 @@ class Supervisor:
         look: Look = _nobody_seen,
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Make the children without starting them, of whom `starts` may start at once.
+        """Create the children without starting them; `starts` of them may start at once.
 
         `on_status` gets a child's name and each new status; `redact` returns the function that removes secrets
         from a child's reasons. Raises ValueError: two children share a name.
@@ -421,7 +421,7 @@ class Supervisor:
             self.add(spec)
 
     def add(self, spec: lifecycle.ChildSpec) -> Child:
-        """Add a child, and start it if the supervisor runs; raises ValueError: the name is in use."""
+        """Add a child, and start it if the supervisor runs. Raises ValueError: the name is in use."""
         if spec.name in self.children:
             raise ValueError(f"two children are named {spec.name!r}")
         child = self.children[spec.name] = self._make(spec, redact=self._redact(spec.of or spec.name))
@@ -434,7 +434,7 @@ class Supervisor:
         await self.end(self.retire(name), reason)
 
     def retire(self, name: str) -> Child:
-        """Free a child's name at once; it goes on until `end`. Raises KeyError: there is no such child."""
+        """Free a child's name now; the child runs until `end`. Raises KeyError: there is no such child."""
         child = self.children.pop(name)
         self._retired.add(child)
         return child
@@ -462,7 +462,7 @@ class Supervisor:
                 child.status.become(ServerState.STOPPED)
 
     def announce_stop(self) -> None:
-        """Show all children as stopping: `run` is about to be cancelled."""
+        """Show all children as stopping, as `run` is about to be cancelled."""
         for child in self._all:
             child.status.end()
 

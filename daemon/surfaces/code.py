@@ -233,7 +233,6 @@ def _run(view: View, arguments: bytes, *, patient: bool) -> RunScript:  # noqa: 
 
 
 SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
-"""The form of a script's calls in error texts."""
 
 
 def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:

@@ -213,10 +213,8 @@ META_TOOLS = frozenset(
 )
 
 UNSWITCHED = FullSurface.name
-"""The surface without lazy loading."""
 
 PRELOADING = LoadSurface.name
-"""The surface that loads a profile's preloaded tools."""
 
 LAZY = BrowseSurface.name
 

@@ -1,1 +1,1 @@
-"""OpenTelemetry: a client's call as a trace, metrics and events, for a collector."""
+"""OpenTelemetry: each client's call as a trace, metrics and events, sent to a collector."""

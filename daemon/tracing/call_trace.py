@@ -1,4 +1,4 @@
-"""Whether telemetry is on; one call's trace, with the times (trio's clock) at which it waited and was sent."""
+"""Whether telemetry is on; the trace of one call, with the times (trio's clock) when it waited and was sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def signals(keys: Telemetry, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def missing(keys: Telemetry, environ: Mapping[str, str]) -> bool:
-    """Whether telemetry is configured and its packages are not installed."""
+    """Whether telemetry is configured but its packages are missing."""
     needed = ("opentelemetry.sdk", "opentelemetry.exporter") if signals(keys, environ) else ()
     return not all(map(importlib.util.find_spec, needed))
 
@@ -40,14 +40,14 @@ def sampling(keys: Telemetry, environ: Mapping[str, str]) -> tuple[float, bool]:
 _PARENT = re.compile(
     rb'"(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:-[^"]*)?"'
 )
-"""A `traceparent` (W3C, Trace Context) as it stands in `_meta` (SEP-414)."""
+"""A `traceparent` (W3C, Trace Context), as written in `_meta` (SEP-414)."""
 
 
 WAITS = {"wait_awake": "start", "_known": "start", "wait_current": "list", "ask": "ask", "sleep": "limit"}
-"""The spans of the functions that a call waits in (`clients.dispatch`); other waits have none."""
+"""The span for each function in which a call waits (`clients.dispatch`); other waits have none."""
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of the durations' buckets, in seconds (OpenTelemetry, conventions for MCP)."""
+"""Upper bounds of the duration buckets, in seconds (OpenTelemetry, conventions for MCP)."""
 
 
 class CallTrace(Struct, eq=False, gc=False):
@@ -55,44 +55,44 @@ class CallTrace(Struct, eq=False, gc=False):
 
     trace: int
     parent: int
-    """The client's span; 0 if the trace begins here."""
+    """The client's span; 0 if the trace begins at mcpd."""
     span: int
     sent_span: int
-    """The span of the server's part, which the server gets as its parent."""
+    """The span of the server's part, which the server gets as parent."""
     kept: bool
     began: float
     sent: float = 0.0
-    """When it was sent to its server; 0 if it was not."""
+    """When the call was sent to its server; 0 if it was not."""
     in_line: float = 0.0
-    """Since when it queues at its server; 0 if it does not."""
+    """Since when the call has been queued at its server; 0 if it is not."""
     waits: tuple[tuple[str, float, float], ...] = ()
     about: tuple[bytes, bytes, str, str, int] = (b"", b"", "", "", 0)
-    """Raw id and arguments of its request, its session, its revision of MCP, and the bytes of its arguments."""
+    """The request's raw id and arguments, session, MCP revision, and the bytes of its arguments."""
     size: int = 0
-    """Bytes of its answer."""
+    """Bytes of the answer."""
     code: str = ""
-    """The JSON-RPC code of its error."""
+    """The JSON-RPC code of the error, if any."""
     series: tuple[tuple[str, ...], ...] = ()
-    """The keys of its durations, as the client sees it and as the server does: metric, method, tool or prompt,
-    server, type of error."""
+    """The keys of the call's durations as client and as server see it: metric, method, tool or prompt, server,
+    type of error."""
     ended: float = 0.0
     at: float = 0.0
-    """Its end in seconds since the epoch."""
+    """The end, in seconds since the epoch."""
 
     def was_sent(self, now: float, *, in_line: bool) -> None:
-        """Note that its server has it, or lets it queue."""
+        """Note that the call was sent to its server, or queued there."""
         if self.in_line:
             self.waits += (("queue", self.in_line, now),)
         self.in_line, self.sent = (now, self.sent) if in_line else (0.0, self.sent or now)
 
     def waited(self, wait: Callable[..., object], began: float, now: float) -> None:
-        """Note a wait by its function."""
+        """Note a wait in a function."""
         if (name := WAITS.get(getattr(getattr(wait, "func", wait), "__name__", ""))) and now > began:
             self.waits += ((name, began, now),)
 
 
 def begun(meta: Mapping[str, Raw], began: float, ratio: float, by_parent: bool) -> CallTrace:  # noqa: FBT001 - a sampler has two parts
-    """Begin a trace, or a part of the client's, by the sampler."""
+    """Begin a trace, or continue the client's, as the sampler decides."""
     found = _PARENT.fullmatch(meta["traceparent"]) if "traceparent" in meta else None
     trace, parent, flags, spans = getrandbits(128), 0, 0, getrandbits(128)
     if found is not None:
@@ -102,11 +102,11 @@ def begun(meta: Mapping[str, Raw], began: float, ratio: float, by_parent: bool) 
 
 
 def with_trace(meta: Mapping[str, Raw], trace: CallTrace) -> Mapping[str, Raw]:
-    """The `_meta` that a server gets, with its part of the trace as parent; unchanged if that is not kept."""
+    """The `_meta` for a server, with its part of the trace as parent; unchanged if the trace is not kept."""
     ours = b'"00-%032x-%016x-01"' % (trace.trace, trace.sent_span)
     return {**meta, "traceparent": Raw(ours)} if trace.kept else meta
 
 
 def trace_id(trace: CallTrace | None) -> str:
-    """The trace's id in hexadecimal digits; empty without a trace that anybody else knows."""
+    """The trace's id in hexadecimal; empty without a trace that others know."""
     return f"{trace.trace:032x}" if trace is not None and (trace.kept or trace.parent) else ""

@@ -1,4 +1,4 @@
-"""Makes spans, metrics and log records of OpenTelemetry's SDK, and sends them over HTTP; blocks."""
+"""Makes spans, metrics and log records with OpenTelemetry's SDK, and sends them over HTTP; blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from daemon.tracing.call_trace import BOUNDS, CallTrace, signals
 CUMULATIVE = metrics.AggregationTemporality.CUMULATIVE
 
 TRACE_ID = "traceId"
-"""The member of an event's details that names the trace of its call."""
+"""The member of an event's details with the trace of its call."""
 
 METHOD = "mcp.method.name"
 ABOUT = (
@@ -52,7 +52,7 @@ class _Complaint(logging.Handler):
 
 
 class OtlpExport:
-    """The SDK's exporters, set up by its variables and the configuration."""
+    """The SDK's exporters, set up by the SDK's variables and the configuration."""
 
     def __init__(self, keys: Telemetry, environ: Mapping[str, str], version: str, redact: Redactors) -> None:
         self.complaint = _Complaint()

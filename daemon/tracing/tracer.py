@@ -1,4 +1,4 @@
-"""Counts ended calls, and exports them and events in a thread of its own, which the loop never waits for."""
+"""Counts ended calls, and exports calls and events in a separate thread, for which the loop never waits."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from daemon.tracing.call_trace import BOUNDS, CallTrace, missing, sampling, sign
 OtlpExport = later("daemon.tracing.otlp", "OtlpExport")  # OpenTelemetry: half a second, 20 MB
 
 QUEUED = 4096
-"""Calls, and as many events, that wait for export: some seconds in 6 MB. The oldest are dropped and counted."""
+"""Most calls, and most events, waiting for export: some seconds, 6 MB. The oldest are dropped and counted."""
 
 GATHER_SECONDS = 1.0
-"""Seconds between looks at the queues."""
+"""Seconds between checks of the queues."""
 
 BATCH = 16
 """Calls or events in one request: encoded in some 3 ms, for which the loop may have to wait."""
 
 REST = 9.0
-"""Seconds of rest after each second of processor time: some 500 calls a second are exported."""
+"""Seconds of rest after each second of processor time, which allows some 500 calls a second."""
 
 STOP_SECONDS = 1.0
-"""Seconds that the daemon waits at its end for the last export."""
+"""Seconds that a stopping daemon waits for the last export."""
 
 SAY_SECONDS = 60.0
-"""Seconds between log lines about a collector that takes nothing."""
+"""Seconds between log lines about a collector that accepts nothing."""
 
 SERIES = 2000
 """Most time series of durations, OpenTelemetry's default; others are counted together."""
@@ -44,25 +44,25 @@ SERIES = 2000
 _AS_SERVER, _AS_CLIENT = "mcp.server.operation.duration", "mcp.client.operation.duration"
 
 _ERRORS = {"ok": "", "isError": "tool_error"}
-"""Outcomes with another name in OpenTelemetry."""
+"""Outcomes that OpenTelemetry names differently."""
 
 
 class Tracer:
-    """The ended calls and the events that wait for export."""
+    """The ended calls and events that wait for export."""
 
     def __init__(
         self, open_export: Callable[[], Any], sampling: tuple[float, bool], *, arguments: bool
     ) -> None:
         self.sampling, self.arguments, self._open = sampling, arguments, open_export
         self.durations: dict[tuple[str, ...], list[float]] = {}
-        """Their sum, and the counts between two of `BOUNDS`."""
+        """For each series, the sum of durations, then the counts between two of `BOUNDS`."""
         self.dropped = Counter(traces=0, logs=0)
         """Calls and events that were not exported, by signal."""
         self.queues: dict[str, deque[Any]] = {signal: deque(maxlen=QUEUED) for signal in self.dropped}
         self._stopping = threading.Event()
 
     def ended(self, trace: CallTrace, asked: tuple[str, ...], sent: tuple[str, ...], outcome: str) -> None:
-        """Take an ended call: method, name and server as the client asked, and as it was sent."""
+        """Note an ended call: method, name and server as the client asked, and as mcpd sent them."""
         error = _ERRORS.get(outcome, outcome)
         trace.series = (_AS_SERVER, *asked, error), (_AS_CLIENT, *sent, error)
         for series, began in zip(trace.series, (trace.began, trace.sent), strict=True):
@@ -86,7 +86,7 @@ class Tracer:
         found[1 + bisect_left(BOUNDS, seconds)] += 1
 
     async def run(self) -> None:
-        """Export until cancelled; then once more, for `STOP_SECONDS` at most."""
+        """Export until cancelled, then once more, for at most `STOP_SECONDS`."""
         # A daemon thread: the end of the process waits for no collector.
         thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
         thread.start()
@@ -121,7 +121,7 @@ class Tracer:
 
 
 def tracer_for(keys: Telemetry, environ: Mapping[str, str], version: str, redact: Redactors) -> Tracer | None:
-    """The tracer; None while telemetry is off, or if its packages are missing, which is logged."""
+    """The tracer; None if telemetry is off or its packages are missing, which is logged."""
     if missing(keys, environ):
         logger.warning("telemetry is off: its packages are missing. pip install 'mcpd-supervisor[otel]'")
     elif on := signals(keys, environ):

@@ -1,1 +1,1 @@
-"""The supervision tree: `core` makes what all actors need, `running` makes, starts and stops these in order."""
+"""The supervision tree: `core` creates what all actors need, `running` starts and stops them in order."""

@@ -67,17 +67,17 @@ else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
 
 HOST_CHARACTERS = 64
-"""Characters of the host's name, Linux's limit, in a daemon's name."""
+"""Most characters of the host's name, Linux's limit, in the name of a daemon's life."""
 
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """The daemon's inputs."""
+    """Everything that the daemon gets from `mcpd run`."""
 
     front: socket.socket
     control: socket.socket
     http: socket.socket | None = None
-    """For HTTP and WebSocket; closed by its maker, never shut down: the next daemon may inherit it."""
+    """For HTTP and WebSocket; its creator closes it, without shutdown: the next daemon may inherit it."""
     tls: ssl.SSLContext | None = None
     facts: DaemonFacts
     redact: Redactors
@@ -85,19 +85,19 @@ class Surroundings:
     tell_event: Callable[[Event], None] = lambda _event: None
     """Logs each event; must neither block nor raise."""
     watchdog: float | None = None
-    """Seconds between the service manager's expected signs of life."""
+    """Seconds within which the service manager expects a sign of life."""
     place: StateUrl
     file: WatchedFile
     logins: LoginRuns
     unattended: bool = False
-    """Whether it was started on demand, and ends when idle (`idle` of the configuration)."""
+    """Whether the daemon was started on demand, and ends when idle (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
     lessons: dict[str, Lesson] = attrs.field(factory=dict)
     """See `OpenContext.lessons`."""
 
 
 class Core:
-    """The actors that serve clients, and their shared parts; nothing is started."""
+    """The actors that serve clients and the parts they share; starts nothing."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
         self.around, self.outbox, self.sandboxes = around, Outbox(), _sandboxes(around)
@@ -138,7 +138,7 @@ class Core:
 
 
 def _history(around: Surroundings) -> History:
-    """This daemon's history, named by host and process, since others may share the store."""
+    """This daemon's history; the name of its life has host and process, as others may share the store."""
 
     def redact(server: str, text: str, most: int) -> str:
         return around.redact.of(server)(text, most) if server else around.redact(text, most)

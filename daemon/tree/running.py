@@ -1,7 +1,7 @@
-"""The life of the daemon: wires all actors, starts them, and stops them in order.
+"""The life of the daemon: connects all actors, starts them, and stops them in order.
 
-Nested nurseries start from the outside in and stop from the inside out: calls always find a registry, and
-servers outlive sessions. A crash in the core ends the process for the service manager to restart.
+Nested nurseries start from the outside in and stop from the inside out, so that calls always find a registry,
+and servers outlive sessions. A crash in the core ends the process, and the service manager restarts it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ else:
 
 
 CONTROL_CONNECTIONS = 32
-"""Operators' connections at once; commands are short, except for `call`."""
+"""Most concurrent operators' connections; commands are short, except for `call`."""
 
 
 class Wiring(Core):
@@ -68,7 +68,7 @@ class Wiring(Core):
     def __init__(self, config: Config, around: Surroundings) -> None:
         super().__init__(config, around)
         self.readiness = Readiness.STARTING
-        """For probes over HTTP."""
+        """The state that probes over HTTP get."""
         self.reloader = Reloader(
             read=around.file.read,
             apply=self._apply,
@@ -285,17 +285,17 @@ def _context(wiring: Wiring) -> OperatorContext:
 
 
 DRAIN_SECONDS = 0.5
-"""Seconds for calls in flight to finish, before the daemon answers them with an error."""
+"""Seconds for calls in flight to finish before the daemon answers them with an error."""
 
 POLL_SECONDS = 0.02
 """Seconds between checks during the drain: 25 in all."""
 
 STOP_SECONDS = 4.0
-"""Seconds for all servers to stop; with drain and kill within the promised 5 s."""
+"""Seconds for all servers to stop; with drain and kill, within the promised 5 s."""
 
 
 async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAccess]) -> None:
-    """Let calls finish for `DRAIN_SECONDS`, then answer the rest with an error; bridges get unsent ones."""
+    """Let calls finish for `DRAIN_SECONDS`, then fail the rest; unsent ones go back to bridges."""
     _give_back(sessions)
     with trio.move_on_after(DRAIN_SECONDS):
         while any(session.is_awaited for session in sessions):  # noqa: ASYNC110
@@ -376,7 +376,7 @@ class Tree(Wiring):
             yield self.tracer.run
 
     async def _recall(self) -> None:
-        """Restore the stored state, before serving a client or starting a switched-off server."""
+        """Restore the stored state before a client is served or a server starts."""
         await self.around.children.end_leftovers()
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))

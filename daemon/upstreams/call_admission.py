@@ -1,13 +1,13 @@
-"""The calls of one connection: in flight, in line or refused; and the server's requests that they cause.
+"""Admits the calls of one connection (sent, queued or refused), and finds the client for a server's request.
 
-Clients take turns: a freed place goes to the next in line. A lone client may fill the whole queue; once it is
-full, the newest call of the client with most places makes room (McKenney, "Stochastic fairness queueing",
-1990).
+Clients take turns: a free place goes to the next client in the queue. A lone client may fill the whole queue;
+once it is full, the newest call of the client with most places makes room (McKenney, "Stochastic fairness
+queueing", 1990).
 
-A server's request goes to the client whose call caused it. In the answer to a call's POST that is certain. Any
-other can belong to each client with a call in flight, or given up. One such client is asked; of several nobody
-is, and the server's calls are made one client at a time (`Apart`). A request that none of them can answer sets
-nobody apart; nor does the first `roots/list` of a connection, or after changed roots.
+A server's request goes to the client whose call caused it. If it arrives in the answer to a call's POST, the
+cause is certain. Otherwise each client with a call in flight, or just cancelled, may be the cause. A single
+such client is asked; of several none is asked, and the server then gets one client's calls at a time (`Apart`).
+Exceptions are a request that none of them can answer, and a connection's first `roots/list`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from daemon.wire.envelope import INVALID_REQUEST, Buffer
 from daemon.wire.requests import NO_CLIENT, Exchange, GivenUp, PeerRequest
 
 UNCERTAIN = (
-    "calls of more than one client may have caused this request (one may have been given up a moment ago): it"
-    " is passed on to none. For now, this server works on the calls of one client at a time"
+    "calls of several clients may have caused this request (one may just have been cancelled), so no client"
+    " gets it. For now, this server works on the calls of one client at a time"
 )
 
-GIVEN_UP = "the call that has caused this request was given up"
+GIVEN_UP = "the call that caused this request was cancelled"
 
 NO_TASK = "this request names a task that no client is waiting for"
 
@@ -42,15 +42,15 @@ AT_START = (
     "this request belongs to no call, and more than one client may be meant: no client is asked. Ask while you"
     " work on a call"
 )
-"""The answer to a request for roots that a server makes because it has just come up."""
+"""The answer to a request for roots that a server makes as it starts."""
 
 APART_SECONDS = 60.0
-"""Seconds without a request of the server's after which its calls go out together again: more than between two
-calls of a server that asks in each, short enough not to make users pay for one doubt for long."""
+"""Seconds without a request of the server after which it gets all clients' calls together again. Longer than
+the time between two calls of a server that asks in each; so short that users do not pay long for a doubt."""
 
 
 class Admitted(Struct, eq=False):
-    """An exchange that frees its place when it ends."""
+    """An exchange whose end frees the call's place at the server."""
 
     places: Admission
     ticket: int
@@ -58,26 +58,26 @@ class Admitted(Struct, eq=False):
     key: int = 0
 
     def answered(self, result: Buffer) -> None:
-        """Pass the result on."""
+        """Pass the result on, and free the place."""
         if self.places.asked:
             self.places.ends(self.ticket)
         self.exchange.answered(result)
         self.places.done(self.ticket)
 
     def refused(self, error: Buffer) -> None:
-        """Pass the server's error on."""
+        """Pass the server's error on, and free the place."""
         self.places.ends(self.ticket)
         self.exchange.refused(error)
         self.places.done(self.ticket)
 
     def lost(self, error: CallError) -> None:
-        """Pass the loss on."""
+        """Report the call as lost, and free the place."""
         self.places.ends(self.ticket)
         self.exchange.lost(error)
         self.places.done(self.ticket)
 
     def was_not_sent(self, error: CallError) -> None:
-        """Report that the call left the line unsent; it had no place to free."""
+        """Report that the call left the queue unsent; it had no place to free."""
         self.exchange.lost(error)
 
     def progressed(self, params: dict[str, Raw]) -> None:
@@ -85,7 +85,7 @@ class Admitted(Struct, eq=False):
         self.exchange.progressed(params)
 
     def asked(self, request: PeerRequest) -> None:
-        """Pass a request on."""
+        """Pass the server's request on."""
         self.exchange.asked(request)
 
     def notified(self, method: str, params: Raw) -> None:
@@ -94,7 +94,7 @@ class Admitted(Struct, eq=False):
 
     @property
     def spared_until(self) -> float:
-        """The time until which it is not given up."""
+        """The time before which the call is not expired."""
         return self.exchange.spared_until
 
     @property
@@ -132,17 +132,17 @@ class SizeLimited(Admitted):
 
 
 class Apart:
-    """Whether a server's calls are made one client at a time, because of a request of uncertain origin."""
+    """Decides whether a server gets one client's calls at a time, after a request of uncertain origin."""
 
     def __init__(self, server: str, clock: Callable[[], float] = trio.current_time) -> None:
         self.until = 0.0
-        """When that ends unless the server asks again, on the clock; 0 if it is off."""
+        """The time when this ends unless the server asks again, on the clock; 0 if it is off."""
         self._server = server
         self._clock = clock
 
     @property
     def is_on(self) -> bool:
-        """Whether it is on now."""
+        """Whether the server gets one client's calls at a time now."""
         if self.until and self._clock() >= self.until:
             self.until = 0.0
             logger.bind(server=self._server).info(
@@ -151,7 +151,7 @@ class Apart:
         return self.until > 0.0
 
     def begin(self) -> None:
-        """Make calls one client at a time for a while, over all connections; logged as it begins."""
+        """Serve one client at a time for a while, over all connections of the server; logged when it begins."""
         if not self.is_on:
             logger.bind(server=self._server).warning(
                 "asks clients something, and mcpd cannot tell which client: mcpd serves one client at a time"
@@ -160,13 +160,13 @@ class Apart:
         self.until = self._clock() + APART_SECONDS
 
     def extend(self) -> None:
-        """Note that the server has asked: it may ask again."""
+        """Prolong the time, as the server has made another request."""
         if self.is_on:
             self.until = self._clock() + APART_SECONDS
 
 
 class Attribution:
-    """The requests of one connection's server, each with the calls that may have caused it."""
+    """Maps the server's requests on one connection to the calls that may have caused them."""
 
     def __init__(
         self, calls: Mapping[int, Admitted], given_up: GivenUp, apart: Apart, clock: Callable[[], float]
@@ -176,11 +176,11 @@ class Attribution:
         self._given_up = given_up
         self._apart = apart
         self.expects_roots = True
-        """Whether the next request for roots is the connection's own."""
+        """Whether the server's next request for roots counts as the connection's own, not a call's."""
         self._clock = clock
 
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
-        """Ask the client of a request or refuse it; False if no call caused it; `carrier` came with it."""
+        """Ask the request's client, or refuse; False if no call caused it; `carrier`'s answer contained it."""
         self._apart.extend()
         if names_task(request.params):
             request.refuse(INVALID_REQUEST, NO_TASK)
@@ -191,13 +191,13 @@ class Attribution:
         return True
 
     def only_call(self) -> Exchange | None:
-        """The newest call in flight, if no other client can have caused the server's present message."""
+        """The newest call in flight, if no other client can have caused the message just received."""
         calls = list(self._calls.values())
         is_certain = _are_one((*self._given_up.askers(self._clock()), *(each.asker for each in calls)))
         return calls[-1] if calls and is_certain else None
 
     def ended(self, ticket: int, reason: str = "the call that it belongs to has ended") -> None:
-        """End the requests that only this call can have caused: it has ended."""
+        """End the requests that only this call, which has ended, can have caused."""
         for request, tickets in list(self.open.items()):
             tickets.discard(ticket)
             if not tickets or not request.is_open:
@@ -205,7 +205,7 @@ class Attribution:
                 request.end(reason)
 
     def alive(self) -> set[int]:
-        """The keys of calls that wait for a client; the server is not silent then."""
+        """The keys of calls that wait for a client, during which the server does not count as silent."""
         waiting = [tickets for request, tickets in self.open.items() if request.is_open]
         return {self._calls[ticket].key for tickets in waiting for ticket in tickets if ticket in self._calls}
 
@@ -247,7 +247,7 @@ def _are_one(askers: Iterable[object]) -> bool:
 
 
 def names_task(params: Raw | None) -> bool:
-    """Whether a request names a task; true for an unreadable one, so that nothing is guessed."""
+    """Whether a request names a task; also true for unreadable `params`, to avoid a guess."""
     if params is None or b"related-task" not in bytes(params):
         return False
     meta = protocol.decoded(protocol.meta_of, params)
@@ -255,7 +255,7 @@ def names_task(params: Raw | None) -> bool:
 
 
 class InLine(msgspec.Struct, frozen=True, eq=False):
-    """A call in line, since a time on the clock."""
+    """A queued call, with the time since when it waits."""
 
     ticket: int
     client: int
@@ -265,15 +265,15 @@ class InLine(msgspec.Struct, frozen=True, eq=False):
 
 
 class Line:
-    """Calls in line: round-robin between clients, first come, first served within one."""
+    """Queued calls: clients take turns, and each client's calls keep their order."""
 
     def __init__(self) -> None:
         self.clients: dict[int, int] = {}
-        """The client of each ticket in line."""
+        """The client of each queued ticket."""
         self._turns: dict[int, dict[int, InLine]] = {}
 
     def places_of(self, client: int) -> int:
-        """The number of a client's calls in line."""
+        """The number of a client's queued calls."""
         return len(self._turns.get(client, ()))
 
     def all(self) -> list[InLine]:
@@ -286,7 +286,7 @@ class Line:
         self._turns.setdefault(place.client, {})[place.ticket] = place
 
     def leave(self, ticket: int) -> InLine | None:
-        """Remove a call; None if it is not in line."""
+        """Remove a call; None if it is not queued."""
         client = self.clients.pop(ticket, None)
         if client is None:
             return None
@@ -297,7 +297,7 @@ class Line:
         return place
 
     def next(self, most: int = 1) -> list[InLine]:
-        """Remove the oldest calls of one asker from the client whose turn it is, which is last from now on."""
+        """Remove and return one asker's oldest calls from the client whose turn it is, which then is last."""
         # One connection may be shared by clients that only the asker tells apart.
         client = next(iter(self._turns))
         places = self._turns.pop(client)
@@ -312,7 +312,7 @@ class Line:
         return found
 
     def crowd_out(self, client: int) -> InLine | None:
-        """Remove the newest call of the client with the most; None if that would be no fairer than before."""
+        """Remove the newest call of the client with most; None if that would not make the queue fairer."""
         longest = max(self._turns.values(), key=len, default=None)
         if longest is None or self.places_of(client) + 1 >= len(longest):
             return None
@@ -320,18 +320,18 @@ class Line:
 
 
 RETRY_LEAST = 0.1
-"""Shortest hint when to try again, in seconds: less is not worth saying."""
+"""Shortest hint when to try again, in seconds; a shorter one would be of no use."""
 
 RETRY_MOST = 60.0
 """Longest hint, in seconds: the last calls predict nothing beyond a minute."""
 
 RETRY_UNKNOWN = 1.0
-"""The hint, in seconds, for a server of unknown pace: it has had no queue."""
+"""The hint, in seconds, for a server whose pace is unknown because it never had a queue."""
 
 ONE_AT_A_TIME = ", and it works for one client at a time"
 
 _tickets = count(1)
-"""Never repeated while the daemon runs: a late cancel cannot hit another connection's call."""
+"""Tickets are never reused while the daemon runs: a late cancel cannot hit another connection's call."""
 
 
 class Admission:
@@ -349,7 +349,7 @@ class Admission:
         self.connection = connection
         self.used = trio.Event()
         self.output_bytes = limits.output_bytes
-        """Bytes of the longest answer; None is no limit."""
+        """Most bytes of an answer; None for no limit."""
         self._limits = limits
         self._in_flight: dict[int, Admitted] = {}
         self._line = Line()
@@ -372,13 +372,13 @@ class Admission:
 
     @property
     def queued(self) -> int:
-        """The number of calls in line."""
+        """The number of queued calls."""
         return len(self._line.clients)
 
     def admit(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Send a call, or put it in line; return its ticket, for `cancel`.
+        """Send or queue a call; return its ticket, for `cancel`.
 
-        Raises Overloaded: the line is full, or the server does not read; UpstreamUnavailable: the connection
+        Raises Overloaded: the queue is full, or the server does not read; UpstreamUnavailable: the connection
         ended.
         """
         if self._closed:
@@ -401,14 +401,14 @@ class Admission:
             self.attribution.expects_roots = True
 
     def cancel(self, ticket: int, reason: str) -> None:
-        """Give up a call; nothing happens if it has ended already."""
+        """Cancel a call; does nothing if it has already ended."""
         if self._line.leave(ticket) is None and ticket in self._in_flight:
             self.connection.cancel(self._in_flight.pop(ticket).key, reason)
             self.attribution.ended(ticket, reason)
             self._advance()
 
     def close(self) -> None:
-        """Take no more calls, as the connection has ended. Queued calls are reported as not sent."""
+        """Take no more calls, as the connection has ended, and report queued calls as not sent."""
         self._closed = True
         waiting, self._line = self._line, Line()
         self._queued = self._line.clients
@@ -420,7 +420,7 @@ class Admission:
             )
 
     def expire(self, seconds: float) -> None:
-        """Refuse calls that have been in line for `seconds` or longer."""
+        """Refuse calls that have been queued for `seconds` or longer."""
         now = self._clock()
         for place in self._line.all():
             if now - place.since >= seconds and self._line.leave(place.ticket) is not None:
@@ -428,7 +428,7 @@ class Admission:
                 place.admitted.was_not_sent(self._overloaded(f"{text} {{}}", place.client, "timeouts.queue"))
 
     def done(self, ticket: int) -> None:
-        """Free the place of a call that has ended."""
+        """Free the place of an ended call."""
         self._in_flight.pop(ticket, None)
         if self._queued:
             self._advance()
@@ -445,7 +445,7 @@ class Admission:
         line.join(place)
         place.call.in_line = True
         if crowded_out is not None:
-            text = f"another client's turn has come: you had the most places in line. Server {self.server} {{}}"
+            text = f"your call had to leave the full queue, where you had the most. Server {self.server} {{}}"
             crowded_out.admitted.was_not_sent(self._overloaded(text, crowded_out.client))
 
     def _advance(self) -> None:
@@ -475,7 +475,7 @@ class Admission:
         return free if all_of(calls, asker) else 0
 
     def _may_go(self, asker: object) -> bool:
-        """Whether a call may go out at once where clients take turns, or have until a moment ago."""
+        """Whether a call may be sent at once while clients take turns, or did until a moment ago."""
         if not self._apart.is_on:
             self._advance()
             return len(self._in_flight) < self._most and not self._line.clients
@@ -504,5 +504,5 @@ class Admission:
 
 
 def all_of(calls: Iterable[Admitted], asker: object) -> bool:
-    """Whether all calls are one client's (`Exchange.asker`)."""
+    """Whether the same client (`Exchange.asker`) made all these calls."""
     return all(call.asker is asker for call in calls)

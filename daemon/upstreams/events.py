@@ -1,6 +1,6 @@
-"""Messages that a server sends of its own accord, and the level and resources that clients follow.
+"""Receives the messages that a server sends unasked, and requests the log level and updates that clients want.
 
-A server of the handshake era is asked for both again on each connection (`WatchedServer`), a modern one in a
+A server of the handshake era is asked for both again on each connection (`WatchedServer`), a modern server in a
 subscription (`HeldSubscription`).
 """
 
@@ -36,31 +36,31 @@ from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUN
 from daemon.wire.requests import Exchange, PeerRequest
 
 ASK_SECONDS = 15.0
-"""Seconds that a server has to answer each of these requests: as long as for a page of a list."""
+"""Seconds that a server has to answer one of these requests: as long as for a page of a list."""
 
 AT_ONCE = 8
-"""Subscriptions asked for at a time: a server that comes back is asked for all of them again."""
+"""Most subscriptions requested at the same time: a server that restarts is asked for all of them."""
 
 RETRY_SECONDS = 30.0
-"""Seconds after which a server is asked again for an unanswered subscription."""
+"""Seconds until a subscription request that got no answer is repeated."""
 
 LEAST_TALKATIVE = "info"
-"""The level asked for once no client wants one: it cannot be unset, and most servers begin with this."""
+"""The level requested once no client wants any: a level cannot be unset, and most servers begin here."""
 
-UNSUPPORTED = "server {} does not tell of updated resources: it does not declare resources.subscribe"
+UNSUPPORTED = "server {} does not report updated resources: it does not declare resources.subscribe"
 
 
 class WatchedServer:
-    """Asks one server of the handshake era for the log level and the resources that clients follow."""
+    """Requests the log level and the resource updates that clients want from a server of the handshake era."""
 
     def __init__(self, server: str, subscribers: Subscribers) -> None:
         self._server = server
         self._subscribers = subscribers
         self._before: set[str] = set()
-        """Resources followed on an earlier connection, not again since: they may have changed unnoticed."""
+        """Resources followed on earlier connections, not yet on this one: they may have changed unnoticed."""
 
     async def keep(self, connection: UpstreamConnection, greeting: Greeting) -> None:
-        """Ask for the present wishes, and whenever they change, until cancelled."""
+        """Request what clients want, again after each change, until cancelled."""
         async with trio.open_nursery() as nursery:
             if greeting.logs:
                 nursery.start_soon(keep_level, connection, self._server, self._subscribers)
@@ -135,7 +135,7 @@ async def keep_level(
     subscribers: Subscribers,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Ask a server for the log level that clients want; started once it has answered the first."""
+    """Request the log level that clients want; reports `started` once the server answered the first request."""
     watch = subscribers.wishes(server)
     asked: str | None = None
     while True:
@@ -152,7 +152,7 @@ async def keep_level(
 
 
 async def refuse_all(server: str, subscribers: Subscribers) -> None:
-    """Refuse to follow any resource of a server that reports no updates, until cancelled."""
+    """Refuse, until cancelled, to follow resources of a server that reports no updates."""
     watch = subscribers.wishes(server)
     refusal = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
     while True:
@@ -163,7 +163,7 @@ async def refuse_all(server: str, subscribers: Subscribers) -> None:
 
 
 def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> None:
-    """Report these resources as changed: they may have changed while nobody listened."""
+    """Report these resources as changed, since they may have changed while mcpd received no updates."""
     for uri in uris:
         subscribers.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
 
@@ -171,7 +171,7 @@ def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> N
 async def _ask(
     connection: UpstreamConnection, method: str, params: dict[str, object]
 ) -> tuple[RemoteError | None, bool]:
-    """Send a request; return the refusal, or why there is no answer, and whether there was an answer."""
+    """Send a request; return the refusal (or why there is no answer), and whether the server answered."""
     try:
         await connection.request(method, params, timeout=ASK_SECONDS)
     except RemoteError as refusal:
@@ -182,10 +182,10 @@ async def _ask(
 
 
 ACK_SECONDS = 5.0
-"""Seconds that a server has to acknowledge a subscription; without a word it is taken to hold it."""
+"""Seconds that a server has to acknowledge a subscription; without an answer it counts as acknowledged."""
 
 REOPEN_FIRST, REOPEN_LATEST = 1.0, 30.0
-"""Seconds until an ended subscription is opened again, doubled each time; missed changes are looked up then."""
+"""Seconds until an ended subscription is reopened, doubled each time; mcpd then looks for missed changes."""
 
 
 class _Filter(Struct):
@@ -207,14 +207,14 @@ class _Held:
         """Resources whose updates the server agrees to report."""
         self.refusal: RemoteError | None = None
         self.settled = trio.Event()
-        """Set once it is acknowledged, or has ended."""
+        """Set once the subscription is acknowledged or has ended."""
         self.has_ended = False
         self.at_end: Callable[[], None] = lambda: None
         self.since = trio.current_time()
         self.scope = trio.CancelScope()
 
     async def run(self, connection: UpstreamConnection, lists: Mapping[str, bool]) -> None:
-        """Hold it until it ends, or its scope is cancelled."""
+        """Hold the subscription until it ends or its scope is cancelled."""
         wanted: dict[str, object] = dict(lists)
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
@@ -233,7 +233,7 @@ class _Held:
 
 
 class HeldSubscription:
-    """Holds the subscription with one modern server, over all of its connections."""
+    """Keeps a subscription open at one modern server, over all of its connections."""
 
     def __init__(self, server: str, subscribers: Subscribers, missed: Callable[[], None]) -> None:
         self._server = server
@@ -245,7 +245,7 @@ class HeldSubscription:
         self._followed: frozenset[str] = frozenset()
 
     def acknowledged(self, params: Raw) -> None:
-        """Take the server's acknowledgement."""
+        """Note which resources the server's acknowledgement names."""
         held = self._held
         if held is not None and not held.settled.is_set():
             with suppress(*UNREADABLE):
@@ -259,7 +259,7 @@ class HeldSubscription:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hold a subscription until cancelled; started once asked for. `lists`: members of its filter."""
+        """Hold a subscription until cancelled; started once it is requested. `lists`: members of its filter."""
         watch = self._subscribers.wishes(self._server)
         async with trio.open_nursery() as nursery:
 
@@ -322,11 +322,11 @@ class HeldSubscription:
 
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
-"""Notifications that name their subject themselves."""
+"""Notifications that themselves name what they are about, so that no call is needed."""
 
 
 class ServerEvents:
-    """Takes the reports of a server's first connection: `ports.ConnectionEvents`."""
+    """Handles the events of a server's first connection: `ports.ConnectionEvents`."""
 
     def __init__(self, server: UpstreamAccess, redact: Redactor) -> None:
         self._server = server
@@ -335,7 +335,7 @@ class ServerEvents:
 
     @property
     def admission(self) -> Admission | None:
-        """The admission to the connection while that takes calls."""
+        """The admission to the connection, while the connection takes calls."""
         return self._server.admission
 
     @property
@@ -344,13 +344,13 @@ class ServerEvents:
         return Era.HANDSHAKE if self._server.greeting is None else self._server.greeting.era
 
     def on_lost(self, reason: str) -> None:
-        """Take no more calls from now on: the clean-up, and the reason, take longer."""
+        """Take no more calls from now on, as the clean-up and the exact reason take longer."""
         if self._server.admission is not None and self._server.lifecycle is not None:
             self._server.lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
             self._server.shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is not MCP: much degrades the server, a flood that blocks the loop is a ProtocolFault."""
+        """Count a line that is not MCP: many degrade the server, a flood raises ProtocolFault."""
         server = self._server
         too_much = server.noise.add(line, trio.current_time(), self.redact.cut)
         first = server.noise.first
@@ -363,11 +363,11 @@ class ServerEvents:
             server.lifecycle.degraded(Reason(text, Cause.NOISE, {"first": first}))
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
-        """Have the lists read again."""
+        """Have these lists read again."""
         self._server.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to its task or to a call of this connection, or refuse it: never to another client."""
+        """Pass a request to its task or a call of this connection, else refuse it; never to another client."""
         request.server = self._server.name
         if request.method == LIST_ROOTS:
             request.otherwise = self._server.roots
@@ -385,7 +385,7 @@ class ServerEvents:
             self._server.subscribers.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that want it."""
+        """Log a line of the server's log; pass every other message to the clients that want it."""
         if method == ACKNOWLEDGED:
             self.subscription.acknowledged(params)
             return
@@ -406,7 +406,7 @@ class ServerEvents:
             cause.notified(method, params)
 
     def on_refused_host(self, seen: SeenHost) -> None:
-        """Note a host that the server asked its sandbox for in vain, and log it once: a server may retry."""
+        """Record a host that the sandbox refused to the server; logged once, as a server may retry."""
         name = self._server.name
         allow = seen.remedy(server_of(name))
         event = Event(

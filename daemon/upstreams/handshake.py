@@ -1,8 +1,8 @@
-"""The handshake: a server's era and capabilities; then pings and timeouts, whether it is still there.
+"""The handshake, which finds a server's era and capabilities; then pings and timeouts.
 
-The probe goes first (`server/discover`, 2026-07-28): any error means "the older era", and `initialize` follows.
-The era is remembered, by the next daemon too. A run that ends during the probe has failed, and the next goes
-without, in case the server died of it; after two, no probe is made again.
+A probe (`server/discover`, 2026-07-28) goes first: any error means the older era, and `initialize` follows. The
+next daemon remembers the era, too. If a run ends during the probe, it has failed, and the next run skips the
+probe, in case the server died of it; after two such runs, mcpd never probes again.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from daemon.wire.envelope import HttpRefusal, RemoteError
 
 @attrs.define(eq=False, repr=False)
 class Keepalive:
-    """Pings one connection after each silence, and reports when no answer comes."""
+    """Pings one connection after each silence, and reports when the server does not answer."""
 
     _connection: UpstreamConnection
     _timeouts: Timeouts
     _on_change: Callable[[Reason], None] = lambda _problem: None
-    """Gets why the server is degraded, then `HEALTHY`."""
+    """Gets the reason when the server becomes degraded, then `HEALTHY`."""
     unanswered: int = attrs.field(default=0, init=False)
-    """Pings in a row without an answer."""
+    """Unanswered pings in a row."""
     last_ms: float | None = attrs.field(default=None, init=False)
-    """Milliseconds that the last answered ping took; None before the first."""
+    """Milliseconds until the last answered ping was answered; None before the first."""
     _missed: int = attrs.field(default=0, init=False)
     _is_silent: bool = attrs.field(default=False, init=False)
 
@@ -53,7 +53,7 @@ class Keepalive:
 
     @property
     def problem(self) -> Reason:
-        """Why the server is degraded, with the numbers of now; `HEALTHY` if it shows life."""
+        """Why the server is degraded, with current numbers; `HEALTHY` if it answers."""
         if not self._is_silent:
             return HEALTHY
         calls, seconds = self._connection.in_flight, round(self.silence)
@@ -66,9 +66,9 @@ class Keepalive:
         )
 
     async def run(self, era: Era) -> Reason:
-        """Ping after each silence; return the reason once too many pings in a row were left unanswered.
+        """Ping after each silence; return the reason once too many pings in a row stayed unanswered.
 
-        Any sign of life counts; pings during calls do not: a server too busy to answer is only degraded.
+        Any message is a sign of life. Pings during calls do not count: a busy server is only degraded.
         """
         method = "ping" if era is Era.HANDSHAKE else "server/discover"
         while self._missed < self._timeouts.missed_pings:
@@ -102,7 +102,7 @@ class Keepalive:
 
     @property
     def _verdict_at(self) -> float:
-        """When a server that works on calls counts as degraded: any ping has had its time by then."""
+        """When a silent server with calls counts as degraded: each ping has had time for an answer by then."""
         interval = self._timeouts.ping_interval
         return self._connection.last_heard + interval + max(interval, self._timeouts.ping)
 
@@ -122,16 +122,16 @@ class Keepalive:
 
 
 OTHERS = ("prompts", "resources")
-"""Capabilities that make a server without tools useful all the same."""
+"""Capabilities that make a server useful even without tools."""
 
 
 @attrs.frozen(kw_only=True)
 class Greeting:
-    """A server's description of itself in the handshake."""
+    """A server's answer in the handshake."""
 
     era: Era
     version: str
-    """The protocol revision agreed on."""
+    """The agreed protocol revision."""
     lists_tools: bool
     server_info: str
     others: tuple[str, ...] = ()
@@ -140,37 +140,37 @@ class Greeting:
     updates: bool = False  # `resources.subscribe`
     skills: bool = False
     announced: tuple[str, ...] = ()
-    """Those, `tools` included, with `listChanged`."""
+    """The capabilities with `listChanged`, `tools` included."""
     about: str = attrs.field(default="", repr=False)
-    """The beginning of its description, else of its instructions."""
+    """The beginning of the server's description, or else of its instructions."""
     instructions: str = attrs.field(default="", repr=False)
     introduction: bytes = attrs.field(default=b"", repr=False)
-    """Its whole description of itself (`catalog.extensions`)."""
+    """The server's whole handshake answer (`catalog.extensions`)."""
     dropped: str = attrs.field(default="", repr=False)
-    """Its extensions that mcpd drops, in words."""
+    """The server's extensions that mcpd drops, in words."""
 
     def lists(self, kind: Kind) -> bool:
-        """Whether it declares that it lists this kind."""
+        """Whether the server declares a list of this kind."""
         if kind is Kind.SKILL:
             return self.skills
         return self.lists_tools if kind is Kind.TOOL else LISTS[kind].capability in self.others
 
     def announces(self, kind: Kind) -> bool:
-        """Whether it reports changes of its list of this kind."""
+        """Whether the server announces changes of its list of this kind."""
         return LISTS[kind].capability in self.announced
 
     @property
     def wishes(self) -> dict[str, bool]:
-        """A `subscriptions/listen` filter for the changes that it announces (MCP 2026-07-28)."""
+        """A `subscriptions/listen` filter for the lists whose changes the server announces (MCP 2026-07-28)."""
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
 ROOTS: Mapping[str, object] = {"listChanged": True}
-"""The roots capability, declared for a client that has a workspace but has declared none."""
+"""The roots capability that mcpd declares for a client that has a workspace but did not declare roots."""
 
 
 def capabilities_of(server: Server) -> Mapping[str, object]:
-    """The capabilities (MCP, `ClientCapabilities`) declared to a server: of any client that it may have."""
+    """The capabilities (MCP, `ClientCapabilities`) declared to a server: its client's, or any client's."""
     instance = server.instance
     if instance is None or instance.capabilities is None:
         return protocol.CLIENT_CAPABILITIES
@@ -184,7 +184,7 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
 
 
 def roots_of(server: Server) -> bytes | None:
-    """The answer to an instance that asks for roots and whose client has none; None without a workspace."""
+    """The answer to an instance that asks for roots, if its client has none; None without a workspace."""
     if server.instance is None or server.instance.workspace is None:
         return None
     directory = PurePosixPath(server.instance.workspace)
@@ -192,25 +192,25 @@ def roots_of(server: Server) -> bytes | None:
 
 
 DEATHS = frozenset({Cause.CONNECTION_LOST, Cause.ENDED, Cause.EXITED, Cause.KILLED})
-"""Ends of a run that a probe may have caused; a server that was not reached was not probed."""
+"""Causes of a run's end that a probe may have had; a server that was never reached was not probed."""
 
 ABOUT_CHARACTERS = 2000
-"""Characters kept of a server's description: only its first sentence is shown."""
+"""Most characters kept of a server's description, of which only the first sentence is shown."""
 
 
 INSTRUCTIONS_CHARACTERS = 16_000
-"""Characters kept of a server's instructions: twice the longest real ones."""
+"""Most characters kept of a server's instructions: twice as many as the longest real ones have."""
 
 
 LONGEST_START = 300.0
-"""Seconds up to which a handshake's limit grows: more than any real server needed on a busy machine."""
+"""Most seconds to which a handshake's limit grows: more than any real server needed on a busy machine."""
 
 MAX_DOUBLINGS = 30
-"""2^30 times any limit is beyond the longest; without it the float would overflow."""
+"""Most doublings of the limit: 2^30 times any limit exceeds the longest; more would overflow a float."""
 
 
 class Greeter:
-    """Finds a server's era and the time that it needs, and remembers both across connections."""
+    """Finds out a server's era and how long its handshake takes, and remembers both across connections."""
 
     def __init__(self) -> None:
         self._known = KnownEra()
@@ -222,7 +222,7 @@ class Greeter:
     def begin(
         self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"", *, last: Cause | None = None
     ) -> None:
-        """Prepare for a connection; `remembered`: the earlier introduction, `last`: the last end."""
+        """Prepare for a connection; `remembered`: the last introduction, `last`: why the last run ended."""
         self._may_probe = wish is not EraWish.HANDSHAKE
         if wish is not EraWish.AUTO:
             self._probing = wish is EraWish.MODERN
@@ -235,7 +235,7 @@ class Greeter:
         self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
-        """Open the connection in its era; `installs`: after a download perhaps. Raises as `initialize`."""
+        """Open the connection in the server's era; `installs`: it may download. Raises as `initialize`."""
         try:
             greeting = await probe(connection, timeouts.probe) if self._probing else None
         except UpstreamLost:
@@ -257,16 +257,16 @@ class Greeter:
         return self._remembered(greeting)
 
     def limit(self, timeouts: Timeouts, *, installs: bool) -> float:
-        """Seconds that the next handshake may take: doubled after each one that timed out."""
+        """Seconds that the next handshake may take, doubled after each handshake that timed out."""
         first = timeouts.first_initialize if installs else timeouts.initialize
         return max(first, min(LONGEST_START, first * 2.0 ** min(self._timeouts_in_a_row, MAX_DOUBLINGS)))
 
     def is_up(self) -> None:
-        """Note that the server has come up: its next handshake gets the configured limit."""
+        """Note that the server is up, so that its next handshake gets the configured limit again."""
         self._timeouts_in_a_row = 0
 
     def _remembered(self, greeting: Greeting) -> Greeting:
-        """Remember the era, unless the server is another version than the one that was probed in vain."""
+        """Remember the era; forget a known handshake era once the server's version differs."""
         # Without a probe the era is a guess, until the server dies of the next one, too.
         sure = self._probing or self._known.era is Era.HANDSHAKE
         told = with_era(greeting.introduction, greeting.era, sure=sure)
@@ -279,7 +279,7 @@ class Greeter:
 
 
 async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:
-    """Ask for the modern era; None if the server does not speak it, UpstreamLost if it hangs up."""
+    """Try the modern era; None if the server does not speak it. Raises UpstreamLost if it hangs up."""
     connection.adopt(Era.MODERN, protocol.MODERN_VERSION)
     try:
         raw = await _discovered(connection, seconds)
@@ -306,8 +306,8 @@ async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:
     """Open the connection in the handshake era.
 
-    Raises StartTimeout: no answer within `seconds`; ProtocolFault: it refuses, or has no version in common with
-    us; UpstreamLost: the connection ended.
+    Raises StartTimeout: no answer within `seconds`; ProtocolFault: the server refuses, or shares no version
+    with mcpd; UpstreamLost: the connection ended.
     """
     connection.adopt(Era.HANDSHAKE, protocol.HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {
@@ -389,7 +389,7 @@ EXPIRY_CHECKS = 1.0
 async def keep_expiring(
     admission: Admission, timeouts: Timeouts, flush: Callable[[], None], problem: Callable[[], str] = str
 ) -> None:
-    """Give up calls that are silent, or take or wait too long, until cancelled; `problem`: of unanswered pings.
+    """Expire calls that are silent, run or queue too long, until cancelled; `problem`: unanswered pings.
 
     Only `callMax` bounds a call whose server waits for its client.
     """
@@ -411,9 +411,9 @@ async def keep_expiring(
 
 
 def timed_out(server: str, what: str, key: str, also: str = "") -> UpstreamTimeout:
-    """The error for a call that took too long, by which of the `timeouts`."""
+    """The error for a call that exceeded the limit `key` of `timeouts`."""
     return UpstreamTimeout(
-        f"server {server} {what} (timeouts.{key}){also}; it was told to cancel, whether the call ran is"
-        " unknown. Find out before you repeat it, and ask for less per call.",
+        f"server {server} {what} (timeouts.{key}){also}. mcpd has cancelled the call, which may have run: find"
+        " out before you repeat it, and ask for less per call.",
         server=server,
     )

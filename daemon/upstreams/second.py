@@ -1,8 +1,8 @@
 """A second connection to a server of the modern era, for clients of the handshake era.
 
-A modern server returns its question and is called again; tools that ask in the middle of a call fail there.
-Whether it speaks an older revision is tried; if not, or if the configuration names the era, these calls use the
-first connection. Lists and log come from that only.
+A modern server returns its question and expects the call again; tools that ask in the middle of a call fail
+there. So mcpd tries whether the server also speaks an older revision; if not, or if the configuration names the
+era, these calls use the first connection. Lists and log come from the first connection only.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0
-"""Seconds without a call until the connection is closed: a person who thinks is not idle yet."""
+"""Seconds without a call until the connection is closed: longer than a person thinks."""
 
 REFUSED_SECONDS = 300.0
-"""Seconds that calls use the first connection after the second failed to open: as for a failed server."""
+"""Seconds that calls use the first connection after the second failed to open: as after a server's failure."""
 
 
 class SecondConnection:
-    """`ports.CallRoute` of handshake clients."""
+    """Routes the calls of handshake clients: `ports.CallRoute`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SecondConnection:
         self._idle_seconds = idle
         self._on_change = on_change
         self.pings: Keepalive | None = None
-        """The pings over this connection while it is up."""
+        """The pings over this connection, while it is up."""
         self.pid: int | None = None
         """Its own process, while that is counted among the server's."""
         self._wanted = trio.Event()
@@ -67,11 +67,11 @@ class SecondConnection:
 
     @property
     def can_wake(self) -> bool:
-        """Whether a call should wait for `wake`: also while only this connection is down."""
+        """Whether a call should wait for `wake`, also while only the second connection is down."""
         return self._first.admission is not None or self._first.can_wake
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call (`ports.CallRoute.send`); UpstreamUnavailable, and nothing sent, if not open."""
+        """Forward a call (`ports.CallRoute.send`); if closed, raises UpstreamUnavailable with nothing sent."""
         self._called = True
         if self._first.use is not None:
             self._first.use.note()
@@ -80,11 +80,11 @@ class SecondConnection:
         if self._goes_over_first or self._first.admission is None:
             return self._first.send(call, exchange, client)
         name = self._first.name
-        text = f"server {name} is not connected yet for clients of your revision of MCP. Try again."
+        text = f"server {name} has no connection yet for clients with your revision of MCP. Try again."
         raise UpstreamUnavailable(text, server=name)
 
     async def wake(self) -> bool:
-        """Open the connection if the server is up or comes up; if that fails, calls use the first one."""
+        """Open the connection once the server is up; if that fails, calls use the first connection."""
         if not await self._first.wake():
             return False
         if self._first.second_admission is None and not self._goes_over_first:
@@ -105,7 +105,7 @@ class SecondConnection:
     # --- its life ------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Open it when wanted, until the first connection ends; a new process may speak another era."""
+        """Open the connection when needed, until the first one ends: a new process may speak another era."""
         self._refused_until = -math.inf
         while True:
             await self._wanted.wait()
@@ -179,7 +179,7 @@ async def _keep_alive(pings: Keepalive) -> None:
 
 
 class SecondEvents(ServerEvents):
-    """The events of a second connection, which handles only its calls and its end itself."""
+    """The events of a second connection: its own calls and its end; all else as for the first connection."""
 
     def __init__(self, first: UpstreamAccess, redact: Redactor, second: SecondConnection) -> None:
         super().__init__(first, redact)
@@ -201,6 +201,6 @@ class SecondEvents(ServerEvents):
         self._second.close()
 
     def on_child(self, pid: int, mark: int) -> None:
-        """Count it as a second process of the server."""
+        """Count the child as a second process of the server."""
         self._second.pid, self._server.children[pid] = pid, mark
         self._server.log.say("INFO", f"started a second time, as pid {pid}, for clients of older revisions")

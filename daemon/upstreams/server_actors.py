@@ -1,4 +1,4 @@
-"""The actors of all servers and instances, each a child of one supervisor: made, named, and taken out."""
+"""Makes, names and removes the actors of all servers and instances; one supervisor runs them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.upstream_access import UpstreamAccess, succeed
 
 LINES_OF_END = 10
-"""Lines of stderr in the event of a run's end: a program's last words are why it ends."""
+"""Most lines of stderr in the event of a run's end: the last lines usually say why it ended."""
 
 
 def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
-    """The specification of an actor for its supervisor; `on_status` only for an instance."""
+    """The supervisor's specification of an actor; only an instance has `on_status`."""
     server = upstream.server
     return ChildSpec(
         name=server.label,
@@ -45,16 +45,16 @@ def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] 
 
 
 def _words(upstream: UpstreamAccess, run: int) -> list[str]:
-    """The output of a run: a program that prints its usage may do so on stdout."""
+    """The output of a run; includes stdout, where a program may print its usage."""
     first = upstream.noise.first
     return [*([first] if first else []), *upstream.stderr.last(LINES, run)]
 
 
 CALLS_SECONDS = 0.1
-"""Seconds between looks at whether a retired actor's calls have ended: there are few."""
+"""Seconds between checks whether a retired actor's calls have ended: there are few."""
 
 DRAIN_SECONDS = 10.0
-"""Seconds for calls in flight when a reload replaces their server; clients, who wait, give up after 60 s."""
+"""Seconds left to calls in flight when a reload replaces their server; clients give up after 60 s."""
 
 
 _leaving = count(1)
@@ -62,10 +62,10 @@ _leaving = count(1)
 
 @attrs.frozen(kw_only=True)
 class ActorContext:
-    """The parts of the daemon that every actor is made with."""
+    """The parts of the daemon that every actor needs."""
 
     make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess]
-    """Makes the actor of a server, given where it tells its facts and its redactor."""
+    """Makes the actor of a server; the arguments receive its facts and redact its texts."""
     tell: Callable[[Fact], None]
     redact: Redactors
     wall: Callable[[], float]
@@ -74,19 +74,19 @@ class ActorContext:
 
 
 class ServerActors:
-    """The actors that run."""
+    """The running actors."""
 
     def __init__(self, around: ActorContext, supervisor: Supervisor) -> None:
         self.around = around
         self.supervisor = supervisor
         self.running: dict[str, UpstreamAccess] = {}
-        """All by their own names, instances and finishing ones included; always the same dictionary."""
+        """All actors by name, with instances and those that are ending; always the same dictionary."""
         self.named: dict[str, Upstream] = {}
-        """Servers and instances that take calls, by their own names; always the same dictionary."""
+        """Servers and instances that take calls, by name; always the same dictionary."""
         self.sooner = trio.Event()
-        """Set when something may be due earlier than before."""
+        """Set when work may be due earlier than planned."""
         self.nursery: trio.Nursery | None = None
-        """Stops retired actors; None where nothing runs yet."""
+        """The nursery that stops retired actors; None before the daemon runs."""
 
     def add(
         self,
@@ -94,7 +94,7 @@ class ServerActors:
         tell: Callable[[Fact], None],
         on_status: Callable[[ServerStatus], None] | None = None,
     ) -> UpstreamAccess:
-        """Make an actor and have it supervised; that of an instance is dormant until woken."""
+        """Make an actor and add it to the supervisor; an instance's actor is dormant until woken."""
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.add(spec_of(actor, on_status))
         if server.instance is not None:
@@ -124,7 +124,7 @@ class ServerActors:
                 actor.lifecycle.restart_now()
 
     def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
-        """Take no new calls, free the name, stop; `patient`: after all calls (`timeouts.callMax` at most)."""
+        """Take no new calls, free the name, stop; if `patient`, after all calls or `timeouts.callMax`."""
         name = actor.name
         actor.leave()
         del self.running[name]
@@ -140,7 +140,7 @@ class ServerActors:
             self._later(self._end, actor, reason)
 
     def restart(self, server: str) -> None:
-        """Restart a server that has another login, or its running instances, unless it is switched off."""
+        """Restart a server whose login changed, or its running instances, unless it is switched off."""
         for each in self.running.values():
             if each.of == server and not each.child.off:
                 each.child.restart(by="login")

@@ -1,4 +1,4 @@
-"""The instances of one server: made at first use, ended when nobody uses them, bounded in number."""
+"""The instances of one server: made at first use, ended when unused, limited in number."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
 
 class OwnLists:
-    """The lists of one instance: told to the catalog as its server's, kept where they differ from others'."""
+    """The lists of one instance: reported to the catalog as the server's, and kept here if they differ."""
 
     def __init__(self, server: str, tell: Callable[[Fact], None], run: Callable[[], int]) -> None:
-        """Begin with an instance that has listed nothing; `run` is the server's newest: its lists count now."""
+        """`run` returns the server's newest run; lists of that run count."""
         self._server = server
         self._tell = tell
         self._run = run
@@ -43,7 +43,7 @@ class OwnLists:
         self._alike: object = None
 
     def tell(self, fact: Fact) -> None:
-        """Leave a fact with the registry, as one of the server."""
+        """Pass a fact to the registry as a fact about the server."""
         if self._is_gone:
             return
         if isinstance(fact, DefinitionsListed):
@@ -54,12 +54,12 @@ class OwnLists:
         self._tell(fact)
 
     def forget(self) -> None:
-        """Keep and tell nothing more: the instance is gone."""
+        """Keep and report nothing more, as the instance is gone."""
         self._is_gone = True
         self._kept, self._seen, self._alike = {}, None, None
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
-        """The catalog with this instance's lists (`ports.Upstream.own_catalog`)."""
+        """The catalog as this instance lists it (`ports.Upstream.own_catalog`)."""
         entry = catalog.servers.get(self._server)
         if not self._kept or entry is None:
             return catalog
@@ -90,12 +90,12 @@ Key = tuple["Hashable | None", str | None]
 
 
 def key_of(server: Server, holder: Holder) -> Key:
-    """The key of a client's instance. Raises NoWorkspace, also for an unusable one; NoSession."""
+    """The key of a client's instance; raises NoWorkspace (none, or an unusable one) or NoSession."""
     by_session = server.shared_by is Share.SESSION
     if by_session and holder.session is None:
         text = (
-            f'each session has an instance of server {server.name} ("share": "session"), and this request is of'
-            " none: send `Mcpd-Session: KEY` with it, or use `mcpd connect`. The call was not sent."
+            f'each session has an instance of server {server.name} ("share": "session"), but this request has'
+            " no session: send `Mcpd-Session: KEY` with it, or use `mcpd connect`. The call was not sent."
         )
         raise NoSession(text, server=server.name)
     # Who has named a directory is not given another one.
@@ -104,15 +104,15 @@ def key_of(server: Server, holder: Holder) -> Key:
         raise NoWorkspace(text, server=server.name)
     if holder.workspace is None and server.uses_workspace:
         text = (
-            f"server {server.name} works in its client's directory (${{workspace}}), and none is known of this"
-            f" client. {HOW_TO_NAME_ONE}. The call was not sent."
+            f"server {server.name} works in its client's directory (${{workspace}}), but this client has named"
+            f" none. {HOW_TO_NAME_ONE}. The call was not sent."
         )
         raise NoWorkspace(text, server=server.name)
     return holder.session if by_session else None, holder.workspace
 
 
 def told_session(holder: Holder) -> str:
-    """The session of a client in events: its key, or its connection's number; empty without one."""
+    """The name of a client's session in events: its key, or its connection's number; empty without one."""
     session = holder.session
     if session is None:
         return ""
@@ -122,7 +122,7 @@ def told_session(holder: Holder) -> str:
 
 
 def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str], bool]) -> str:
-    """The name of an instance: `playwright#12`, `filesystem@~/src/app`, `filesystem@`; unique."""
+    """A unique name for an instance: `playwright#12`, `filesystem@~/src/app`, `filesystem@`."""
     if server.shared_by is Share.SESSION:
         label = f"{server.name}#{holder.number}"
     else:
@@ -135,7 +135,7 @@ def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str]
 
 
 def configured(server: Server, holder: Holder, label: str) -> Server:
-    """The configuration of an instance: the server's, with the workspace in place of ${workspace}."""
+    """The configuration of an instance: the server's, with ${workspace} replaced."""
     workspace = holder.workspace
     own = Instance(
         label=label,
@@ -159,13 +159,13 @@ _RANKS = (
     ServerState.NEEDS_AUTH,
     ServerState.FAILED,
 )
-"""The instance whose state comes first here shows the state of the server."""
+"""States in order: the instance whose state comes first determines the server's state."""
 
 _BY_RANK = {state: rank for rank, state in enumerate(_RANKS)}
 
 
 def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int, now: float) -> ServerStatus:
-    """The status of the whole server, `dormant` if no instance runs or is about to; `run`: the newest."""
+    """The status of the whole server, `dormant` if no instance runs or starts; `run` is the newest run."""
     shown = [each for each in statuses if each.state in _BY_RANK]
     leading = min(
         shown,
@@ -182,47 +182,47 @@ def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int,
 
 
 GRACE_SECONDS = 60.0
-"""Seconds that a session's instances outlast its last connection: a reconnecting bridge finds its browser."""
+"""Seconds that a session's instances outlive its last connection, for a bridge that reconnects."""
 
 BUSY_SECONDS = 5.0
-"""Seconds until a busy instance that is to end is looked at again."""
+"""Seconds until mcpd checks again a busy instance that is due to end."""
 
 UNUSED_LEAST = 1.0
-"""Seconds without use from which an instance may make room: one just given to a call is about to be woken."""
+"""Seconds without use before an instance may make room: one just given to a call is about to start."""
 
 FIRST_LIST = "mcpd: "
 """The owner of an instance that only lists (`servers.keep_listing`): it makes room for any client's."""
 
 MAX_LOSSES = 1024
-"""Sessions that are still to learn why their instance ended: more than use one server in a day."""
+"""Most sessions that mcpd has yet to tell why their instance ended: more than use one server in a day."""
 
 
 @attrs.define(eq=False)
 class RunningInstance:
-    """One instance, and its users."""
+    """One instance with its users."""
 
     actor: UpstreamAccess
     lists: OwnLists
     key: Key
     use: LastUse
     made_for: str
-    """The session that it was made for, as events name it; empty without a lasting one."""
+    """The session that it was made for, as events name it; empty without a session."""
     owner: str = ""
-    """The client's principal that made it (`ports.Holder`)."""
+    """The principal of the client that it was made for (`ports.Holder`)."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
     leaves_at: float = math.inf
-    """When it ends because its session has, on trio's clock."""
+    """The time when it ends because its session has left, on trio's clock."""
     run: int = 0
-    """The number of its newest run that was counted."""
+    """The number of its newest run that the server's count includes."""
 
     @property
     def workspace(self) -> str | None:
-        """Its directory; None if its clients have named none."""
+        """Its directory; None if its clients named none."""
         return self.key[1]
 
     @property
     def has_lost_directory(self) -> bool:
-        """Whether it cannot start because its workspace is gone; one of that name may return."""
+        """Whether it cannot start because its workspace is gone; the directory may return."""
         status = self.actor.child.status.value
         return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
 
@@ -233,20 +233,20 @@ class ServerInstances:
     def __init__(self, server: Server, actors: ServerActors, run: int, stats: CallStats) -> None:
         self.server = server
         self.running: dict[Key, RunningInstance] = {}
-        """Those that take calls, oldest first."""
+        """The instances that take calls, oldest first."""
         self.off = ""
         """Why an operator has switched the server off; empty if it is on."""
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
         self.speaks = True
-        """Whether it is the server of its name, rather than one replaced since."""
+        """Whether this is the present server of its name; false once it was replaced."""
         self.failed: tuple[ServerStatus, StderrTail] | None = None
-        """The first list's failure, until an instance comes up: nobody else sees that instance."""
+        """Why the first list failed, until an instance comes up; nobody sees the failed instance itself."""
         self.begun = self.ended = self._restarts = 0
-        """Instances so far, ended ones, and the restarts of those."""
+        """The number of instances so far, of ended ones, and the restarts of ended ones."""
         self.refused_hosts: SeenHosts | None = None
-        """The hosts that sandboxes of instances refused, ended ones included."""
+        """The hosts that the sandboxes of all instances refused, past ones too."""
         self._losses: dict[tuple[Hashable, Key], str] = {}
-        """Why an instance has ended, by the sessions that used it and its key."""
+        """Why an instance ended, by the session that used it and the instance's key."""
         self._actors = actors
         self._run = run
         self._stats = stats
@@ -273,11 +273,11 @@ class ServerInstances:
         return found.actor
 
     def take_loss(self, holder: Holder) -> str:
-        """Why a client's last instance has ended, told once (`ports.Instances.take_loss`)."""
+        """Why a client's last instance ended; returned once (`ports.Instances.take_loss`)."""
         return self._losses.pop((holder.session, key_of(self.server, holder)), "")
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
-        """Note that the last connection of a session has left (`ports.Instances.session_ended`)."""
+        """Note that a session's last connection has closed (`ports.Instances.session_ended`)."""
         if not isinstance(session, str):
             # Only a session with a key can come back; any other one is not to be kept in memory.
             self._losses = {each: why for each, why in self._losses.items() if each[0] != session}
@@ -294,7 +294,7 @@ class ServerInstances:
                 each.leaves_at = math.inf
 
     def end_due(self, now: float) -> float:
-        """End what is due, and return when to look again, both on trio's clock."""
+        """End the instances that are due; return when to check again, on trio's clock."""
         soonest = math.inf
         for each in list(self.running.values()):
             left = each.leaves_at <= now
@@ -316,7 +316,7 @@ class ServerInstances:
         return soonest
 
     def end(self, instance: RunningInstance, reason: str, *, patient: bool = True) -> None:
-        """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
+        """End an instance: it takes no new calls and stops at once, or if `patient`, after its calls."""
         del self.running[instance.key]
         self.ended += 1
         self._restarts += instance.actor.child.status.value.restarts
@@ -377,7 +377,7 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Make room by ending an unused instance, the owner's or a greedier one's; raises Overloaded."""
+        """End an unused instance to make room, the owner's if it has one or its share; raises Overloaded."""
         most = self.server.limits.instances
         if len(self.running) < most:
             return
@@ -392,8 +392,8 @@ class ServerInstances:
             unused = [each for each in unused if each.owner == owner]
         if not unused:
             text = (
-                f"server {self.server.name} has {most} instances, as many as it may (limits.instances), and all"
-                " are at work. The call was not sent; try again when other clients need theirs no longer."
+                f"server {self.server.name} has {most} instances, the most that limits.instances allows, and"
+                " all are in use. The call was not sent; try again when other clients no longer need theirs."
             )
             wait = round(BUSY_SECONDS * 1000)
             raise Overloaded(text, server=self.server.name, bound="limits.instances", retryAfterMs=wait)
@@ -402,7 +402,7 @@ class ServerInstances:
         self.end(longest, "unused for longer than any other, and another client needed an instance")
 
     def _note_loss(self, instance: RunningInstance, why: str) -> None:
-        """Keep for its sessions why an instance ends; without a call it held nothing."""
+        """Remember for its sessions why an instance ends, unless it never served a call."""
         if instance.actor.stats.calls:
             for session in instance.users:
                 keep_latest(self._losses, (session, instance.key), why, MAX_LOSSES)

@@ -1,7 +1,7 @@
-"""The lists of one server, read, screened and kept current: on announced changes, when old, when asked.
+"""Reads, screens and refreshes the lists of one server: on announced changes, after a time, on request.
 
-Calls depend on the tools, so their list comes first; then the others, each by itself. A server counts as up
-once its tools are listed, and its other lists are too, or have had a moment's time.
+Calls depend on the tools, so their list is read first, then the others independently. A server counts as up
+once its tools are listed and its other lists are too, or have had a moment's time.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from daemon.upstreams.handshake import Greeting
 from daemon.wire.envelope import MAX_ERROR_BYTES, RemoteError
 
 MAX_PAGES = 1000
-"""Pages of one list: cursors that never end are a server's bug; real servers send one page, rarely a dozen."""
+"""Most pages of one list: endless cursors are a server's bug; real servers send one page, rarely a dozen."""
 
 MAX_LIST_BYTES = 64 * 1024 * 1024
-"""Bytes of all pages of one list: four of the largest messages. Ten thousand resources have some 5 MB."""
+"""Most bytes of all pages of one list: four of the largest messages. Ten thousand resources have some 5 MB."""
 
 LONG_PAGE = 64 * 1024
-"""Bytes of a page from which a worker thread splits it: below, asking the thread takes longer."""
+"""Bytes of a page from which a worker thread splits it; below, the thread takes longer than it saves."""
 
 PAGES_SHARE = 10
-"""All pages together may take this many times the limit of one."""
+"""All pages together may take this many times as long as one."""
 
 
 async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
-    """List all of one kind, raw (`_list_pages`), within a bound for all pages together."""
+    """Read a whole list of one kind, raw (`_list_pages`), with a time limit for all pages together."""
     with trio.move_on_after(seconds * PAGES_SHARE):
         return await _list_pages(connection, kind, seconds=seconds)
     longest = seconds * PAGES_SHARE
@@ -52,10 +52,9 @@ async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float
 
 
 async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
-    """List all of one kind, raw; each page may take `seconds`.
+    """Read a whole list of one kind, raw; each page may take `seconds`.
 
-    Raises ListingFault: the server refuses, answers something else or not in time; UpstreamLost: the connection
-    ended.
+    Raises ListingFault: the server refuses, answers wrongly or too late; UpstreamLost: the connection ended.
     """
     method = LISTS[kind].method
     listed: list[Raw] = []
@@ -101,16 +100,16 @@ async def _read(kind: Kind, result: bytes) -> ListPage:
 
 
 QUARANTINED_NAMED = 20
-"""Quarantined or completed definitions of one list that the log names."""
+"""Most quarantined or completed definitions of one list that the log names."""
 
-UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
-"""Why a definition is quarantined whose name or URI holds a secret."""
+UNSPEAKABLE = "its name contains a secret of the configuration, so mcpd cannot show it, and nobody can call it"
+"""Why a definition is quarantined if its name or URI contains a secret."""
 
 
 def screen(
     kind: Kind, server: str, raws: Iterable[Raw], redact: Redactor
 ) -> tuple[ScreenedList, dict[str, str]]:
-    """Read a list in a worker thread: its usable definitions, and the faults of the others by name."""
+    """Read a list in a worker thread; returns its usable definitions, and the faults of the others by name."""
     # Secrets are removed first: the text that is hashed, kept, shown and validated against is the same.
     # A definition that is too large is quarantined unread.
     definitions, faulty = read_definitions(kind, server, [_without_secrets(raw, redact) for raw in raws])
@@ -124,7 +123,7 @@ def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
 
 
 def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
-    """Why nothing is offered from a list in which everything is faulty."""
+    """Why nothing from a list is offered if all of it is faulty."""
     name, fault = next(iter(quarantined.items()))
     number = f"{len(quarantined)} {kind}{'s' if len(quarantined) > 1 else ''}"
     text = f"it lists {number}, of which none can be used; {name}: {fault}"
@@ -132,7 +131,7 @@ def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
 
 
 class Warnings:
-    """Logs the faults of one of a server's lists, once for as long as they last."""
+    """Logs the faults of one of a server's lists, each fault once while it lasts."""
 
     def __init__(self, server: str, kind: Kind) -> None:
         self._log = logger.bind(server=server)
@@ -142,13 +141,13 @@ class Warnings:
         self._completed: tuple[str, ...] = ()
 
     def of_problem(self, problem: str) -> None:
-        """Log why there is no list; other kinds are read again and again where there may be none."""
+        """Log why there is no list; for lists other than tools, a repeated problem is logged once."""
         if problem != self._problem or self._kind is Kind.TOOL:
             self._log.warning("does not list its {}s: {}", self._kind, problem)
         self._problem = problem
 
     def of(self, quarantined: Mapping[str, str], completed: tuple[str, ...]) -> None:
-        """Log the new faults of single definitions: the same may be listed a thousand times over."""
+        """Log new faults of single definitions; the same faults may be listed a thousand times."""
         self._problem = ""
         self._of_completed(completed)
         known, self._quarantined = self._quarantined, quarantined
@@ -160,7 +159,7 @@ class Warnings:
             self._log.warning("{} more {}s are quarantined: `mcpd status --json` has them", more, self._kind)
 
     def _of_completed(self, completed: tuple[str, ...]) -> None:
-        """Log tools whose schema was completed, and again only if they are other tools."""
+        """Log the tools whose schema mcpd completed; again only if the tools differ."""
         known, self._completed = self._completed, completed
         if completed and completed != known:
             more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
@@ -173,7 +172,7 @@ class Warnings:
 
 
 EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
-"""The problem of a server that declares tools and lists none."""
+"""The problem of a server that declares tools but lists none."""
 
 NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
 """The problem of a server that declares nothing at all."""
@@ -181,7 +180,7 @@ NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NO
 
 LATER_PATIENCE = 1.0
 """Seconds for the other lists of a server that has listed its tools, before it counts as up: most answer within
-milliseconds, and a slow one must not hold up calls."""
+milliseconds, and a slow list must not hold up calls."""
 
 
 class ServerLists:
@@ -190,7 +189,7 @@ class ServerLists:
     def __init__(self, make: Callable[[Kind], Listing]) -> None:
         self._all = {kind: make(kind) for kind in Kind}
         self.tools = self._all[Kind.TOOL]
-        """The list of tools: calls wait for it, and it decides whether the server is of use."""
+        """The list of tools: calls wait for it, and without it the server is not useful."""
         self._later = [listing for kind, listing in self._all.items() if kind is not Kind.TOOL]
         self._greeting: Greeting | None = None
 
@@ -201,18 +200,18 @@ class ServerLists:
             listing.begin(connection, incarnation, greeting)
 
     def end(self) -> None:
-        """Note that the connection is down, and end every wait for a list of it."""
+        """Note that the connection is down, and end every wait for its lists."""
         for listing in self._all.values():
             listing.end()
 
     def are_asked_for(self, kinds: Iterable[Kind]) -> None:
-        """Note that the server announced that its lists of these kinds changed."""
+        """Note that the server announced changes of its lists of these kinds."""
         for kind in kinds:
             if kind is Kind.TOOL or self._all[kind].is_declared:
                 self._all[kind].is_asked_for()
 
     async def refresh(self) -> str:
-        """List everything again now; return the problem with the tools, empty without one."""
+        """List everything again now; return the problem with the tools, or empty."""
         async with trio.open_nursery() as nursery:
             for listing in self._later:
                 if listing.is_declared:
@@ -226,9 +225,9 @@ class ServerLists:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep all lists current until cancelled; started once the other lists are known, or out of time.
+        """Keep all lists current until cancelled; started once the other lists are known or out of time.
 
-        `problem` is that of the first listing of tools; `report` gets each later one, or `HEALTHY`.
+        `problem` is that of the first listing of tools; `report` gets each later problem, or `HEALTHY`.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tools.keep, problem, report)
@@ -240,51 +239,51 @@ class ServerLists:
             task_status.started()
 
     def may_have_changed(self) -> None:
-        """Read the announced lists again: some changes may have been missed."""
+        """Read again the lists whose changes the server announces, as mcpd may have missed some."""
         for kind, listing in self._all.items():
             if self._greeting is not None and self._greeting.announces(kind):
                 listing.read_again()
 
 
 DEBOUNCE = 0.1
-"""Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
-Doubled after each failure: some servers refuse every listing they ask for."""
+"""Seconds between two listings that a server asks for: real servers announce a change up to four times in a
+row. Doubled after each failure: some servers refuse every listing that they ask for."""
 
 LONG = 1_000
-"""Entries of a list that costs everybody's turn to take in: to fold 10,000 takes some 50 ms."""
+"""Entries from which a list is long and delays everybody: folding 10,000 entries takes some 50 ms."""
 
 LONG_DEBOUNCE = 1.0
-"""`DEBOUNCE` after a long list, doubled while the server goes on to announce changes. Below `CURRENT_PATIENCE`,
-as a call that needs the list ends the doubling."""
+"""`DEBOUNCE` after a long list, doubled while the server keeps announcing changes. Shorter than
+`CURRENT_PATIENCE`, as a call that needs the list ends the doubling."""
 
 RELIST_AFTER_FAILURE = 30.0
-"""Seconds until a listing that failed, or was empty so far, is tried again; the connection stays up."""
+"""Seconds until a listing that failed, or has always been empty, is retried; the connection stays up."""
 
 CURRENT_PATIENCE = 2.0
-"""Seconds that a call waits for the new list of a server that has announced a change."""
+"""Seconds that a call waits for the new list after the server announced a change."""
 
 LISTING_SLACK = 1.0
-"""Seconds beyond twice `timeouts.list` that an operator waits: a listing under way ends first."""
+"""Seconds beyond twice `timeouts.list` that an operator waits, as a listing under way has to end first."""
 
 
 class ListingStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a list of a server that is up."""
+    """The state of one list of a server that is up."""
 
     problem: Reason = HEALTHY
-    """Why it offers none, or possibly outdated ones; `HEALTHY` without a problem."""
+    """Why the server offers nothing from the list, or outdated entries; `HEALTHY` without a problem."""
     attempt: int = 0
     """Faulty lists in a row."""
     next_at: float | None = None
-    """When the daemon lists again, in seconds since the epoch; None without a problem."""
+    """The time of the next listing, in seconds since the epoch; None without a problem."""
 
     def after(self, problem: Reason) -> ListingStatus:
-        """The state after the list was read again, with this problem or `HEALTHY`."""
+        """The state after another reading with this problem, or `HEALTHY`."""
         if not problem.cause:
             return ListingStatus()
         return msgspec.structs.replace(self, problem=problem, attempt=self.attempt + 1)
 
     def expecting(self, at: float) -> ListingStatus:
-        """The state with the time of the next listing, which matters only with a problem."""
+        """The state with the time of the next listing, which is kept only while there is a problem."""
         return msgspec.structs.replace(self, next_at=at) if self.problem.cause else self
 
 
@@ -315,7 +314,7 @@ class Listing:
         self._connection: UpstreamConnection | None = None
         self.status = ListingStatus()
         self.is_stale = False
-        """Whether the server has announced a change, and has not listed since."""
+        """Whether the server announced a change and has not listed since."""
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -326,7 +325,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
-        """Return once the list is newer than all announced changes; raises UpstreamUnavailable: not in time."""
+        """Return once the list is newer than every announced change; UpstreamUnavailable if not in time."""
         needed = self._needed
         if self.is_stale:
             self._needed_now.set()
@@ -364,7 +363,7 @@ class Listing:
         self._asked = trio.Event()
 
     def end(self) -> None:
-        """Note that the connection is down, and end every wait for a list of it."""
+        """Note that the connection is down, and end every wait for its list."""
         self._connection = None
         self._is_current()
         # As if one more listing had ended: it wakes those, too, who wait for one that has not begun.
@@ -372,7 +371,7 @@ class Listing:
         self._outcome.set((self._begun, "the connection was lost"))
 
     def is_asked_for(self) -> None:
-        """Note that the server announced a change; the debounce turns a burst into one listing."""
+        """Note that the server announced a change; the debounce combines a burst into one listing."""
         self._asked.set()
         # A listing under way may still show the tools from before the change.
         self._needed = self._begun + 1
@@ -384,7 +383,7 @@ class Listing:
         self._current.set()
 
     async def refresh(self) -> str:
-        """List again now; return the problem, empty without one."""
+        """List again now; return the problem, or empty."""
         number = self._begun + 1
         self._ask_now()
         seconds = 2 * self._server.timeouts.list + LISTING_SLACK
@@ -398,21 +397,21 @@ class Listing:
         self._needed_now.set()
 
     def read_again(self) -> None:
-        """List once more: there may be an unannounced change."""
+        """List once more, as there may be an unannounced change."""
         self._asked.set()
 
     async def wait_first(self) -> None:
-        """Return once the first list of this connection was read, or could not be."""
+        """Return once the first list of this connection was read or failed."""
         await self._outcome.wait_until(lambda outcome: outcome[0] > self._begun_before)
 
     async def begin_and_keep(self) -> None:
-        """List, and go on as `keep` does if the server declares this kind."""
+        """List once, then continue as `keep` does if the server declares this kind."""
         problem = await self.list_now()
         if self.is_declared:
             await self.keep(problem, lambda _problem: None)
 
     async def list_now(self) -> str:
-        """List and tell the registry; return the problem, empty without one. An empty list is a list."""
+        """List and tell the registry; return the problem, or empty. An empty list is not a problem."""
         self._begun += 1
         number = self._begun
         problem, wrong = await self.read()
@@ -427,7 +426,7 @@ class Listing:
         return problem
 
     async def keep(self, problem: str, report: Callable[[Reason], None]) -> None:
-        """List again when asked to, when the list is old, and soon after a failure, until cancelled."""
+        """List again on request, when the list is old, and soon after a failure, until cancelled."""
         pause = DEBOUNCE
         while True:
             soon = self.is_due_soon(problem, self.status.problem)
@@ -449,9 +448,9 @@ class Listing:
                 pause = DEBOUNCE
 
     async def read(self) -> tuple[str, Reason]:
-        """Read the list and tell the registry of it, or why there is none; return the problems of both.
+        """Read the list and tell the registry; return why there is no list, and what is wrong with the list.
 
-        Raises UpstreamLost, RunError: the connection ended, while tools were read.
+        Raises UpstreamLost, RunError: the connection ended while tools were read.
         """
         listed = partial(
             DefinitionsListed, server=self._server.name, incarnation=self._incarnation, kind=self._kind
@@ -487,14 +486,14 @@ class Listing:
         return "", EMPTY if self.is_declared else NOTHING
 
     def is_due_soon(self, problem: str, wrong: Reason) -> bool:
-        """Whether the list is worth another look soon, after `read` has returned this."""
+        """Whether to read the list again soon, after `read` returned these problems."""
         if self._kind is Kind.TOOL:
             return bool(problem) or (self.is_declared and not self._has_listed)
         # Servers declare prompts and resources without having any, and even without knowing the method.
         return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
 
     async def _raws(self) -> list[Raw]:
-        """The server's raw list, or nothing where nothing was promised; raises as `list_all`."""
+        """The server's raw list; empty if it declares none. Raises as `list_all` does."""
         assert self._connection is not None, "listed while connected"
         self._refusal = b""
         if self._kind is not Kind.TOOL and not self.is_declared:

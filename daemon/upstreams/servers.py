@@ -1,8 +1,8 @@
-"""The servers' actors under one supervisor, following the configuration and operators' switches.
+"""Keeps the servers' actors in line with the configuration and operators' switches.
 
-A change reaches the catalog first, so that nothing is offered that is gone, and then the children; other
-servers are not touched. A server with instances is listed once before any client, since an agent may read its
-list only once: an instance in an empty directory lists, and ends.
+A change reaches the catalog first, so that clients are offered nothing that is gone, and then the children;
+other servers stay untouched. A divided server is listed once before any client connects, since an agent may
+read its list only once: an instance in an empty directory lists, and ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from daemon.wire.requests import Exchange
 
 
 class InstancedServer:
-    """A server whose instances run its calls: `ports.Upstream`; operators see all of them, or the newest."""
+    """A divided server, whose instances run its calls: `ports.Upstream`. Operators see all or the newest."""
 
     def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
         self.server = server
@@ -64,17 +64,17 @@ class InstancedServer:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for an instance's answer, or are in line for one."""
+        """The calls that wait for an instance's answer or are queued."""
         return sum(each.actor.in_flight for each in self.instances.running.values())
 
     @property
     def queued(self) -> int:
-        """Calls in line for an instance."""
+        """The calls that are queued for an instance."""
         return sum(each.actor.queued for each in self.instances.running.values())
 
     @property
     def noise(self) -> Noise:
-        """The newest instance's output that is not MCP."""
+        """Output of the newest instance that is not MCP."""
         return self._none[0] if (newest := self._newest()) is None else newest.noise
 
     @property
@@ -86,7 +86,7 @@ class InstancedServer:
 
     @property
     def apart(self) -> Apart:
-        """Whether calls of the newest instance are made one client at a time."""
+        """Whether the newest instance gets one client's calls at a time."""
         return self._none[2] if (newest := self._newest()) is None else newest.apart
 
     @property
@@ -123,13 +123,13 @@ class InstancedServer:
         return outlook(self.name, self.instances.status)
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
-        """The catalog unchanged: only an instance may list something else."""
+        """The catalog unchanged: only an instance can have lists that differ."""
         return catalog
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Refuse with UpstreamUnavailable: a call goes to an instance."""
+        """Raise UpstreamUnavailable: a call must go to an instance."""
         del call, exchange, client
-        text = f"server {self.name} has an instance for each of its clients, and none was chosen for this call."
+        text = f"server {self.name} has an instance for each client, and no instance was chosen for this call."
         raise UpstreamUnavailable(f"{text} The call was not sent.", server=self.name)
 
     def cancel(self, key: int, reason: str) -> None:
@@ -141,34 +141,34 @@ class InstancedServer:
             each.actor.notify(method)
 
     async def wake(self) -> bool:
-        """Return whether an instance is up: without a client none is started."""
+        """Return whether an instance is up; starts none, as an instance needs a client."""
         await trio.lowlevel.checkpoint()
         return self.instances.status.state in SERVING
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
-        """As `wake`."""
+        """Return whether an instance is up, as `wake` does."""
         del wholly
         return await self.wake()
 
     async def wait_current(self) -> None:
-        """Return at once: only an instance has a list."""
+        """Return at once: only instances have lists."""
         await trio.lowlevel.checkpoint()
 
 
 LIST_SECONDS = 600.0
-"""Seconds until an instance that only lists is ended: enough for its turn, and for a download."""
+"""Most seconds that an instance which only lists may take: enough for its turn to start, and for a download."""
 
 LEAVE_SECONDS = 30.0
-"""Seconds that the directory stays for an instance that does not stop: a kill ends nearly all sooner."""
+"""Seconds that its directory stays while the instance does not stop: a kill ends nearly all sooner."""
 
 PREFIX = "mcpd-list-"
-"""Begins the names of these directories in TMPDIR."""
+"""The prefix of these directories' names in TMPDIR."""
 
 _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cleanup_errors=True)
 
 
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
-    """List servers once that have instances and no known tools, as they appear, until cancelled."""
+    """List each divided server without known tools once, as such servers appear, until cancelled."""
     # By name, so that a server that goes back to an earlier configuration is listed again.
     tried: dict[str, str] = {}
     async with trio.open_nursery() as nursery:
@@ -186,7 +186,7 @@ async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], 
 
 
 def _may_list(server: InstancedServer, known: str) -> bool:
-    """Whether a server may be started, and is the one whose fingerprint the catalog knows (faulty: none)."""
+    """Whether a server may start, and has the fingerprint that the catalog knows (empty if faulty)."""
     configured = server.server
     is_wanted = configured.start is not StartMode.LAZY and not server.instances.off
     return is_wanted and bool(known) and known == fingerprint(configured)
@@ -200,7 +200,7 @@ async def _list_once(server: InstancedServer) -> None:
         if not server.instances.running:
             await _list_in(made.name, server)
     except (OSError, CallError) as error:
-        logger.bind(server=server.name).info("is not listed before its first client: {}", error)
+        logger.bind(server=server.name).info("could not be listed before its first client: {}", error)
     finally:
         if made is not None:
             with trio.CancelScope(shield=True):
@@ -248,7 +248,7 @@ async def keep_ending(servers: Mapping[str, UpstreamAccess | InstancedServer], a
 
 
 def idle_if_unused(server: UpstreamAccess, now: float) -> float:
-    """Make a server dormant if it is due, and return when to look again, both on trio's clock."""
+    """Make a server dormant if it is due; return when to check again, on trio's clock."""
     use = server.use
     if use is None:
         return math.inf
@@ -265,16 +265,16 @@ def idle_if_unused(server: UpstreamAccess, now: float) -> float:
 
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
-"""Why a server is disabled that the configuration enables."""
+"""The reason for a server that the configuration enables and an operator has switched off."""
 
 UNCONFIGURED = "no longer in the configuration"
-"""Why a server stops that was removed from the configuration or switched off in it."""
+"""The reason for a server that was removed from the configuration, or switched off there."""
 
 CHANGED = "its configuration has changed"
 
 
 class Servers:
-    """The configured servers, each an actor that the supervisor runs, or clients' instances."""
+    """The configured servers: each has an actor under the supervisor, or an instance for each client."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Servers:
         self._around = around
         self._settle = settle
         self._speaking: dict[str, object] = {}
-        """By name, a token of the shared actor whose facts count: the old list is not the new server's."""
+        """By name, a token of the actor whose facts count: an old server's list is not the new one's."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
@@ -305,16 +305,16 @@ class Servers:
         self.upstreams: dict[str, UpstreamAccess | InstancedServer] = {}
         """The servers by name, in the configuration's order; always the same dictionary."""
         self.actors: Mapping[str, UpstreamAccess] = self._actors.running
-        """All actors that run, instances included, by their own names."""
+        """All running actors by name, instances included."""
         self.named = self._actors.named
         self._off: dict[str, UpstreamAccess] = {}
-        """The last actors of servers that the configuration has off."""
+        """The last actors of servers that the configuration switches off."""
         for server in config.mcp_servers.values():
             if server.enabled:
                 self._add(server)
 
     async def run(self) -> None:
-        """Supervise, and follow operators' switches, until cancelled; on return every server has stopped."""
+        """Supervise, and apply operators' switches, until cancelled; on return every server has stopped."""
         async with trio.open_nursery() as nursery:
             # Before anything is started: a server that is switched off must not run even for a moment.
             self._follow(self._catalog)
@@ -328,10 +328,10 @@ class Servers:
                 self._actors.nursery = None
 
     async def apply(self, config: Config) -> Plan:
-        """Apply a configuration, as far as a running daemon can, one at a time; return what that took.
+        """Apply a configuration as far as a running daemon can, one at a time; return the changes made.
 
-        Returns once removed servers have stopped; others may be starting, instances finishing calls. If
-        cancelled midway, servers remain that only a stop of the daemon ends.
+        Returns once removed servers have stopped; others may still be starting, and instances finishing calls.
+        If cancelled midway, some servers stay that only the daemon's stop ends.
         """
         old = self._config
         made = plan(old, config)
@@ -361,7 +361,7 @@ class Servers:
         return made
 
     def session_ended(self, session: Hashable) -> None:
-        """Note that a session's last connection has left: its instances end soon, unless it returns."""
+        """Note that a session's last connection has closed: its instances end soon unless it returns."""
         for each in self.upstreams.values():
             if isinstance(each, InstancedServer):
                 each.instances.session_ended(session)
@@ -441,7 +441,7 @@ class Servers:
             self._follow(seen)
 
     def _follow(self, catalog: Catalog) -> None:
-        """Apply operators' switches, made here or through another daemon; the only place that does."""
+        """Apply operators' switches, made here or at another daemon; nothing else applies them."""
         for name, upstream in self.upstreams.items():
             off = SWITCHED_OFF.format(name) if (name, WHOLE) in catalog.switched else ""
             if isinstance(upstream, InstancedServer):

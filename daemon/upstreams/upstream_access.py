@@ -1,4 +1,4 @@
-"""One server for callers and operators, whether it is up or down: its counts, its log, the waits for it.
+"""Reaches one server for callers and operators, up or down: its counts, its log, the waits for it.
 
 `send` puts calls on the connection in the caller's task; the actor only opens and closes the admission.
 """
@@ -40,36 +40,36 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange
 
 LINES = 256
-"""Last lines of a run that are remembered: a traceback of Node.js has some 30."""
+"""Most lines of a run that are remembered, the last ones: a traceback of Node.js has some 30."""
 
 KNOWN = 4 * LINES
-"""Lines remembered of all failed runs together; beyond that, the oldest are logged again."""
+"""Most lines remembered of all failed runs together; older ones are logged again if they recur."""
 
 CHARACTERS = 200
-"""Characters of a line that are compared: lines that differ only after them are logged once."""
+"""Characters by which lines are compared: lines that differ only after them count as equal."""
 
 SAID_AGAIN_FIRST = 60.0
-"""Seconds until it is logged again that runs end as before, doubled each time ..."""
+"""Seconds until the log says again that runs still end alike, doubled each time ..."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""... up to this: a reader of an hour of log must see that a server does not work."""
+"""... up to this: an hour of log must show that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
-"""Numbers, decimal or hexadecimal; matched only where one begins, so that the search stays linear."""
+"""Decimal or hexadecimal numbers, matched only at their beginning, so that the search stays linear."""
 
 _LARGE = re.compile(r"\d{4,}")
-"""Large numbers in a reason; small ones matter: an exit status, an errno, an HTTP status."""
+"""Large numbers in a reason; small ones matter, as an exit status, errno or HTTP status."""
 
 
 class RunLog:
-    """Logs the runs of one server: a failure like the one before is counted, not repeated.
+    """Logs the runs of one server, and only counts failures that repeat.
 
-    A run after a failed one logs only new lines, until it has been up long enough to be trusted; equal ends are
-    logged less and less often. Numbers (times, process ids) are not compared. `mcpd logs` has every line.
+    A run after a failed one logs only new lines, until it has been up long enough to be trusted; equal failures
+    are logged less and less often. Numbers (times, process ids) are not compared. `mcpd logs` has every line.
     """
 
     def __init__(self, server: str, *, stable_after: float, wall: Callable[[], float]) -> None:
-        """Start before the first run; `stable_after` seconds up make a run trusted (`restart.stableAfter`)."""
+        """A run that has been up for `stable_after` seconds is trusted (`restart.stableAfter`)."""
         self._server = server
         self._stable_after = stable_after
         self._wall = wall
@@ -86,7 +86,7 @@ class RunLog:
         self._due, self._pause = 0.0, SAID_AGAIN_FIRST
 
     def begin(self, *, failing: bool) -> None:
-        """Note that a run begins; `failing` if it follows a failed one, and no operator asked for it."""
+        """Note that a run begins; `failing` if it follows a failed run and no operator asked for it."""
         if failing:
             for form in map(_form, self._said):
                 self._known.pop(form, None)
@@ -109,11 +109,11 @@ class RunLog:
                 self.say("INFO", "is up again")
 
     def say(self, level: str, text: str) -> None:
-        """Log a line about this run; as DEBUG if it was logged in the runs before."""
+        """Log a line about this run; as DEBUG if earlier runs logged the same line."""
         self._log.log(level if self._is_new(text) else "DEBUG", "{}", text)
 
     def stderr(self, text: str) -> None:
-        """Log a line of the server's stderr, if it is new and within the server's share."""
+        """Log a line of the server's stderr, if it is new and the server has not used up its share."""
         if self._is_new(text):
             for line in self._share.lines(text, trio.current_time()):
                 self._log.info("{}", line)
@@ -151,7 +151,7 @@ class RunLog:
         return self._ready_at is not None and trio.current_time() - self._ready_at >= self._stable_after
 
     def _is_new(self, text: str) -> bool:
-        """Whether a line is to be logged; if so, the number of lines suppressed before it is logged first."""
+        """Whether to log a line; if so, first logs how many lines were suppressed before it."""
         line = text[:CHARACTERS]
         self._said.append(line)
         if not self._failing or self._is_stable:
@@ -168,16 +168,16 @@ class RunLog:
 
 
 def _form(line: str) -> int:
-    """The hash that a line is compared by: without its numbers."""
+    """The hash that stands for a line without its numbers."""
     return hash(_NUMBER.sub("#", line))
 
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
-"""Seconds that a call waits for a start to begin: a called server next in line has a place by then."""
+"""Seconds that a call waits for a start to begin: that of a called server at the head of the queue has."""
 
 
 class Waking:
-    """Waits for one server to come up."""
+    """Waits until one server is up."""
 
     def __init__(self, timeouts: Timeouts, start_limit: Callable[[], float]) -> None:
         self._timeouts = timeouts
@@ -198,7 +198,7 @@ class Waking:
     async def for_call(self, child: Child) -> None:
         """Cut a backoff short; return once the server is up or has failed, or a call has waited long enough.
 
-        An untried server has its turn and its whole first start, a failed one `timeouts.wake`.
+        A call waits for an untried server's whole first start, and `timeouts.wake` for one that has failed.
         """
         child.wake()
         if child.status.untried:
@@ -210,8 +210,8 @@ class Waking:
     async def for_list(self, child: Child, *, wholly: bool = False) -> None:
         """As `for_call`, for a caller that needs the list of tools: once per run, and for a shorter time.
 
-        All callers during a run share a deadline: a server that hangs costs one wait. Only the first start
-        of a lazy server, or of one that a client has chosen (`wholly`), is waited for as a whole.
+        All callers during a run share a deadline, so that a hanging server costs one wait. They wait for a
+        whole start only at the first start of a lazy server, or of one that a client has chosen (`wholly`).
         """
         state = child.status.value.state
         run = child.status.value.incarnation + (state not in COMING | SERVING)
@@ -238,12 +238,12 @@ class Waking:
 
 _HINTS = {
     ServerState.STARTING: "Try again in a few seconds.",
-    ServerState.QUEUED: "Try again in a few seconds: a server that is called is started before the others.",
+    ServerState.QUEUED: "Try again in a few seconds: mcpd starts a server that is called before the others.",
 }
 
 
 def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavailable:
-    """The error for a call that is not sent: why, and what to do; `now` in seconds since the epoch."""
+    """The error for a call that was not sent: why, and what to do; `now` in seconds since the epoch."""
     due = status.next_retry_at
     wait = None if due is None else max(0.0, due - now)
     hint = _HINTS.get(status.state) or what_helps(server_of(server), status.why)
@@ -267,48 +267,48 @@ def outlook(server: str, status: ServerStatus) -> str:
 
 
 INSTANCE_IDLE = 600.0
-"""Seconds without use after which an instance ends unless `idle` says otherwise: browsers hold much memory."""
+"""Seconds without use after which an instance ends unless `idle` differs: browsers use much memory."""
 
 
 def idle_seconds(server: Server) -> float:
-    """Seconds without use after which a server or an instance is ended; infinite for never."""
+    """Seconds without use after which a server becomes dormant or an instance ends; infinite for never."""
     if server.idle is not None:
         return server.idle
     return math.inf if server.shared_by is Share.ALL else INSTANCE_IDLE
 
 
 class LastUse:
-    """The last use of one server: a call that was sent or has ended."""
+    """The time when one server was last used: when a call was sent or ended."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.at = -math.inf
-        """On trio's clock."""
+        """The time, on trio's clock."""
 
     def note(self) -> None:
-        """Note that it is used now."""
+        """Note a use now."""
         self.at = trio.current_time()
 
     def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
-        """Count ended calls in each of these."""
+        """Count ended calls in each of `stats`."""
         self.note()
         for each in stats:
             each.record(seconds, ok=ok)
 
     @property
     def due(self) -> float:
-        """When it has been unused for long enough, on trio's clock."""
+        """The time when the server has been unused long enough, on trio's clock."""
         return self.at + self.seconds
 
 
 def last_use_of(server: Server) -> LastUse | None:
-    """The record of a server's last use; None if nothing depends on it."""
+    """The record of a server's last use; None if the server never ends for lack of use."""
     seconds = idle_seconds(server)
     return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
 
 
 def succeed(actor: UpstreamAccess, old: UpstreamAccess) -> None:
-    """Have an actor go on with the counts and the stderr of one with an earlier configuration."""
+    """Pass the counts and stderr of the actor with the earlier configuration on to the new one."""
     actor.stats, actor.stderr = old.stats, old.stderr
     actor.record = _recorded(actor)
     actor.stderr.begin(old.child.status.runs)
@@ -322,11 +322,11 @@ class UpstreamAccess:
     """One server for clients (`ports.Upstream`), operators and its supervisor."""
 
     child: Child
-    """Set once it is added to its supervisor."""
+    """Set when the actor is added to its supervisor."""
     run: Callable[[Lifecycle], Awaitable[None]]
-    """Runs one incarnation; the exception that ends it is the reason. Set by its actor."""
+    """Runs one incarnation; the exception that ends it tells why. Set by its actor."""
     end: Callable[[Reason], None]
-    """Ends the current run for a reason of the daemon's, which its open calls get. Set by its actor."""
+    """Ends the current run with a reason of the daemon, which open calls get as error. Set by its actor."""
 
     def __init__(
         self,
@@ -348,9 +348,9 @@ class UpstreamAccess:
         self.roots = roots_of(server)
         self.second: CallRoute | None = None
         self.admission: Admission | None = None
-        """The admission to its first connection while that takes calls."""
+        """The admission to the first connection, while the connection takes calls."""
         self.second_admission: Admission | None = None
-        """The same for its second connection (`second`)."""
+        """The admission to the second connection (`second`)."""
         self.stats, self.noise, self.stderr = CallStats(), Noise(), StderrTail()
         self.apart = Apart(server.label)
         self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
@@ -358,16 +358,16 @@ class UpstreamAccess:
         self.pings: Keepalive | None = None
         self.lifecycle: Lifecycle | None = None
         self.pid: int | None = None
-        """The process of its first connection; None without one."""
+        """The process of the first connection, or None."""
         self.children: dict[int, int] = {}
-        """The marks of the server's processes by pid: first connection, then second."""
+        """The marks of the server's processes by pid, the first connection's before the second's."""
         self.egress: Egress | None = None
-        """The proxy of its sandbox, with the hosts that it asked for; None without a sandbox."""
+        """The proxy of the sandbox, with the hosts that the server asked for; None without a sandbox."""
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
-        """The catalog for the clients' calls: an instance's list may differ."""
+        """Returns the catalog for the clients' calls, as an instance's lists may differ."""
         self.wait_current = listing.tools.wait_current
         self.use: LastUse | None = last_use_of(server)
-        """Its last use; None if nothing depends on it."""
+        """The time of the last use; None if the server never ends for lack of use."""
         self.record: Callable[..., None] = _recorded(self)
         self.waking = Waking(server.timeouts, start_limit)
         self._outbox = outbox
@@ -377,22 +377,22 @@ class UpstreamAccess:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for the server's answer or are in line for the server."""
+        """The number of calls that wait for the server's answer or are queued."""
         return 0 if self.admission is None else len(self.admission)
 
     @property
     def queued(self) -> int:
-        """Calls in line for the server."""
+        """The number of queued calls."""
         return 0 if self.admission is None else self.admission.queued
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are in flight, over either connection."""
+        """Whether calls are in flight or queued, on either connection."""
         return any(len(each) for each in (self.admission, self.second_admission) if each is not None)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a client waits for it, follows a resource of it, or has a task there."""
+        """Whether a client waits for the server, follows one of its resources, or has a task there."""
         return self.has_calls or self.waking.waiting > 0 or self.subscribers.uses(self.name)
 
     @property
@@ -408,7 +408,7 @@ class UpstreamAccess:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has announced changed tools, and has not listed them since."""
+        """Whether the server announced changed tools and has not listed them since."""
         return self.listing.tools.is_stale
 
     @property
@@ -425,7 +425,7 @@ class UpstreamAccess:
         return self.admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give up a call on either connection: no two calls have the same key."""
+        """Cancel a call on either connection: each call has another key."""
         for each in (self.admission, self.second_admission):
             if each is not None:
                 each.cancel(key, reason)
@@ -444,14 +444,14 @@ class UpstreamAccess:
         return self.admission is not None
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
-        """As `wake`, for a caller that wants its lists (`ports.Upstream.wake_to_list`)."""
+        """As `wake`, for a caller that needs the server's lists (`ports.Upstream.wake_to_list`)."""
         if self.admission is None and self.can_wake:
             with self.waking.counted():
                 await self.waking.for_list(self.child, wholly=wholly)
         return self.admission is not None
 
     async def refresh(self) -> str:
-        """List everything again now; return the problem with the tools; raises UpstreamUnavailable: down."""
+        """List everything again now; return the problem with the tools. Raises UpstreamUnavailable if down."""
         if not await self.wake():
             raise self._unavailable()
         problem = await self.listing.refresh()
@@ -465,7 +465,7 @@ class UpstreamAccess:
         return None if self.egress is None else self.egress.refused
 
     def shut(self) -> None:
-        """Take no more calls over the first connection, and give back the queued ones."""
+        """Take no more calls over the first connection, and report the queued ones as not sent."""
         self.listing.end()
         if not self.is_gone:
             # Its name may be another's by now.
@@ -476,7 +476,7 @@ class UpstreamAccess:
             self._outbox.flush()
 
     def leave(self, successor: Server | None = None) -> None:
-        """Take no new calls, finish those under way; tasks go on only if the successor is the same server."""
+        """Take no new calls, finish those in flight; tasks go on only if the successor is the same server."""
         self.is_gone = True
         if successor is None:
             self.subscribers.gone(self.name)

@@ -1,7 +1,7 @@
-"""Exposes a TLS stream as a plain descriptor, which a link's poll can watch.
+"""Presents a TLS stream as a plain descriptor, which a link's poll can watch.
 
-Two tasks copy with one buffer each. A direction that is not written is not read, so two socket buffers bound
-the bytes in flight. An end of stream travels after the bytes before it; a broken peer ends both directions.
+Two tasks copy with one buffer each, and read only as fast as they write, so two socket buffers bound the bytes
+in flight. An end of stream travels after the bytes before it; a broken peer ends both directions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_SECONDS = 30.0  # time for a slow peer to take the last bytes: at most 200 
 HURRIED_SECONDS = 0.2  # the same during cancellation, because a stop waits for it
 
 GOODBYE_SECONDS = 1.0
-"""Time for the peer to hang up after our last byte, which a reset by unread bytes could lose."""
+"""Seconds for the peer to hang up after mcpd's last byte, which a reset by unread bytes could lose."""
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -30,7 +30,7 @@ TlsStream = trio.SSLStream[trio.SocketStream]
 
 @asynccontextmanager
 async def plain_end(stream: TlsStream) -> AsyncIterator[socket.socket]:
-    """Yield a non-blocking socket with the plaintext of a stream; raises OSError when no descriptor is left.
+    """Yield a non-blocking socket with a stream's plaintext; raises OSError if no descriptor is left.
 
     The caller closes the socket before leaving; leaving sends the remaining bytes and closes the stream.
     """
@@ -95,7 +95,7 @@ async def _copy_out(inner: trio.SocketStream, outer: TlsStream) -> None:
 
 
 async def _hang_up(outer: TlsStream, transport: trio.SocketStream) -> None:
-    """Announce the end of our direction and wait a moment for the peer's."""
+    """End this side's direction, and wait a moment for the peer's end."""
     with trio.move_on_after(GOODBYE_SECONDS), suppress(*_GONE):
         with suppress(*_GONE):
             await outer.unwrap()

@@ -1,8 +1,8 @@
 """Cuts a byte stream into lines (MCP, stdio transport), and reads and writes the JSON-RPC 2.0 envelope in them.
 
-Each byte is searched once, however slowly the peer drips, and payloads stay raw bytes: 10 MB cost 2 ms instead
-of 3 s. msgspec skips them without checking UTF-8 or deep nesting, which this module therefore checks. The id of
-malformed JSON lets its caller fail at once: JavaScript leaves lone surrogates (RFC 8259, 8.2), Python NaN.
+Each byte is searched once, however slowly the peer sends, and payloads stay raw bytes: 10 MB cost 2 ms instead
+of 3 s. msgspec skips payloads without checking UTF-8 or deep nesting, so this module checks both. It reads
+the id even of malformed JSON, such as JavaScript's lone surrogates and Python's NaN: the call fails at once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Line = bytes | bytearray  # A line without its newline, immutable from here on
 HEAD_BYTES = 256  # bytes kept of an oversized line: enough for its `id`, so that the sender gets an answer
 
 LONG_BYTES = 512 * 1024
-"""Length from which a line grows in one array; joining less takes below half a millisecond."""
+"""Length from which a line is built in one array; joining a shorter one takes less than half a millisecond."""
 
 
 def as_line(message: bytes) -> bytes:
-    """Turn an unframed message into a line: line ends are whitespace in JSON (RFC 8259, 2)."""
+    """Turn an unframed message into a line; line ends become spaces, as JSON allows (RFC 8259, 2)."""
     if b"\n" not in message and b"\r" not in message:
         return message
     return message.translate(_LINE_ENDS_AS_SPACES)
@@ -37,7 +37,7 @@ _LINE_ENDS_AS_SPACES = bytes.maketrans(b"\r\n", b"  ")
 
 
 class LineBuffer:
-    """Turns chunks into lines; of a line over `max_line` bytes only the head is kept, in `oversized`."""
+    """Turns chunks into lines; a line over `max_line` bytes leaves only its head, in `oversized`."""
 
     grown = 0  # lines of this process that grew in an array: freed, they leave unused space in the heap
 
@@ -68,7 +68,7 @@ class LineBuffer:
         return lines
 
     def drop(self) -> None:
-        """Forget the unfinished line; its remainder will count as a line of its own."""
+        """Forget the unfinished line; its remainder will count as a separate line."""
         self._pieces.clear()
         self.held = 0
 
@@ -98,7 +98,7 @@ class LineBuffer:
             self._swallowing = True
 
     def _give_up(self) -> bytes:
-        """Drop the pieces and return their head; joining them would double their memory."""
+        """Drop the pieces and return their head, without joining them, which would double their memory."""
         head = b""
         for piece in self._pieces:
             head += piece[: HEAD_BYTES - len(head)]
@@ -115,10 +115,10 @@ class LineBuffer:
 MAX_SURROGATES = 1_000  # escaped surrogates examined in one line, 3 ms: a line with more is refused
 
 MAX_READ_AGAIN = 64 * 1024
-"""Longest line that is searched for invalid JSON (20 ms); a longer one must have its id in its head."""
+"""Longest invalid line that is searched for its id (20 ms); of a longer one, only the head is searched."""
 
 MAX_ID_BYTES = 128 * 1024
-"""Longest id, in bytes; it is examined several times. SDKs count, or use a UUID of 36 bytes."""
+"""Longest id, in bytes; it is examined several times. SDKs use counters, or a UUID of 36 bytes."""
 
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|[89a-fA-F])[\da-fA-F]{2}")
 _PAIR_BYTES = len(rb"\ud83d\ude00")
@@ -156,7 +156,7 @@ def with_whole_characters(line: Line) -> bytes | None:
 
 
 def mended(line: Line) -> bytes | None:
-    """Repair lone surrogates; None if the result is not JSON, or has an id unknown to its caller."""
+    """Repair lone surrogates; None if the result is not JSON, or the repair changed its id."""
     whole = with_whole_characters(line)
     if whole is None:
         return None
@@ -179,7 +179,7 @@ def id_of_unreadable(line: Line) -> bytes:
 
 
 def id_answered(line: Line) -> bytes:
-    """The id of an answer that is not JSON, or `null`; a request of the peer has an id of its own."""
+    """The id of an answer that is not JSON, or `null`; a peer's request has an id too, and gives `null`."""
     head = bytes(line[:HEAD_BYTES])
     if _ANSWER_IN_HEAD.match(head):
         return id_in_head(head)
@@ -208,12 +208,12 @@ def _id_of(members: dict[str, Raw]) -> bytes:
 
 
 def _is_sound_id(found: bytes) -> bool:
-    """Whether an undecoded id is valid JSON: it is going to be written as it came."""
+    """Whether an undecoded id is valid JSON, as it is written back unchanged."""
     return not found.startswith(b'"') or decoded(decode_text, found) is not None
 
 
 def _as_json(line: Line) -> bytes:
-    """Put `null` in place of NaN and Infinity; the result is good for reading the id only."""
+    """Replace NaN and Infinity by `null`; only the id may be read from the result."""
     if b"NaN" not in line and b"Infinity" not in line:
         return bytes(line)
     return _NOT_JSON.sub(lambda found: found[1] or b"null", line)
@@ -226,23 +226,23 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_DEPTH = 128
-"""Deepest nesting of a client's message. Real tool schemas reach 23; several JSON libraries give up at 254."""
+"""Deepest nesting of a client's message. Real tool schemas reach 23; several JSON libraries fail at 254."""
 
 COUNTED_BYTES = 4096  # length from which repeated searches for one byte are faster than counting it
 
 MAX_CONTAINERS = 500_000
-"""Objects and lists in a client's message: measuring the depth of more is slow. 4 MiB of pairs hold 400,000."""
+"""Most objects and lists in a client's message: measuring more is slow, and 4 MiB of pairs hold 400,000."""
 
 MAX_MEMBERS = 100_000
-"""Members of all objects in a client's message: a server that decodes a million blocks its own loop."""
+"""Most members of all objects in a client's message: a server that decodes a million blocks its own loop."""
 
 MEMBER_BYTES = 5  # length of the shortest member, `"":0,`: shorter messages cannot reach `MAX_MEMBERS`
 
 MAX_ENVELOPE_BYTES = 64 * 1024
-"""Bytes outside `params` of a message that has to be parsed twice: an id, a method, a version."""
+"""Most bytes outside `params` of a message that is parsed twice: an id, a method, a version."""
 
 JOINED_BYTES = 4096
-"""Longest payload that is copied into its frame: below it copying is cheaper than a second buffer."""
+"""Longest payload that is copied into its frame; for a longer one, a second buffer is cheaper."""
 
 ERROR_MEMBER = b',"error":'
 
@@ -261,7 +261,7 @@ class Envelope(Struct):
 
 
 class BadMessage(Exception):
-    """Reports a line that is not a JSON-RPC message, as the error response needs it."""
+    """A line that is not a JSON-RPC message, with everything that the error response needs."""
 
     def __init__(self, code: int, message: str, request_id: bytes = b"null") -> None:
         super().__init__(message)
@@ -277,7 +277,7 @@ _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
 
 def decode(line: Line) -> Envelope:
-    """Decode a server's line: lenient, and raises BadMessage only for no object or a non-string `method`."""
+    """Decode a server's line leniently; raises BadMessage only if it is no object, or `method` no string."""
     try:
         return _decode(line)
     except msgspec.ValidationError as error:
@@ -290,7 +290,7 @@ def decode(line: Line) -> Envelope:
 
 
 def decode_strictly(line: Line) -> Envelope:
-    """Decode and check a line of a client; raises BadMessage with the code."""
+    """Decode and check a client's line; raises BadMessage with the error code."""
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)
@@ -315,7 +315,7 @@ def decode_strictly(line: Line) -> Envelope:
 
 
 def is_utf8(line: Line) -> bool:
-    """Whether a line is valid UTF-8; msgspec does not check the bytes that it skips."""
+    """Whether a line is valid UTF-8, which msgspec does not check in bytes that it skips."""
     return line.isascii() or decoded(bytes.decode, bytes(line)) is not None
 
 
@@ -337,7 +337,7 @@ def response(request_id: bytes, result: Buffer) -> tuple[Buffer, ...]:
 
 
 def error_response(request_id: bytes, code: int, message: str, data: object = None) -> tuple[Buffer, ...]:
-    """The frame of an error. JSON-RPC errors report faults of the protocol only, never of a tool."""
+    """The frame of an error response. JSON-RPC errors report protocol faults only, never a tool's."""
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -357,7 +357,7 @@ def _require_utf8(line: Line) -> None:
 
 
 def _require_json(line: Line) -> None:
-    """Parse the whole line: msgspec reports a member of the wrong type before it has read the rest."""
+    """Parse the whole line, as msgspec reports a member of the wrong type before it has read the rest."""
     try:
         _skip(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -380,7 +380,7 @@ def opens_many(line: Line) -> bool:
 
 
 def _is_compact(line: Line, envelope: Envelope) -> bool:
-    """Whether a request is exactly as long as its four members, so that no member can occur twice."""
+    """Whether a request is exactly as long as its four members, so that no member can be repeated."""
     request_id, method, params = envelope.id, envelope.method, envelope.params
     if request_id is UNSET or method is UNSET or params is UNSET or envelope.jsonrpc != "2.0":
         return False
@@ -389,7 +389,7 @@ def _is_compact(line: Line, envelope: Envelope) -> bool:
 
 
 def _require_single_members(line: Line, envelope: Envelope) -> None:
-    """Refuse a duplicate envelope key, of which readers would pick different ones; payloads may repeat keys."""
+    """Refuse a repeated envelope key, as readers would choose different values; payloads may repeat keys."""
     suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
     if not suspects and b"\\" not in line:
         return
@@ -425,17 +425,17 @@ def _read_names(line: Line) -> list[str]:
 def _explain(error: msgspec.ValidationError) -> str:
     text = str(error)
     if text.startswith("Expected `object`, got `array`"):
-        return "Invalid Request: batches are not supported (MCP has none since 2025-06-18)"
+        return "Invalid Request: batches are not supported (MCP dropped them in 2025-06-18)"
     return f"Invalid Request: {text}"
 
 
 def id_of(envelope: Envelope) -> bytes:
-    """The id for the answer; `null` if the message has no valid one, so that the answer stays well-formed."""
+    """The id for the answer; `null` if the message has no valid id, so that the answer is well-formed."""
     return bytes(envelope.id) if envelope.id is not UNSET and is_id(bytes(envelope.id)) else NO_ID
 
 
 def _member_count(line: Line) -> int:
-    """Count object members as colons outside strings: 0 if there are few, an estimate far above the limit."""
+    """Count object members as colons outside strings: 0 if there are few, an estimate if far too many."""
     if line.count(b":") <= MAX_MEMBERS:
         return 0
     marks = line.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
@@ -457,7 +457,7 @@ def _require_shallow(line: Line, envelope: Envelope) -> None:
 
 
 def _brackets(line: Line) -> bytes:
-    """The structure of valid JSON: all brackets outside strings, each as a square one."""
+    """The structure of valid JSON: all brackets outside strings, braces written as square brackets."""
     if b"\\" in line:
         line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Two adjacent quotes do not change the inside and the outside of strings.
@@ -466,7 +466,7 @@ def _brackets(line: Line) -> bytes:
 
 
 def _depth(brackets: bytes) -> int:
-    """Measure the nesting: fold innermost pairs away while there are many, then step from pair to pair."""
+    """Measure the nesting: remove innermost pairs while there are many, then step from pair to pair."""
     folded = 0
     while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
         brackets = brackets.replace(b"[]", b"")
@@ -484,11 +484,11 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'":'))
 
 
 MAX_ERROR_BYTES = 128 * 1024
-"""Bytes read of an error's message and data: `safety.redact.SHOWN` plus the longest secret (`FARTHEST`)."""
+"""Most bytes read of an error's message and data: `safety.redact.SHOWN` plus the longest secret."""
 
 
 class ErrorObject(Struct):
-    """A JSON-RPC error with raw members: each may have any type and length."""
+    """A JSON-RPC error with raw members, each of which may have any type and length."""
 
     code: Raw = Raw(b"0")
     message: Raw = Raw(b'""')
@@ -506,10 +506,10 @@ _CODE = re.compile(rb"-?[0-9]{1,18}")
 
 
 def read_error(error: Buffer) -> tuple[int, str, bytes]:
-    """Code, message and data of a JSON-RPC error object, however malformed; cut at `MAX_ERROR_BYTES`."""
+    """Code, message and data of a JSON-RPC error object, even a malformed one; cut at `MAX_ERROR_BYTES`."""
     found = decoded(_decode_error, error)
     if found is None:
-        return INTERNAL_ERROR, "an error object that is not one", b"null"
+        return INTERNAL_ERROR, "an error whose object is malformed", b"null"
     code, message, data = (
         bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
     )
@@ -517,12 +517,12 @@ def read_error(error: Buffer) -> tuple[int, str, bytes]:
 
 
 def made_error(code: int, message: str) -> bytes:
-    """Encode a JSON-RPC error object of mcpd's own."""
+    """Encode a JSON-RPC error object that mcpd makes itself."""
     return msgspec.json.encode({"code": code, "message": message})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:
-    """A peer's answer to one of our requests with this error object."""
+    """A peer's error answer to one of mcpd's requests, as a line."""
     return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (uid, bytes(error))
 
 
@@ -542,7 +542,7 @@ def _as_text(raw: bytes) -> str:
 
 
 class RemoteError(Exception):
-    """The peer answered one of our requests with a JSON-RPC error."""
+    """A JSON-RPC error with which the peer answered one of mcpd's requests."""
 
     def __init__(self, code: int, message: str, data: bytes = b"null") -> None:
         super().__init__(f"{message} ({code})")
@@ -556,7 +556,7 @@ class RemoteError(Exception):
         return cls(*read_error(error))
 
     def encoded(self) -> bytes:
-        """The JSON-RPC error object, without `data` if that is cut."""
+        """The JSON-RPC error object, without `data` if the data was cut."""
         told: dict[str, object] = {"code": self.code, "message": self.message}
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             told["data"] = msgspec.json.decode(self.data)
@@ -564,7 +564,7 @@ class RemoteError(Exception):
 
 
 class HttpRefusal(RemoteError):
-    """The peer answered with an HTTP error only; a class of its own, because peers write `data` at will."""
+    """An HTTP error without a JSON-RPC error; a separate class, as peers may write anything into `data`."""
 
     def __init__(self, code: int, message: str, *, status: int, place: str) -> None:
         super().__init__(code, message)

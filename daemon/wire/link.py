@@ -3,11 +3,11 @@
 A ready link reads a chunk and hands its lines synchronously to its owner, which queues frames on other links;
 one flush then writes each touched link. trio's streams would checkpoint on every call (10 to 20 us).
 
-- A slow peer is not read while more than `pause_at` waits for it. Above `max_queue` it is behind
-  (`wire.outbox`).
+- A link does not read from a slow peer while more than `pause_at` bytes wait for the peer. Above `max_queue`
+  bytes the peer is behind (`wire.outbox`).
 - Lines arrive in order and only while `run` runs; an exception of the owner ends `run` and nothing else.
-- A frame is queued whole, in order and without an await, so none is ever torn. While the kernel takes no more
-  (`is_blocked`), only the poll's callback writes.
+- A frame is queued whole, in order and without an await, so frames are never mixed. While the kernel takes no
+  more (`is_blocked`), only the poll's callback writes.
 - After a failure or a close nothing is written, every queue is empty, and the poll watches neither descriptor.
 """
 
@@ -30,7 +30,7 @@ JOIN_BELOW = 64 * 1024
 IOV_MAX = 1024  # buffers in one writev (writev(2))
 LOOK_SECONDS = 5.0  # seconds between two checks of a peer that is behind
 STUCK_SECONDS = 30.0
-"""Seconds without progress after which a peer that is behind is cut off: a busy one pauses for less."""
+"""Seconds without progress after which a peer that is behind is disconnected: a busy one pauses for less."""
 HELD_BYTES = 5 * 1024 * 1024  # bytes that a peer must take between two checks while other links are held for it
 CLOSED = -1  # marks a closed descriptor
 
@@ -39,19 +39,19 @@ class WriterOwner(Protocol):
     """The link, or the HTTP connection, that owns a writer."""
 
     def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither."""
+        """Make the poll watch for reading, writing, both or neither."""
 
     def look_again(self) -> None:
-        """Read again, after every other link's turn: the peer has caught up."""
+        """Read again, after every other link's turn, as the peer has caught up."""
 
 
 class FdWriter:
-    """Writes frames to a non-blocking descriptor; its owner reads."""
+    """Writes frames to a non-blocking descriptor, which its owner reads."""
 
     def __init__(
         self, owner: WriterOwner, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None
     ) -> None:
-        """Take over the descriptor. Without `pause_at` (bytes) the peer is always read, and holds no others."""
+        """Take over the descriptor. Without `pause_at` (bytes), the peer is always read and holds no links."""
         self.queued = 0
         self.max_queue = max_queue
         self.fd = fd
@@ -65,7 +65,7 @@ class FdWriter:
         self.failure: str | None = None
         self.reason: Exception | None = None  # the reason for the end of the connection; None while it lasts
         self.on_written: Callable[[], None] | None = None
-        """Called after a write, and when the kernel takes nothing."""
+        """Called after a write, and when the kernel accepts nothing."""
         self.on_ended: Callable[[], None] | None = None  # called once, at the end of the connection
         self.on_stuck: Callable[[str], None] | None = None
         """Ends the connection of a peer that does not read, in place of `fail`."""
@@ -116,7 +116,7 @@ class FdWriter:
             self.fail(f"waiting for it failed: {error.strerror}")
 
     def close(self) -> None:
-        """Close a descriptor that nobody reads. Idempotent."""
+        """Close a descriptor that is used for writing only. Idempotent."""
         if not self.is_closed:
             self._clear()
             self.is_closed = True
@@ -124,7 +124,7 @@ class FdWriter:
             self.fd = CLOSED
 
     def note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
-        """Note whether the kernel takes no more; tell the owner and all links whose turn it is now."""
+        """Note whether the kernel accepts no more; notify the owner, and links that may now continue."""
         paused = self.queued > self.pause_at
         if blocked is not self.is_blocked or paused is not self.is_paused:
             resumes = self.is_paused and not paused
@@ -174,7 +174,7 @@ class FdWriter:
             out[0] = memoryview(out[0])[written:]
 
     def keep_first(self) -> None:
-        """Drop everything but the buffer that the peer may have the beginning of."""
+        """Drop all buffers except the one that the peer may have received in part."""
         del self.out[1:]
         self.queued = sum(map(len, self.out))
         self._outbox.catch_up(self)
@@ -193,7 +193,7 @@ class FdWriter:
         self.end(ConnectionLost(reason, cause))
 
     def end(self, reason: Exception) -> None:
-        """End the link for a reason other than writing: the queue is still written."""
+        """End the link for a reason other than writing; the queue is still written."""
         if self.reason is None:
             self.reason = reason
             self._ended.set()
@@ -203,7 +203,7 @@ class FdWriter:
         self._owner.rewatch()
 
     async def until_ended(self) -> None:
-        """Return when the link has ended; end it if the peer is behind and takes nothing, or too little."""
+        """Return when the link has ended; end it if the peer is behind and accepts nothing, or too little."""
         while self.reason is None:
             await self._woken.wait()
             self._woken = trio.Event()
@@ -226,7 +226,7 @@ class FdWriter:
 
 
 READ_BYTES = 256 * 1024
-"""Bytes of one read: more than the default buffer of a pipe or unix socket, so that one read drains it."""
+"""Bytes per read: more than the default buffer of a pipe or unix socket, so that one read empties it."""
 SHORT_READ = 16 * 1024  # Bytes of the first read. A shorter result means that the kernel's buffer is empty.
 LINES_PER_TURN = 128  # lines per turn: a few milliseconds, even if each is refused
 READS_PER_TURN = 4  # full reads per turn; without a bound a fast peer would own the loop
@@ -234,11 +234,11 @@ LINES_AT_ONCE = 16  # lines between two checks of the peer's queue: each may ask
 LAST_READS = 64  # last reads from a peer that reads no more: 16 MiB, the largest message
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
-"""The buffer of large reads, shared by all links: one per read would be mapped and unmapped each time."""
+"""The buffer for large reads, shared by all links: one per read would be mapped and unmapped each time."""
 
 
 class FdLink:
-    """A link over two non-blocking descriptors, or one socket twice, which it owns; bounds are bytes."""
+    """A link over two non-blocking descriptors (or one socket as both) that it owns; limits are in bytes."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class FdLink:
         return self.writer.queued
 
     async def run(self, receiver: Receiver) -> None:
-        """Read and write until the peer hangs up, breaks or is cut off."""
+        """Read and write until the peer disconnects, breaks, or is disconnected."""
         self._receiver = receiver
         try:
             self.rewatch()
@@ -286,7 +286,7 @@ class FdLink:
         raise self.writer.reason
 
     def close_write(self) -> None:
-        """End our direction, so that a child sees EOF on its stdin. Only for links over two descriptors."""
+        """Close the writing side, so that a child sees EOF on stdin. Only for links over two descriptors."""
         if not self._is_socket:
             self.writer.close()
 
@@ -305,11 +305,11 @@ class FdLink:
         self._read_fd = CLOSED
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
-        """Bytes that wait for the peer: its requests share one queue (`wire.outbox.Link.waiting`)."""
+        """Bytes that wait for the peer, whose requests share one queue (`wire.outbox.Link.waiting`)."""
         return self.writer.queued
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up."""
+        """Read again, as the links that were behind have caught up."""
         self.is_held = False
         self.rewatch()
 
@@ -323,7 +323,7 @@ class FdLink:
             self.writer.end(error)
 
     def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither."""
+        """Make the poll watch for reading, writing, both or neither."""
         runs = self._receiver is not None and self.writer.reason is None
         self._reading = runs and not (self._behind or self.writer.is_paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self.writer.is_blocked else 0
@@ -355,7 +355,7 @@ class FdLink:
         self.look_again()
 
     def _read(self, most: int) -> bytes:
-        """Read the bytes that are there, maybe none; raises ConnectionLost at the end of the stream."""
+        """Read the available bytes, maybe none; raises ConnectionLost at the end of the stream."""
         try:
             # Most messages are short; reading them without the view saves 5 us of each call.
             if most <= SHORT_READ:
@@ -371,7 +371,7 @@ class FdLink:
         return chunk
 
     def look_again(self) -> None:
-        """Read after every other link's turn, even if nothing more has come, which ends the turn."""
+        """Read again after every other link's turn, even if nothing has arrived, which ends the turn."""
         if not self._behind:
             self._behind = True
             self._poll.soon(self._catch_up)
@@ -396,7 +396,7 @@ class FdLink:
         self._on_ready(IN)
 
     def _hand_over(self, lines: list[Line]) -> None:
-        """Hand lines over in portions: no peer may own the loop, or ask for more than it reads."""
+        """Hand lines over in portions, so that no peer blocks the loop or asks for more than it reads."""
         receiver = self._receiver
         assert receiver is not None
         start = 0
@@ -419,7 +419,7 @@ class FdLink:
             self.rewatch()
 
     async def _take_last_words(self, receiver: Receiver) -> None:
-        """Read the last lines of a peer that reads no more: an answer may be among them."""
+        """Read the last lines of a peer that reads no more, as an answer may be among them."""
         lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
             try:

@@ -1,18 +1,17 @@
 """The I/O loop of all links: one epoll that reads them, and the outbox that writes them.
 
-trio watches our epoll's descriptor (epoll(7)). One task calls all ready links in the same step, because a round
-of trio costs 20 to 30 us. The task then lingers in the epoll, as the answer of a quick server usually follows:
-only while no other task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless try not
-for 2, 4, 8 ... turns.
+trio watches this epoll's descriptor (epoll(7)). One task calls all ready links in the same step, because a
+round of trio costs 20 to 30 us. The task then lingers in the epoll, as the answer of a quick server usually
+follows: only while no other task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless
+try not for 2, 4, 8 ... turns.
 
-Guests are the clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line.
-They get a turn one by one, only while no other link and no task is ready.
+Guests are clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line. They
+are served one by one, only while no other link and no task is ready.
 
-A client that reads more slowly than servers answer fills memory. Above a bound for all such clients, the links
-whose lines go to one of them are held until it has caught up or gone.
+A client that reads more slowly than servers answer fills memory. If all such clients exceed a bound, the links
+whose lines go to one of them are held until that client has caught up or disconnected.
 
 - A descriptor has at most one owner in the epoll; the owner removes it before closing it.
-
 - Callbacks neither block nor raise. One that raises is logged and disturbs no other link.
 """
 
@@ -36,7 +35,7 @@ IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 
 EVENTS_AT_ONCE = 64
-"""Descriptors served between writes: enough to share a write, few enough not to delay the first."""
+"""Most descriptors served between writes: enough to share a write, few enough not to delay the first."""
 
 TURN_SECONDS = 0.001  # longest turn while there is more to do: a fifth of the longest delay allowed
 
@@ -44,7 +43,7 @@ GUESTS_SECONDS = 0.002
 """Longest service of guests before their output is written, and longest turn of one guest."""
 
 LINGER_SECONDS = 0.001
-"""Sleep in our own epoll, the shortest of epoll_wait(2); a later answer can afford a round of trio."""
+"""Longest sleep in this epoll, the least that epoll_wait(2) has; later answers can afford a round of trio."""
 
 MAX_SKIPS = 64  # most turns without lingering after a fruitless try: each try may cost the others a millisecond
 
@@ -58,7 +57,7 @@ class Watching:
         self._poll = poll
 
     def watch(self, fd: int, events: int, on_ready: OnReady) -> None:
-        """Call `on_ready` with a descriptor's ready events, hang-ups included, each time, until `events` is 0.
+        """Call `on_ready` each time a descriptor has ready events or hang-ups, until `events` is 0.
 
         Raises OSError: the kernel cannot watch the descriptor, or has no room for another (epoll_ctl(2)).
         """
@@ -104,7 +103,7 @@ class Guests(Watching):
         self._poll.ring()
 
     def serve(self, is_over: Callable[[], bool]) -> bool:
-        """Give turns in order until `is_over` or no guest is ready; return whether any guest had one."""
+        """Serve guests in order until `is_over` or none is ready; return whether any was served."""
         served = False
         while self.epoll is not None:
             ready = self.epoll.poll(0, 1)
@@ -140,7 +139,7 @@ class Poll(Watching):
         self._soon.append(call)
 
     def start(self) -> None:
-        """Make the epolls and begin to take turns."""
+        """Create the epolls and start to serve."""
         own, guests, both = self.epoll, self.guests.epoll, self._both = [select.epoll() for _ in range(3)]
         both.register(own, IN)
         both.register(guests, IN)
@@ -149,7 +148,7 @@ class Poll(Watching):
         trio.lowlevel.spawn_system_task(self._drive, own, both, name="daemon.wire.outbox")
 
     def close_if_idle(self) -> None:
-        """Close the epolls when nothing is watched; during a turn, its end does so."""
+        """Close the epolls if nothing is watched; during a turn, the end of the turn does this."""
         busy = self._turns or self.watched or self.guests.watched or self._soon or self.guests.later
         if self._both is not None and not busy:
             trio.lowlevel.notify_closing(self._both.fileno())
@@ -239,7 +238,7 @@ class Poll(Watching):
         return LINGER_SECONDS
 
     def _learn(self, *, paid: bool) -> None:
-        """Skip lingering after a fruitless try, twice as long each time."""
+        """After a fruitless try, skip lingering for twice as many turns as before."""
         if paid:
             self._misses = 0
         else:
@@ -264,7 +263,7 @@ class _Others(trio.abc.Instrument):
 
 
 def contain(call: Callable[[], None]) -> None:
-    """Call this; a fault is logged and disturbs no other link."""
+    """Call this; log a fault, which disturbs no other link."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - the boundary: the loop of all links goes on
@@ -276,24 +275,24 @@ def _tell(error: Exception) -> None:
 
 
 MAX_WAITING = 512 * 1024 * 1024
-"""Bytes waiting for all clients that are behind: more than one client usually has in flight."""
+"""Most bytes waiting for all clients that are behind: more than one client usually has in flight."""
 
 
 class Receiver(Protocol):
-    """Takes what a link has read, synchronously; an exception ends the link's `run`."""
+    """Receives synchronously what a link has read; an exception ends the link's `run`."""
 
     def on_lines(self, lines: list[Line]) -> None:
         """Take undecoded messages, oldest first."""
 
     def on_oversized(self, head: bytes) -> None:
-        """Take the head of a message over the limit; the rest was dropped."""
+        """Take the head of a message over the limit, whose rest was dropped."""
 
     def on_message(self, message: Envelope, line: Line) -> None:
-        """Take a message that the link has decoded already."""
+        """Take a message that the link has already decoded."""
 
 
 class Link(Protocol):
-    """A frame-by-frame connection to a peer over any carrier."""
+    """A frame-by-frame connection to a peer over any transport."""
 
     @property
     def queued(self) -> int:
@@ -301,39 +300,39 @@ class Link(Protocol):
 
     @property
     def turns(self) -> int:
-        """Times that everything from the peer was read: the peer wrote lines of one turn before any answer."""
+        """The count of turns that read all of the peer's lines, all written before it had any answer."""
 
     @property
     def is_held(self) -> bool:
-        """Whether reading is suspended because another link is behind: the silence is then our doing."""
+        """Whether reading is suspended because another link is behind, so that silence is no sign."""
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Queue one frame for `Outbox.flush`; it belongs to the peer's `request_id`, and `ends` it or not."""
+        """Queue one frame for `Outbox.flush`; `request_id`: the peer's request; `ends`: its last frame."""
 
     def waiting(self, request_id: bytes | None = None, /) -> float:
-        """Bytes that wait in the queue of a frame for this request; infinite if nobody takes such a frame."""
+        """Bytes queued before a frame for this request; infinite if the link can no longer deliver one."""
 
     async def run(self, receiver: Receiver) -> None:
         """Move bytes until the connection ends; always raises ConnectionLost in the end."""
 
 
 class Sink(Protocol):
-    """A link that receives other links' lines."""
+    """A link that receives lines from other links."""
 
     queued: int
     max_queue: int  # bytes that may wait before the peer counts as behind
 
 
 class Outbox:
-    """The links written to since the last flush, and the poll that flushes them after reading."""
+    """The links with frames to flush, and the poll that flushes them after reading."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self.poll = Poll(after=self.flush)
         self.slow: set[Sink] = set()
-        """Links that are behind and were written to since a link last cleared this, before it read."""
+        """Links that are behind and got frames since a reading link last cleared this set."""
         self.behind: set[Sink] = set()  # all links that are behind
         self.held: dict[Sink, set[Callable[[], None]]] = {}
-        """Resume the links that are not read, by the link that is behind."""
+        """For each link that is behind, the calls that resume reading from the links held for it."""
         self._max_waiting = max_waiting
         self._touched: list[Callable[[], None]] = []
 
@@ -341,7 +340,7 @@ class Outbox:
         return len(self._touched)
 
     def touch(self, write: Callable[[], None]) -> None:
-        """Have a link write its queue with the next flush."""
+        """Write a link's queue at the next flush."""
         self._touched.append(write)
 
     def flush(self) -> None:
@@ -352,12 +351,12 @@ class Outbox:
                 write()
 
     def fall_behind(self, sink: Sink) -> None:
-        """Note a write to a link for which more than `max_queue` bytes wait."""
+        """Note that more than `max_queue` bytes wait for a link."""
         self.behind.add(sink)
         self.slow.add(sink)
 
     def hold(self, resume: Callable[[], None]) -> bool:
-        """Whether a link must not be read because of those it has written to; `resume` ends that."""
+        """Whether to stop reading a link because of the slow links it has written to; `resume` ends that."""
         if not self._is_full():
             return False
         for sink in self.slow:
@@ -365,7 +364,7 @@ class Outbox:
         return bool(self.slow)
 
     def catch_up(self, sink: Sink) -> None:
-        """Note that the queue of a link has shrunk, and resume the sources that waited for it."""
+        """Note that a link's queue has shrunk, and resume the links held for it."""
         if sink.queued <= sink.max_queue:
             self.behind.discard(sink)
         if not self.held:

@@ -1,4 +1,4 @@
-"""One JSON-RPC peer over a link: requests by ids that never repeat, which are progress tokens, too."""
+"""One JSON-RPC peer over a link: requests by ids that never repeat and also serve as progress tokens."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from daemon.wire.outbox import Link, Outbox
 
 
 class Responder(Protocol):
-    """Returns the answer to one request to its asker."""
+    """Returns the answer to one request to the peer that asked."""
 
     def answer(self, result: envelope.Buffer) -> None:
         """Give the raw result."""
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Give a JSON-RPC error of mcpd's own."""
+        """Give a JSON-RPC error that mcpd makes itself."""
 
     def refuse_as(self, error: envelope.Buffer) -> None:
-        """Give a raw JSON-RPC error object from the peer that was asked."""
+        """Pass on the raw JSON-RPC error object of the peer that was asked."""
 
     def report(self, params: dict[str, Raw]) -> None:
-        """Report progress; its `progressToken` is that of the request."""
+        """Report progress; `progressToken` is the one in the request."""
 
 
 class PeerRequest:
-    """One open request of a peer, and the way back for its answer."""
+    """One open request of a peer, and the responder for its answer."""
 
     __slots__ = ("_responder", "method", "on_withdrawn", "otherwise", "params", "server")
 
@@ -44,9 +44,9 @@ class PeerRequest:
         self.params = params
         self.server = ""  # the name of the asking server; its actor sets this
         self.otherwise: bytes | None = None
-        """The answer that mcpd gives without a client, in place of a refusal of its own."""
+        """mcpd's own answer, used in place of a refusal; None without one."""
         self.on_withdrawn: Callable[[str], None] | None = None
-        """Called with the reason when the answer is no longer wanted."""
+        """Called with the reason when the peer no longer wants the answer."""
         self._responder: Responder | None = responder
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class PeerRequest:
             responder.answer(result)
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Answer with an error of mcpd's own, or with `otherwise`."""
+        """Answer with an error of mcpd, or with `otherwise` if set."""
         if (responder := self._end()) is None:
             return
         if self.otherwise is not None:
@@ -82,12 +82,12 @@ class PeerRequest:
             self._responder.report(params)
 
     def withdraw(self, reason: str) -> None:
-        """End the request without an answer, which its asker no longer wants."""
+        """End the request without an answer, as the peer no longer wants one."""
         if self._end() is not None and self.on_withdrawn is not None:
             self.on_withdrawn(reason)
 
     def end(self, reason: str) -> None:
-        """End the request on both sides: the call behind it has ended."""
+        """End the request on both sides, as the call behind it has ended."""
         if (responder := self._end()) is not None:
             responder.refuse(envelope.INVALID_REQUEST, reason)
             if self.on_withdrawn is not None:
@@ -99,11 +99,11 @@ class PeerRequest:
 
 
 MAX_GIVEN_UP = 1000
-"""Requests remembered one by one, 100 kB. Beyond it, attribution is uncertain until the rest have run out."""
+"""Most cancelled requests remembered, in 100 kB; beyond it, attribution is uncertain until the rest expire."""
 
 
 class GivenUp:
-    """The abandoned requests of one connection, which may still run."""
+    """The cancelled requests of one connection, which the peer may still work on."""
 
     def __init__(self) -> None:
         self.seconds = math.inf  # longest time that a request may still run
@@ -121,24 +121,24 @@ class GivenUp:
         self._known[uid] = asker, now, answerable
 
     def answered(self, uid: int) -> None:
-        """Forget a request: nothing follows its answer."""
+        """Forget a request, as nothing follows its answer."""
         self._known.pop(uid, None)
 
     def askers(self, now: float) -> list[object]:
-        """The askers of requests that may still run; this object itself stands for forgotten ones."""
+        """The askers of requests that may still run; this object itself stands for forgotten askers."""
         self._prune(now)
         found = [asker for asker, _, _ in self._known.values()]
         return [*found, self] if now - self._forgotten < self.seconds else found
 
     def may_answer(self, method: str, now: float) -> bool:
-        """Whether an asker whose request may still run can answer this method."""
+        """Whether the asker of a request that may still run can answer this method."""
         self._prune(now)
         return now - self._forgotten < self.seconds or any(
             method in answerable for _, _, answerable in self._known.values()
         )
 
     def _prune(self, now: float) -> None:
-        """Forget expired requests: the oldest come first."""
+        """Forget expired requests; the oldest are first."""
         while self._known:
             oldest = next(iter(self._known))
             if now - self._known[oldest][1] < self.seconds:
@@ -156,32 +156,32 @@ class Exchange(Protocol):
         """Take the peer's raw JSON-RPC error object."""
 
     def lost(self, error: CallError) -> None:
-        """Learn that no answer will come."""
+        """Note that no answer will come."""
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Take a progress report; its `progressToken` is ours, not the caller's."""
+        """Take a progress report; its `progressToken` is mcpd's, not the caller's."""
 
     def asked(self, request: PeerRequest) -> None:
-        """Take a request that the peer makes while it works on this one; answer it now or later."""
+        """Take a request that the peer makes while it works on this one, and answer it now or later."""
 
     def notified(self, method: str, params: Raw) -> None:
         """Take a notification that came with this request: a line of the server's log."""
 
     @property
     def spared_until(self) -> float:
-        """Do not give the request up before this time, however silent the peer (seconds, trio's clock)."""
+        """Until this time the request is not expired, however silent the peer (seconds, trio's clock)."""
 
     @property
     def asker(self) -> object:
-        """The asking client: two exchanges have the same client exactly if this is the same object."""
+        """Identifies the asking client: two exchanges have the same client only if this is the same object."""
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The request methods that the calling client has declared, such as sampling."""
+        """The request methods, such as sampling, that the calling client can answer."""
 
 
 class _Pending(Struct, eq=False):
-    """An open request, its times on trio's clock; a msgspec struct, four times as quick as attrs."""
+    """An open request, with times on trio's clock; a msgspec struct is four times as fast as attrs."""
 
     exchange: Exchange
     sent: float
@@ -197,8 +197,8 @@ class _PlainAnswer(Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
-NO_CLIENT = "no client has caused this request: it is not passed on to any"
-"""The answer to a server's request outside any client's call."""
+NO_CLIENT = "no client's call has caused this request, so mcpd passes it to no client"
+"""The answer to a server's request that belongs to no client's call."""
 
 _decode_answer = msgspec.json.Decoder(_PlainAnswer).decode
 
@@ -233,7 +233,7 @@ class Requests:
         return entry.exchange
 
     def give_up(self, uid: int) -> Exchange | None:
-        """Like `take`, for a request that the peer may still work on."""
+        """Like `take`, for a cancelled request that the peer may still work on."""
         entry = self._pending.get(uid)
         if entry is not None and entry.forwarded:
             self.given_up.add(uid, entry.exchange.asker, self._clock(), entry.exchange.answerable)
@@ -250,13 +250,13 @@ class Requests:
         return None if entry is None else entry.forwarded
 
     def lose(self, uid: int, error: CallError) -> None:
-        """End an open request without an answer; the connection goes on."""
+        """End an open request without an answer; the connection continues."""
         exchange = self.take(uid)
         if exchange is not None:
             exchange.lost(error)
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
-        """Like `take`, by the id as the peer wrote it."""
+        """Like `take`, with the id as the peer wrote it."""
         uid = as_uid(raw_id)
         exchange = self.take(uid)
         if exchange is None:
@@ -264,7 +264,7 @@ class Requests:
         return exchange
 
     def take_plain(self, line: envelope.Line) -> bool:
-        """Hand over a plain result, decoded in one step; False if the line needs a closer look."""
+        """Deliver a plain result, decoded in one step; False if the line needs full decoding."""
         try:
             answer = _decode_answer(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -293,7 +293,7 @@ class Requests:
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
         """The ids of forwarded calls that were silent for `idle` seconds, or sent `total` seconds ago.
 
-        Calls in `alive` have just shown life. If both times are 0, no call is spared.
+        Calls in `alive` count as heard just now. If both times are 0, every call is overdue.
         """
         now = self._clock()
         for uid in alive:
@@ -316,28 +316,28 @@ class Requests:
 
 
 class OwnExchange:
-    """The common part of exchanges of the daemon's own requests, which have no client."""
+    """The common part of exchanges for mcpd's own requests, which have no client."""
 
     spared_until = 0.0
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Ignore progress: the daemon asks for none."""
+        """Ignore progress, which mcpd does not ask for."""
 
     def asked(self, request: PeerRequest) -> None:
-        """Refuse: the daemon's own request has no client."""
+        """Refuse, as mcpd's own request has no client."""
         request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Ignore the notification: the daemon's log has it already."""
+        """Ignore the notification, which is already in the daemon's log."""
 
     @property
     def asker(self) -> object:
-        """The request itself, which belongs to nobody else."""
+        """The request itself, as it has no client."""
         return self
 
     @property
     def answerable(self) -> frozenset[str]:
-        """Empty: there is no client."""
+        """Empty, as there is no client."""
         return frozenset()
 
 
@@ -374,16 +374,16 @@ class AwaitedAnswer(OwnExchange):
 
 
 def as_uid(raw_id: Raw) -> int:
-    """Our id as the peer echoed it; some servers turn 5 into "5". 0, which is never used, for anything else."""
+    """Our id as the peer echoed it (some servers turn 5 into "5"); 0, never used, for anything else."""
     text = bytes(raw_id).strip(b'"')
     return int(text) if text.isdigit() and len(text) < 19 else 0  # noqa: PLR2004 - ids never reach 10^18
 
 
 FIRST_IDS = 2**40
-"""Upper bound of our random first id: behind a bridge a client may still answer a dead daemon's requests."""
+"""Upper bound of the random first id: behind a bridge, a client may still answer a dead daemon's requests."""
 
 MAX_FAULTS = 100
-"""Malformed messages after which a client is cut off: it does not speak JSON-RPC."""
+"""Malformed messages after which a client is disconnected, as it does not speak JSON-RPC."""
 
 
 class PeerEvents(Protocol):
@@ -393,13 +393,13 @@ class PeerEvents(Protocol):
         """Take a request; answer through `Peer.answer` or `Peer.refuse`, now or later."""
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take a notification; progress of our requests goes to `Requests.progress`."""
+        """Take a notification; progress of mcpd's requests goes to `Requests.progress`."""
 
     def on_bad_message(self, fault: envelope.BadMessage, line: bytes) -> None:
         """Take a line that is not a JSON-RPC message."""
 
     def on_lost(self, reason: str) -> None:
-        """Learn that the link has ended, before the exchanges do: nothing may be sent afterwards."""
+        """Note that the link has ended, before the exchanges do; nothing may be sent afterwards."""
 
 
 class Peer:
@@ -415,9 +415,9 @@ class Peer:
         take_quickly: Callable[[envelope.Line], bool] | None = None,
         cancelled: Callable[[int, str], tuple[str, bytes]] | None = None,
     ) -> None:
-        """`strict` checks a client's messages; `take_quickly` sees each undecoded line and may deal with it.
+        """`strict` checks a client's messages; `take_quickly` sees each undecoded line and may handle it.
 
-        `cancelled` makes the method and params of a cancellation from id and reason; None: the peer gets none.
+        `cancelled` makes a cancellation's method and params from id and reason; None: the peer gets none.
         """
         self.link = link
         self.requests = Requests(after=randbelow(FIRST_IDS) if strict else 0)
@@ -438,11 +438,11 @@ class Peer:
     def send_request(
         self, uid: int, method: str, params: tuple[envelope.Buffer, ...], request_id: bytes | None = None
     ) -> None:
-        """Queue the request with a reserved `uid`; `request_id` is the peer's request behind it."""
+        """Queue the request with a reserved `uid`; `request_id` is the peer's request that caused it."""
         self.link.send(envelope.request(uid, method, params), request_id)
 
     def notify(self, method: str, params: bytes = b"{}", request_id: bytes | None = None) -> None:
-        """Queue a notification; `request_id` is the peer's request behind it."""
+        """Queue a notification; `request_id` is the peer's request that it belongs to."""
         self.link.send(envelope.notification(method, params), request_id)
 
     def answer(self, request_id: bytes, result: envelope.Buffer) -> None:
@@ -450,11 +450,11 @@ class Peer:
         self.link.send(envelope.response(request_id, result), request_id, ends=True)
 
     def refuse_as(self, request_id: bytes, error: envelope.Buffer) -> None:
-        """Queue a foreign JSON-RPC error object for one of the peer's requests."""
+        """Queue another peer's JSON-RPC error object as the answer to one of this peer's requests."""
         self.link.send(envelope.refusal(request_id, error), request_id, ends=True)
 
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
-        """Queue an error of mcpd's own for one of the peer's requests."""
+        """Queue an error of mcpd as the answer to one of the peer's requests."""
         self.link.send(envelope.error_response(request_id, code, message, data), request_id, ends=True)
 
     def refuse_malformed(self, fault: envelope.BadMessage) -> None:
@@ -466,7 +466,7 @@ class Peer:
             raise ProtocolFault(f"{self._faults} malformed messages")
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
-        """Give up a request: cancel it at the peer and return the exchange; a late answer is dropped."""
+        """Cancel a request at the peer and return its exchange; a late answer is dropped."""
         exchange = self.requests.give_up(uid)
         if exchange is not None and self._cancelled is not None:
             self.notify(*self._cancelled(uid, reason))
@@ -481,7 +481,7 @@ class Peer:
         tells: bool = True,
         request_id: bytes | None = None,
     ) -> bytes:
-        """Ask, and wait for the raw result; unless `tells`, the peer does not learn that we have given up.
+        """Send a request, and wait for the raw result; `tells`: a timeout cancels it at the peer.
 
         Raises RemoteError: the peer answered with an error; UpstreamTimeout: no answer within `timeout`
         seconds; UpstreamLost: the connection ended first.
@@ -502,7 +502,7 @@ class Peer:
         raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
 
     async def run(self) -> None:
-        """Receive until the link ends, lose every open request, and raise ConnectionLost."""
+        """Receive until the link ends, report open requests as lost, and raise ConnectionLost."""
         reason = "the connection was closed"
         try:
             await self.link.run(self)
@@ -530,7 +530,7 @@ class Peer:
             self.on_message(message, line)
 
     def _take_bad(self, fault: envelope.BadMessage, line: envelope.Line) -> None:
-        """Repair a malformed line if possible, else end the request that it answers."""
+        """Repair a malformed line if possible; otherwise end the request that it answers."""
         whole = envelope.mended(line) if fault.code == envelope.PARSE_ERROR else None
         if whole is not None:
             self.on_lines([whole])
@@ -538,7 +538,7 @@ class Peer:
         exchange = self.requests.take(as_uid(Raw(envelope.id_answered(line))))
         if exchange is not None:
             ran = "" if self._strict else " The call may have run."
-            message = f"{self._who} has answered, but not in JSON-RPC ({fault}).{ran}"
+            message = f"{self._who} has answered with invalid JSON-RPC ({fault}).{ran}"
             exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
             return
         if self._strict and fault.code == envelope.PARSE_ERROR:
@@ -581,7 +581,7 @@ class Peer:
     def on_oversized(self, head: bytes) -> None:
         """Report a message over the limit to its sender, or end the request that it answers.
 
-        Raises ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
+        Raises ProtocolFault if a server's message answers no known request, as a caller might wait in vain.
         """
         request_id = envelope.id_in_head(head)
         # A client's request may have the same id as ours.

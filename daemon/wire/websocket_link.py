@@ -1,7 +1,7 @@
-"""A link over a WebSocket, from either side: trio-websocket reads it, the writer of all links writes it.
+"""A link over a WebSocket, from either side: trio-websocket reads it, and an `FdWriter` writes it.
 
-The library's task shakes hands, joins frames and answers pings; our frames, made by wsproto, share one bounded
-queue with the library's. After a close frame or a fault of the peer nothing is handed over; no frame is torn.
+The library's task shakes hands, joins frames and answers pings; mcpd's frames, made by wsproto, share one
+bounded queue with the library's, unmixed. After a close frame or a fault of the peer nothing is handed over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all link
 
 
 class WebSocketStream(trio.abc.Stream):
-    """Presents a connected socket, after the bytes of `opening`, to trio-websocket; guests wait for others."""
+    """Presents a connected socket to trio-websocket, after the bytes `opening`; guests are served last."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class WebSocketStream(trio.abc.Stream):
         self._moved = trio.Event()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Some of the peer's bytes, in its turn; empty at the end."""
+        """Some of the peer's bytes, once it is this link's turn; empty at the end."""
         if not self._read:
             self.outbox.flush()
             await self._until_read()
@@ -84,7 +84,7 @@ class WebSocketStream(trio.abc.Stream):
         return data
 
     async def end_turn(self) -> None:
-        """Give others a turn if this one has lasted long enough."""
+        """End this link's turn if it has lasted long enough."""
         if perf_counter() >= self._turn_ends:
             self.outbox.flush()
             if self._is_guest:
@@ -96,7 +96,7 @@ class WebSocketStream(trio.abc.Stream):
             self._turn_ends = perf_counter() + TURN_SECONDS
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Queue a frame of the library and wait while too much waits for the peer."""
+        """Queue a frame of the library, and wait while too many bytes wait for the peer."""
         if self.writer.reason is None:
             self.said_goodbye = self.said_goodbye or data[0] == CLOSE_FRAME
             self.writer.queue((bytes(data),))
@@ -104,7 +104,7 @@ class WebSocketStream(trio.abc.Stream):
             await self.wait_send_all_might_not_block()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait while too much waits for the peer."""
+        """Wait while too many bytes wait for the peer."""
         await self.until_taken(min(self.writer.pause_at, self.writer.max_queue))
 
     async def aclose(self) -> None:
@@ -127,7 +127,7 @@ class WebSocketStream(trio.abc.Stream):
         await self._moved.wait()
 
     def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
+        """Make the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
         writer = self.writer
         if writer.reason is not None:
             self._is_watched, self._waits, self._read = False, False, b""
@@ -139,7 +139,7 @@ class WebSocketStream(trio.abc.Stream):
             self._poll.watch(writer.fd, reads | writes, self._on_ready)
 
     def look_again(self) -> None:
-        """Continue: the peer, or the links that were behind, have caught up (`wire.link.WriterOwner`)."""
+        """Continue, as the peer or the links that were behind have caught up (`wire.link.WriterOwner`)."""
         self._moved.set()
         self.rewatch()
 
@@ -169,7 +169,7 @@ class WebSocketStream(trio.abc.Stream):
             self.writer.end(error)
 
     def _read_once(self) -> bool:
-        """Read once; return whether anything came, the end included."""
+        """Read once; return whether bytes or the end arrived."""
         try:
             self._read = os.read(self.writer.fd, READ_BYTES)
         except BlockingIOError:
@@ -185,7 +185,7 @@ class WebSocketStream(trio.abc.Stream):
 
 
 class PacedConnection(WebSocketConnection):
-    """A trio-websocket connection that ends its turns: one read holds many pongs, at 50 to 100 us each."""
+    """A trio-websocket connection that takes turns: one read may hold many pongs, at 50 to 100 us each."""
 
     def __init__(
         self,
@@ -213,12 +213,12 @@ class PacedConnection(WebSocketConnection):
         self._has_taker = trio.Event()
 
     def hand_to(self, take: Callable[[str | bytes], Awaitable[None]]) -> None:
-        """Have each message taken by the library's task: its channel costs two switches of tasks for each."""
+        """Let the library's task hand over each message, as its channel costs two task switches for each."""
         self._take = take
         self._has_taker.set()
 
     async def shake_hands(self, nursery: trio.Nursery) -> None:
-        """Answer the request at the beginning of the stream, or make one; an answer may never come."""
+        """Answer the handshake at the beginning of the stream, or send one; the answer may never come."""
         nursery.start_soon(self._reader_task)
         if self.is_client:
             await self._open_handshake.wait()
@@ -274,7 +274,7 @@ class WebSocketLink:
 
     @property
     def turns(self) -> int:
-        """Times that the peer was read (`wire.outbox.Link`)."""
+        """The count of reads from the peer (`wire.outbox.Link`)."""
         return self._stream.reads
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
@@ -292,12 +292,12 @@ class WebSocketLink:
         self._writer.flush()
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up."""
+        """Read again, as the links that were behind have caught up."""
         self.is_held = False
         self._stream.look_again()
 
     async def run(self, receiver: Receiver) -> None:
-        """Read and write until the peer hangs up, breaks or is cut off, or either side closes the WebSocket."""
+        """Read and write until the connection breaks, or either side closes it or the WebSocket."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._receive, receiver)
             await self._writer.until_ended()
@@ -327,7 +327,7 @@ class WebSocketLink:
             self._writer.end(error)
 
     async def _hand_over(self, receiver: Receiver, message: str | bytes) -> None:
-        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind."""
+        """Hand a message over, and wait while the peer, or a link that receives its lines, is behind."""
         if isinstance(message, str):
             line = as_line(message.encode())
         elif self._connection.is_client:
@@ -348,14 +348,14 @@ class WebSocketLink:
         await self._stream.until_taken(self._writer.pause_at)
 
     def give_up(self, closing: CloseReason) -> None:
-        """End the link from here."""
+        """End the link from this side."""
         self.closing = closing
         self._writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
 
     async def leave(self, closing: CloseReason) -> None:
-        """Send a close frame, `closing` unless another was decided, and wait a moment for the peer to hang up.
+        """Send a close frame (`closing` unless another is set), and wait a moment for the peer to hang up.
 
-        Shielded: a stop still says goodbye. The caller closes the stream afterwards.
+        Shielded, so that a stop still sends the frame. The caller closes the stream afterwards.
         """
         writer = self._writer
         why = self._why()
@@ -379,7 +379,7 @@ class WebSocketLink:
         if self.closing is None and isinstance(reason, ProtocolFault):
             return CloseReason(POLICY, str(reason))
         if self.closing is None and reason is not None and not isinstance(reason, ConnectionLost):
-            return CloseReason(OUR_FAULT, "a fault of the program's own")
+            return CloseReason(OUR_FAULT, "internal error")
         return self.closing
 
     def _queue(self, event: Event) -> None:
@@ -392,7 +392,7 @@ class WebSocketLink:
         self.closing = reason
         if reason.code == TOO_BIG:
             said = f"{reason.reason} (close code {TOO_BIG})"
-            text = f"a message of {self._place} or to it was over the limit: {said}"
+            text = f"a message from {self._place} or to it was over the limit: {said}"
             return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
         if not self._stream.said_goodbye:
             return ConnectionLost(f"{self._place} broke the WebSocket protocol: {reason.reason}")
@@ -401,9 +401,9 @@ class WebSocketLink:
         return ConnectionLost(text, cause, place=self._place)
 
     def _cut_off(self, reason: str) -> None:
-        """End the link to a peer that does not read; it still gets the rest of the frame that was begun."""
+        """Disconnect a peer that does not read; it still gets the rest of the frame begun."""
         self._writer.keep_first()
-        self.closing = CloseReason(POLICY, "you do not read what you are sent")
+        self.closing = CloseReason(POLICY, "you do not read the messages sent to you")
         self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
 
 
@@ -412,7 +412,7 @@ def _said(reason: CloseReason) -> str:
 
 
 async def _until_hung_up(fd: int) -> None:
-    """Close our direction and read on: unread bytes would reset the connection and lose our close frame."""
+    """Close the writing side and read on: unread bytes would reset the connection and lose the close frame."""
     with socket.socket(fileno=os.dup(fd)) as connection:
         try:
             connection.shutdown(socket.SHUT_WR)

@@ -1,1 +1,1 @@
-"""The first five minutes on a bare Debian, with real agents: `scripts/bare-debian` is where they run."""
+"""The first five minutes on a bare Debian, with real agents: run by `scripts/bare-debian`."""

@@ -1,4 +1,4 @@
-"""These tests need a Debian that was made for them: `scripts/bare-debian` makes one."""
+"""These tests need a Debian that `scripts/bare-debian` makes for them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ collect_ignore_glob = [] if "MCPD_BARE" in os.environ else ["test_*.py"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was measured."""
+    """Print the measured times."""
     for line in TOLD:
         terminalreporter.write_line(line)

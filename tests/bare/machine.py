@@ -1,4 +1,4 @@
-"""A Debian with nothing in it but Python, pipx and git, as a new user finds it."""
+"""A Debian with only Python, pipx and git, as a new user finds it."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ PATIENCE = 180.0
 
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK = (Path("/etc/resolv.conf"), Path("/etc/hosts"), CERTIFICATES)
-"""Files by which the machine beneath finds its network, which is the container's, too."""
+"""The host's files about its network, which the container shares."""
 
 
 @attrs.frozen
 class Ran:
-    """A command that a user has typed."""
+    """A finished command of a user."""
 
     status: int
     said: str
-    """What it wrote on stdout and stderr, as it came."""
+    """Its stdout and stderr, in order."""
     seconds: float
 
 
 @attrs.frozen
 class Machine:
-    """The container, mounted."""
+    """The mounted container."""
 
     root: Path
 
     def type(self, command: str, variables: Mapping[str, str] | None = None) -> Ran:
-        """Have the user's shell run a command to its end, with what a login sets and nothing else."""
+        """Run a command in the user's shell to its end, with only a login's environment."""
         login = {
             "HOME": HOME,
             "USER": USER,
@@ -65,7 +65,7 @@ class Machine:
         return Ran(done.returncode, done.stdout, time.monotonic() - began)
 
     def check_out(self, path: str) -> None:
-        """Put a checkout of this repository into the user's home, as it was last committed."""
+        """Put the last commit of this repository into the user's home."""
         place = self.root / HOME.lstrip("/") / path
         subprocess.run(["git", "clone", "--quiet", ROOT, place], check=True, timeout=PATIENCE)
         subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", place], check=True, timeout=PATIENCE)
@@ -80,14 +80,14 @@ class Machine:
 
 
 TOLD: list[str] = []
-"""What the end of the run tells: how long each command took."""
+"""Lines for the end of the run: the duration of each command."""
 
 USER_ID = 1000
 """The first user of a Debian."""
 
 
 def machine(base: Path, mounted: Path) -> Machine:
-    """Mount the Debian at `base`, with a tmpfs over it: for a process in a mount namespace of its own."""
+    """Mount the Debian at `base`, with a tmpfs over it: for a process in a separate mount namespace."""
     _mount("--make-rprivate", "/")
     _mount("-t", "tmpfs", "tmpfs", str(mounted))
     for name in ("upper", "work", "root"):
@@ -114,7 +114,7 @@ def agents() -> Iterator[tuple[str, Path]]:
 
 
 def _show(path: Path, root: Path) -> None:
-    """Show a directory of the machine beneath in the container, at the same place, to be read."""
+    """Show a directory of the host in the container, at the same path, read-only."""
     inside = root / str(path).lstrip("/")
     inside.mkdir(parents=True, exist_ok=True)
     _mount("--bind", "-o", "ro", str(path), str(inside))
@@ -125,7 +125,7 @@ def _mount(*words: str) -> None:
 
 
 def _pip() -> dict[str, str]:
-    """How pip and uv reach the package index from here: as the machine beneath does."""
+    """The variables by which pip and uv reach the package index, as on the host."""
     names = (
         "PIP_FIND_LINKS",
         "PIP_INDEX_URL",
@@ -139,7 +139,7 @@ def _pip() -> dict[str, str]:
 
 
 def _indexes() -> Iterator[Path]:
-    """Directories of packages that pip is told to look into."""
+    """Directories of packages that pip is configured to search."""
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         for word in os.environ.get(name, "").split():
             path = Path(word.removeprefix("file://"))

@@ -1,4 +1,4 @@
-"""One browser for all tests, one daemon for those that change nothing that others look at."""
+"""One browser for all tests, and one daemon for the tests that change nothing for others."""
 
 from collections.abc import Iterator
 
@@ -32,6 +32,6 @@ def here(browser: Browser) -> Iterator[Here]:
 
 @pytest.fixture(autouse=True)
 def windows(browser: Browser) -> Iterator[None]:
-    """Each test's windows are closed with it."""
+    """Close each test's windows with it."""
     yield
     close_windows(browser, visitors=False)

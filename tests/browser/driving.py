@@ -1,4 +1,4 @@
-"""Chromium, a daemon whose console it looks at, and the judge of accessibility."""
+"""Chromium, a daemon with its console, and a check of accessibility."""
 
 import json
 import re
@@ -21,16 +21,16 @@ Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 VISITORS: list[BrowserContext] = []
-"""The windows that last longer than a test (`Here.visit`)."""
+"""Windows that outlive a test (`Here.visit`)."""
 
 TAKEN: dict[Page, str] = {}
-"""The windows that a test has of `Here.signed_in`, with their options; emptied for the next one afterwards."""
+"""The windows that the current test has from `Here.signed_in`, with their options; emptied after the test."""
 
 FREE: dict[str, list[Page]] = {}
-"""Those that no test has, by their options."""
+"""Windows that no test has, by their options."""
 
 LIVE = "body[data-state=live]"
-"""There once a page is kept up to date."""
+"""A selector that matches once a page gets live updates."""
 
 SERVERS: dict[str, Any] = {
     "git": scripted(tools=["git_log", "git_status"]),
@@ -41,20 +41,20 @@ SERVERS: dict[str, Any] = {
 
 @attrs.define
 class Here:
-    """A daemon, and a browser beside it."""
+    """A daemon and a browser."""
 
     daemon: Daemon
     browser: Browser
     address: str
-    """Where pages are, as in `http://127.0.0.1:1234/ui`."""
+    """The address of the pages, such as `http://127.0.0.1:1234/ui`."""
     _visitor: Page | None = None
 
     def link(self, *words: str) -> str:
-        """A fresh link to sign in with; `--read-only` is the one word that it may have."""
+        """A fresh link to sign in with; `words` may be `--read-only`."""
         return str(self.daemon.ask("ui", readOnly="--read-only" in words)["link"])
 
     def context(self, **options: Any) -> BrowserContext:
-        """A browser of its own, with nobody's cookies."""
+        """A separate browser without cookies."""
         options = {"viewport": DESK, "reduced_motion": "reduce", **options}
         made = self.browser.new_context(**options)
         made.set_default_timeout(WAIT * 1000)
@@ -63,7 +63,7 @@ class Here:
     def signed_in(self, *words: str, **options: Any) -> Page:
         """A page of a browser that has followed a link.
 
-        It is a window of an earlier test's, if there is one: another costs a second of a processor.
+        It reuses an earlier test's window if there is one, since a new one costs a second of CPU.
         """
         kind = json.dumps(options, sort_keys=True)
         free = FREE.setdefault(kind, [])
@@ -74,9 +74,9 @@ class Here:
         return page
 
     def visit(self, path: str, size: str = "desk", scheme: Scheme = "light") -> Page:
-        """A page as it looks to a visitor who changes nothing: all of them share one browser window.
+        """A page for visitors who change nothing: they all share one browser window.
 
-        A window of its own costs a second of a processor.
+        A separate window costs a second of CPU.
         """
         if self._visitor is None:
             self._visitor = self.signed_in()
@@ -88,7 +88,7 @@ class Here:
 
 
 def close_windows(browser: Browser, *, visitors: bool) -> None:
-    """Empty the windows of `Here.signed_in`, close all others; those that visitors share only if asked to."""
+    """Empty the windows of `Here.signed_in` and close all others; shared windows only if `visitors`."""
     if visitors:
         VISITORS.clear()
     kept = [*VISITORS]
@@ -104,7 +104,7 @@ def close_windows(browser: Browser, *, visitors: bool) -> None:
 
 
 def _empty(page: Page) -> None:
-    """Leave nothing in a window of what a test did in it: the console keeps nothing there but cookies."""
+    """Remove a test's traces from a window: the console stores only cookies there."""
     for other in page.context.pages:
         if other is not page:
             other.close()
@@ -115,7 +115,7 @@ def _empty(page: Page) -> None:
 
 @contextmanager
 def console(browser: Browser, config: dict[str, Any] | None = None) -> Iterator[Here]:
-    """A daemon whose servers have settled."""
+    """A daemon whose servers are up."""
     with running({"mcpServers": SERVERS, **(config or {})}) as daemon:
         daemon.ready("git", "notes")
         parts = urlsplit(daemon.ask("ui")["link"])
@@ -132,13 +132,13 @@ _UNLIKE_WHAT_IS_SEEN = """() => [...document.querySelectorAll("a[aria-label], bu
 
 
 def settled(page: Page) -> Page:
-    """The page, once it is kept up to date."""
+    """The page, once it gets live updates."""
     page.wait_for_selector(LIVE)
     return page
 
 
 def accessible(page: Page) -> None:
-    """Fail on anything that axe finds, and on a page that is wider than its window."""
+    """Fail on any finding of axe, and on a page that is wider than its window."""
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert page.evaluate(_UNLIKE_WHAT_IS_SEEN) == [], "WCAG 2.5.3: who says what is seen means the control"
@@ -147,12 +147,12 @@ def accessible(page: Page) -> None:
 
 
 def row(page: Page, name: str) -> Any:
-    """The row of a table, or the card, that begins with a name."""
+    """The table row, or the card, that begins with a name."""
     begins = re.compile(rf"^{name}\b")
     head = page.get_by_role("rowheader", name=begins).or_(page.get_by_role("heading", name=begins))
     return page.locator("tbody tr, .cards > li").filter(has=head)
 
 
 def expect_words(page: Page, text: str) -> None:
-    """Wait until the page says something."""
+    """Wait until the page shows a text."""
     expect(page.locator("body")).to_contain_text(text, timeout=WAIT * 1000)

@@ -36,7 +36,7 @@ def described(**tools: str) -> dict[str, Any]:
 
 
 def _tool(name: str, text: str) -> dict[str, Any]:
-    """A tool with a schema as long as those of real servers are."""
+    """A tool with a schema as long as those of real servers."""
     words = ("repository", "branch", "path", "since", "until", "author", "limit", "format")
     about = (
         "is optional; what the server is configured with counts where it is left out, and no more than that."
@@ -47,14 +47,14 @@ def _tool(name: str, text: str) -> dict[str, Any]:
 
 
 MINUTES_AT_WORK = 6
-"""Lines of calls and memory have a point for each minute."""
+"""Minutes of work: graphs of calls and memory have a point for each minute."""
 
 MANY = {f"{verb}_{what}": f"Will {verb} the {what}s of a project, by their id or by words."
         for verb in ("list", "get", "create", "update", "delete", "search", "export", "archive")
         for what in ("issue", "label", "milestone", "release", "commit", "branch", "review", "comment",
                      "pipeline", "runner", "secret", "deployment", "member", "webhook", "package", "wiki_page",
                      "snippet", "board", "epic", "badge", "token", "tag", "fork", "mirror")}  # fmt: skip
-"""What large real servers list."""
+"""Tools that large real servers list."""
 
 
 SERVERS: dict[str, Any] = {
@@ -125,7 +125,7 @@ def at_work(here: Here, minutes: float) -> None:
 
 
 def a_day_of_savings(here: Here) -> None:
-    """What working hours would have left in the store."""
+    """Add the savings of some working hours to the store."""
     now = int(time.time()) // 3600
     with closing(sqlite3.connect(here.daemon.state)) as store, store:
         for back, busy in enumerate((3, 8, 6, 9, 4, 1, 0, 2, 7, 5, 3)):

@@ -1,1 +1,1 @@
-"""The real daemon as a child, real servers, and clients that nobody here wrote."""
+"""Tests with the real daemon as a child, real servers, and clients by other authors."""

@@ -1,4 +1,4 @@
-"""HAProxy from the distribution, with the configuration that we ship, in front of daemons of a test's own."""
+"""HAProxy from the distribution, with the shipped configuration, in front of a test's daemons."""
 
 import csv
 import os
@@ -16,32 +16,32 @@ from tests.waiting import WAIT, eventually
 SHIPPED = ROOT / "config" / "haproxy.cfg"
 
 BIND = "    bind :443 ssl crt /etc/haproxy/mcp.example.org.pem alpn h2,http/1.1\n"
-"""Where the shipped file listens."""
+"""The listener of the shipped file."""
 
 PLAIN = "    # bind :80\n"
-"""What it proposes where there is no TLS."""
+"""The shipped file's alternative without TLS."""
 
 OWN_RIGHTS = ("    user haproxy\n", "    group haproxy\n", "    chroot /var/lib/haproxy\n")
-"""What only root can do, and tests need not be."""
+"""Lines that need root, which tests are not."""
 
 SERVERS = ("    server one 192.0.2.11:7337\n", "    server two 192.0.2.12:7337\n")
 
 
 def haproxy() -> str:
-    """The program; Debian keeps it where only root's PATH leads."""
+    """The path of HAProxy; Debian keeps it outside a user's PATH."""
     found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     assert found, "haproxy is missing: `make test` installs it, or sudo apt install haproxy"
     return found
 
 
 def replaced(text: str, old: str, new: str) -> str:
-    """With one thing changed that stands in the text exactly once."""
+    """The text with one replacement; `old` must occur exactly once."""
     assert text.count(old) == 1, f"{SHIPPED} no longer has this once: {old!r}"
     return text.replace(old, new)
 
 
 def checked(path: Path) -> subprocess.CompletedProcess[str]:
-    """What `haproxy -c` says of a file."""
+    """The result of `haproxy -c` for a file."""
     return subprocess.run(
         [haproxy(), "-c", "-f", str(path)], capture_output=True, text=True, timeout=WAIT, check=False
     )
@@ -51,12 +51,12 @@ class Balancer:
     """A running HAProxy."""
 
     def __init__(self, directory: Path, daemons: Mapping[str, int], certificate: Path | None = None) -> None:
-        """Write its configuration: the shipped one with other addresses.
+        """Write the configuration: the shipped one with other addresses.
 
         Args:
-            directory: its own.
-            daemons: the port of each on loopback, by the names of the shipped file.
-            certificate: certificate and key of the listener; None is without TLS.
+            directory: a directory for this balancer.
+            daemons: the port of each daemon on loopback, by the names of the shipped file.
+            certificate: certificate and key of the listener; None for no TLS.
         """
         self.port = free_port()
         self.file = directory / "haproxy.cfg"
@@ -84,35 +84,35 @@ class Balancer:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The pid of HAProxy."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it can be asked."""
+        """Start HAProxy, and wait until it answers its administration."""
         with self._log.open("ab") as log:
             words = [haproxy(), "-db", "-f", str(self.file)]
             self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         eventually(self._answers, self.said)
 
     def stop(self) -> None:
-        """End it; connections through it end with it."""
+        """End HAProxy, and with it all connections through it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(WAIT)
 
     def states(self) -> dict[str, str]:
-        """What it takes each daemon for: `UP`, `DOWN`, or something between."""
+        """HAProxy's state of each daemon: `UP`, `DOWN`, or something between."""
         rows = csv.DictReader(self.ask("show stat").lstrip("# ").splitlines())
         found = [(row["svname"], row["status"]) for row in rows if row["pxname"] == "mcpd"]
         return {name: state for name, state in found if name != "BACKEND"}
 
     def sees(self, **states: str) -> None:
-        """Wait until it takes these daemons for this."""
+        """Wait until HAProxy has these states for the daemons."""
         eventually(lambda: states.items() <= self.states().items(), lambda: (self.states(), self.said()))
 
     def ask(self, command: str) -> str:
-        """Ask its administration."""
+        """Send a command to HAProxy's administration."""
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(WAIT)
             asking.connect(str(self._admin))
@@ -121,7 +121,7 @@ class Balancer:
                 return said.read()
 
     def said(self) -> str:
-        """Its log so far."""
+        """HAProxy's log so far."""
         return self._log.read_text()
 
     def _answers(self) -> bool:

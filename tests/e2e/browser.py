@@ -1,4 +1,4 @@
-"""A browser that agrees to everything, as quick to start as can be: `BROWSER="python -S browser.py %s"`."""
+"""A fast stand-in for a browser, which agrees to everything: `BROWSER="python -S browser.py %s"`."""
 
 import sys
 from html.parser import HTMLParser
@@ -10,7 +10,7 @@ PAGE_SECONDS = 180.0
 
 
 class Form(HTMLParser):
-    """The first form of a page, filled in as its fields are, and with a name where one is asked for."""
+    """The first form of a page, filled in with its defaults, and with a name if it asks for one."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Form(HTMLParser):
 
 
 def agree(url: str) -> None:
-    """Open a link, and send each form that comes, until there is none."""
+    """Open a link, and send each form that comes, until none comes."""
     browser = build_opener(ProxyHandler({}), HTTPCookieProcessor(CookieJar()))
     sent: bytes | None = None
     while True:

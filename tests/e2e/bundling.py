@@ -1,4 +1,4 @@
-"""Bundles as their authors make them: a real server with what it needs, packed by the official tool."""
+"""Bundles as their authors make them: a real server with its dependencies, packed by the official tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKER = NODE / "@anthropic-ai" / "mcpb" / "dist" / "cli" / "cli.js"
 
 
 def pack(directory: Path, manifest: dict[str, Any]) -> Path:
-    """Pack a directory, which the tool checks against the specification."""
+    """Pack a directory; the tool checks it against the specification."""
     described = {"description": "A server", "author": {"name": "Some One"}, "version": "1.0.0", **manifest}
     (directory / "manifest.json").write_text(json.dumps(described))
     made = directory.with_suffix(".mcpb")
@@ -34,7 +34,7 @@ def pack(directory: Path, manifest: dict[str, Any]) -> Path:
 
 
 def node_bundle(directory: Path, package: str, config: dict[str, Any], **manifest: Any) -> Path:
-    """Pack a server of npm's with the packages that it needs; `config` has the rest of `mcp_config`."""
+    """Pack an npm server with its dependencies; `config` has the rest of `mcp_config`."""
     home = directory / "server"
     ignored = shutil.ignore_patterns("node_modules", "*.map", "*.ts", "*.md", "src")
     for source in _packages(NODE / "@modelcontextprotocol" / package):
@@ -47,7 +47,7 @@ def node_bundle(directory: Path, package: str, config: dict[str, Any], **manifes
 
 
 def _packages(package: Path) -> Iterator[Path]:
-    """The packages of npm's that one needs, each the nearest above."""
+    """The npm packages that a package needs, each from the nearest directory above."""
     waiting, seen = [package], set[Path]()
     while waiting:
         found = waiting.pop()
@@ -63,7 +63,7 @@ def _packages(package: Path) -> Iterator[Path]:
 def python_bundle(
     directory: Path, distribution: str, module: str, config: dict[str, Any], **manifest: Any
 ) -> Path:
-    """Pack a server of PyPI's with the distributions that it needs, in `server/lib`."""
+    """Pack a PyPI server with its dependencies, in `server/lib`."""
     library = directory / "server" / "lib"
     for each in _distributions(distribution):
         for file in each.files or ():

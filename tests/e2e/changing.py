@@ -27,27 +27,27 @@ CATALOG = {
     "profiles": {"default": {}, **{surface: {"surface": surface} for surface in SURFACES}},
     "categories": {"forms": {"description": "Forms to be filled in.", "server": "changing"}},
 }
-"""A profile for each surface; `full` is the surface, not the switch: what was shown counts there, too."""
+"""A profile for each surface; `full` is the surface, not the switch: its clients also count as shown a tool."""
 
 RESTART = {"freeAfter": 0, "base": 0.01, "floor": 0, "cap": 0.01, "intensity": 1000}
-"""Started again at once, however often it is killed."""
+"""Settings for immediate restarts after any number of kills."""
 
 TIMEOUTS = {"wake": WAIT, "probe": WAIT}
-"""Calls wait for it on a slow machine, too."""
+"""Timeouts long enough for a slow machine."""
 
 
 TRIES = 15
-"""Of a call to a server that is about to list its tools: each waits two seconds for it."""
+"""Tries of a call to a server that is about to list its tools: each waits two seconds."""
 
 
 class Changing:
-    """The server: what it is to do, and what it has done."""
+    """Controls the server, and records its reports."""
 
     def __init__(self, **script: Any) -> None:
-        """Listen for its starts; each begins with `version`."""
+        """Listen for starts of the server; each run begins with `version`."""
         self.version = 1
         self.calls: list[Json] = []
-        """All calls that it ran, in order: "version" and "shown"."""
+        """All calls that the server ran, in order: "version" and "shown"."""
         self.lists: list[Json] = []
         self.pids: list[int] = []
         self._script = script
@@ -65,7 +65,7 @@ class Changing:
 
     @property
     def entry(self) -> Json:
-        """What stands in `mcpServers`."""
+        """The server's entry in `mcpServers`."""
         words = ["-S", "-E", str(SERVER), str(self._directory / "s"), json.dumps(self._script)]
         # It talks with one child: there must not be a second one for clients of the handshake era.
         one = {"era": "modern"}
@@ -76,19 +76,19 @@ class Changing:
         return {"mcpServers": {"changing": {**self.entry, **entry}}, **CATALOG}
 
     def change(self, version: int | None = None, *, announce: bool = True) -> int:
-        """Have another form from now on, the next version unless told; returns it once that is so."""
+        """Switch to the next form, or to the given one; returns its version when the server has it."""
         self.version = self.version + 1 if version is None else version
         self.command(version=self.version, announce=announce)
         return self.version
 
     def hold(self, what: str) -> None:
-        """Keep answers back, also those of later starts; "start": do nothing at all when started."""
+        """Hold answers back, also in later runs; "start": do nothing when started."""
         self._holding.add(what)
         if self._link is not None and what != "start":
             self.command(hold=what)
 
     def release(self, what: str) -> None:
-        """Give them out."""
+        """Send the held answers."""
         self._holding.discard(what)
         if what == "start":
             self._begin()
@@ -96,7 +96,7 @@ class Changing:
             self.command(release=what)
 
     def command(self, **command: Any) -> None:
-        """Have something done; returns when it is."""
+        """Send a command; returns when it is done."""
         with self._news:
             before = self._done
             assert self._link is not None
@@ -104,33 +104,33 @@ class Changing:
             self._wait(lambda: self._done > before)
 
     def storm(self, seed: int, times: int) -> threading.Event:
-        """Have it change so often by itself; the event is set when that is over."""
+        """Let the server change many times by itself; the event is set when it is finished."""
         self.command(storm=seed, times=times)
         return self._calm
 
     def wait_listed(self, count: int) -> None:
-        """Until so many lists, or pages of lists, were asked for in all."""
+        """Wait until this many lists, or pages of lists, were requested in all."""
         with self._news:
             self._wait(lambda: len(self.lists) >= count)
 
     def wait_called(self, count: int) -> None:
-        """Until so many calls have arrived in all."""
+        """Wait until this many calls have arrived in all."""
         with self._news:
             self._wait(lambda: len(self.calls) >= count)
 
     def kill(self) -> None:
-        """Kill it, as a crash would; returns when it has been started again, so that its end is known."""
+        """Kill the server, like a crash; returns after its restart, so that mcpd knows its end."""
         with self._news:
             self._link = None
             os.kill(self.pids[-1], signal.SIGKILL)
             self._wait(lambda: self._link is not None)
 
     def strange(self) -> list[Json]:
-        """Calls that ran with another form than the one that their caller was shown."""
+        """Calls that ran with a form other than the one that their caller was shown."""
         return [call for call in self.calls if call["version"] != call["shown"]]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
@@ -172,7 +172,7 @@ class Changing:
                 self._done += 1
 
     def _begin(self) -> None:
-        """Tell a server that has started what it is to be."""
+        """Send a started server its settings."""
         assert self._link is not None
         commands = [*({"hold": what} for what in self._holding), {"version": self.version}]
         self._link.sendall("".join(json.dumps(each) + "\n" for each in commands).encode())
@@ -189,14 +189,14 @@ class Changing:
 
 @attrs.frozen
 class Outcome:
-    """What became of a call."""
+    """The result of a call."""
 
     code: str
-    """Empty if it ran."""
+    """The error code; empty if the call ran."""
     version: int | None
-    """The version that ran, or the one that the refusal shows."""
+    """The version that ran, or the version in the refusal."""
     announced: int = 0
-    """If it ran: the latest version that the server had announced before it answered."""
+    """If it ran: the latest version that the server had announced before its answer."""
 
     @property
     def ran(self) -> bool:
@@ -205,10 +205,10 @@ class Outcome:
 
 
 class Guest(RawClient):
-    """A client of one surface. It calls with the version that it was last shown."""
+    """A client of one surface. It calls with the version that it was shown last."""
 
     def __init__(self, daemon: Daemon, surface: str, *, look: bool = True, **hello: Any) -> None:
-        """Connect, and look at the tool."""
+        """Connect, and get the tool's definition."""
         self._daemon = daemon
         self._last = 0
         self.notices = []
@@ -223,12 +223,12 @@ class Guest(RawClient):
             eventually(self.look, daemon.said)
 
     def reach(self, hello: Json) -> None:
-        """Connect, and say what a bridge would say."""
+        """Connect, and send the bridge's hello."""
         super().__init__(self._daemon.socket)
         self.hello(**hello)
 
     def post(self, method: str, params: Json) -> int:
-        """Send a request, and do not wait."""
+        """Send a request without waiting."""
         (number,) = self.post_all((method, params))
         return number
 
@@ -244,7 +244,7 @@ class Guest(RawClient):
         return list(numbers)
 
     def answer(self, number: int) -> Json:
-        """The answer to a request; others are kept."""
+        """The answer to a request; other answers are kept."""
         while number not in self._answers:
             message = self.receive()
             if message.get("method") == "notifications/tools/list_changed":
@@ -258,7 +258,7 @@ class Guest(RawClient):
         return self.answer(self.post(method, params or {}))
 
     def look(self) -> bool:
-        """Be shown the tool as the surface shows it; False if it changed on the way and was not."""
+        """Get the tool's definition from the surface; False if it changed meanwhile and was not shown."""
         match self.surface:
             case "category":
                 shown = self.call("get-category-tools", {"category": "forms"})["structuredContent"]["tools"]
@@ -276,11 +276,11 @@ class Guest(RawClient):
         return "form" in shown
 
     def definitions(self) -> dict[str, Json]:
-        """The tools that are listed, by name."""
+        """The listed tools by name."""
         return {tool["name"]: tool for tool in self.ask("tools/list")["result"]["tools"]}
 
     def invocation(self, **arguments: Any) -> tuple[str, Json]:
-        """The request that calls the tool as it was shown."""
+        """The request that calls the tool in the form that was shown."""
         arguments = {"shown": self.shown, **arguments}
         match self.surface:
             case "category":
@@ -293,11 +293,11 @@ class Guest(RawClient):
         return "tools/call", params
 
     def begin(self, **arguments: Any) -> int:
-        """Call the tool as it was shown, and do not wait."""
+        """Call the tool in the form that was shown, without waiting."""
         return self.post(*self.invocation(**arguments))
 
     def outcome(self, number: int) -> Outcome:
-        """What became of a call; as often as it is too early, it is made again (on a slow machine)."""
+        """The result of a call; a call that comes too early (on a slow machine) is repeated."""
         for _ in range(TRIES):
             outcome = self.first_outcome(number)
             if outcome.code != "UpstreamUnavailable":
@@ -306,7 +306,7 @@ class Guest(RawClient):
         raise AssertionError("it was too early all the time")
 
     def first_outcome(self, number: int) -> Outcome:
-        """What became of a call; what a refusal shows counts as shown."""
+        """The result of a call; a definition in a refusal counts as shown."""
         result = self.answer(number)["result"]
         if not result["isError"]:
             said = json.loads(result["content"][0]["text"])
@@ -324,10 +324,10 @@ class Guest(RawClient):
         return Outcome(error["code"], None)
 
     def run_form(self, **arguments: Any) -> Outcome:
-        """Call the tool as it was shown."""
+        """Call the tool in the form that was shown."""
         return self.outcome(self.begin(**arguments))
 
 
 def version_of(definition: Json) -> int:
-    """The version that a definition of the tool shows."""
+    """The version in a definition of the tool."""
     return int(definition["inputSchema"]["properties"]["shown"]["description"])

@@ -1,20 +1,21 @@
-"""A server over stdio whose tool takes another form whenever a test says so, and that tells which form it ran.
+"""A server over stdio whose tool changes its form when the test says so, and that reports which form ran.
 
-Run as a real child: `python changing_server.py SOCKET SCRIPT`. On SOCKET listens the test (`Changing`),
-a JSON object a line, both ways; each command is answered with {"event": "done"} when it has taken effect.
+Run as a child: `python changing_server.py SOCKET SCRIPT`. The test (`Changing`) listens on SOCKET; each message
+is a JSON object in a line; the server answers each command with {"event": "done"} when it has taken effect.
 
     SCRIPT      {"era": "handshake" | "modern", "pages": 1 | 2}
     commands    {"version": n}      `form` has this form from now on (nothing is served before)
-                {"announce": true}  says that its tools have changed
-                {"hold": what}      "list": answers to `tools/list`, read and made, are kept back, page by page;
-                                    "calls": those of calls that ask for it ("hold": true)
-                {"release": what}   gives them out, and keeps back no more
-                {"storm": seed, "times": n}  changes and announces so often by itself, at random times
-    events      "start" pid · "list" page, version · "call" version, shown · "done" · "calm": its storm is over
+                {"announce": true}  announces that the tools have changed
+                {"hold": what}      "list": holds answers to `tools/list` back, page by page, after making them;
+                                    "calls": holds answers of calls that ask for it ("hold": true)
+                {"release": what}   sends them, and holds no more
+                {"storm": seed, "times": n}  changes and announces n times by itself, at random times
+    events      "start" pid · "list" page, version · "call" version, shown · "done" · "calm": the storm is over
 
-Tools: `form`, which has its version in its schema and is to be called with the one that its caller was shown;
-with two pages `other` stands on the first. Answers of calls hold "version", which ran, and "announced", the
-latest that was announced before the answer: who has read it knows what the reader of our stdout knew by then.
+Tools: `form`, whose schema has its version, and which is to be called with the version that its caller was
+shown; with two pages, `other` is on the first. Answers of calls hold "version", which ran, and "announced", the
+latest version announced before the answer: a reader of the answer knows what the reader of our stdout knew by
+then.
 """
 
 import json
@@ -35,7 +36,7 @@ LEAST, MOST = 0.002, 0.3
 
 
 def form(version: int) -> Json:
-    """The tool that changes."""
+    """The tool that changes, in one version."""
     schema = {
         "type": "object",
         "properties": {"shown": {"type": "integer", "description": str(version)}, "hold": {"type": "boolean"}},
@@ -48,7 +49,7 @@ OTHER = {"name": "other", "description": "Stays as it is.", "inputSchema": {"typ
 
 
 class Server:
-    """One run."""
+    """One run of the server."""
 
     def __init__(self, control: socket.socket, script: Json) -> None:
         self.script = script
@@ -79,12 +80,12 @@ class Server:
     # --- the test's side --------------------------------------------------------------------------------------
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Tell the test."""
+        """Report an event to the test."""
         with self._saying:
             self._control.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
 
     def obey(self, command: Json) -> None:
-        """Do what the test says."""
+        """Execute a command of the test."""
         if "hold" in command:
             self._gates[command["hold"]].clear()
         if "version" in command or "announce" in command:
@@ -100,7 +101,7 @@ class Server:
             self.obey(json.loads(line))
 
     def change(self, version: int | None, *, announce: bool) -> None:
-        """Take another form, and say so."""
+        """Take another form, and announce it."""
         with self._changing:
             if version is not None:
                 self.version = version
@@ -167,7 +168,7 @@ class Server:
             self._answer(message, result())
 
     def _answer_through(self, gate: str, message: Json, result: Any) -> None:
-        """Answer once the gate is open; what comes meanwhile is served."""
+        """Answer once the gate is open; other requests are served meanwhile."""
         if self._gates[gate].is_set():
             self._answer(message, result())
             return

@@ -1,4 +1,4 @@
-"""The official conformance suite as the tests run it, and what its summary says."""
+"""Runs the official conformance suite, and reads its summary."""
 
 import re
 import sys
@@ -20,16 +20,16 @@ BASELINES = Path(__file__).parent / "conformance"
 SUITE = NODE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 REVISIONS = ("2025-11-25", "2026-07-28")
 SDK = ROOT / ".cache" / "sdk"
-"""Of the Python SDK's source distribution what no wheel has (scripts/sdist)."""
+"""Parts of the Python SDK's source distribution that no wheel has (scripts/sdist)."""
 FIXTURE = SDK / "examples" / "servers" / "everything-server"
-"""The suite's own server on the Python SDK: each tool, prompt and resource that a scenario asks for."""
+"""The suite's server on the Python SDK: it has each tool, prompt and resource that a scenario asks for."""
 SUITE_SECONDS = 3 * WAIT
-"""Real seconds that a run of the suite may take: seconds on a machine of its own, minutes on a crowded one."""
+"""Real seconds for a run of the suite: seconds on an idle machine, minutes on a busy one."""
 
 
 @attrs.frozen
 class Scenario:
-    """What became of one."""
+    """The result of one scenario."""
 
     name: str
     passed: int
@@ -37,39 +37,39 @@ class Scenario:
 
     @property
     def is_good(self) -> bool:
-        """Whether no check failed; one without any check was left out by the suite."""
+        """Whether no check failed; the suite skipped scenarios without checks."""
         return not self.failed
 
 
 @attrs.frozen
 class Report:
-    """What a run of the suite said."""
+    """The summary of a run of the suite."""
 
     status: int
     said: str
     scenarios: tuple[Scenario, ...]
     unscored: frozenset[str]
-    """What the suite runs and does not count for the revision."""
+    """Scenarios that the suite runs but does not count for the revision."""
 
     @property
     def scored(self) -> list[Scenario]:
-        """What counts for the revision."""
+        """Scenarios that count for the revision."""
         return [each for each in self.scenarios if each.name not in self.unscored]
 
     @property
     def failed(self) -> list[str]:
-        """The names of those with a failed check, whether they are scored or not."""
+        """The names of scenarios with a failed check, scored or not."""
         return [each.name for each in self.scenarios if not each.is_good]
 
     @property
     def checks(self) -> tuple[int, int]:
-        """How many checks passed, and how many there were."""
+        """The number of passed checks, and of all checks."""
         passed = sum(each.passed for each in self.scenarios)
         return passed, passed + sum(each.failed for each in self.scenarios)
 
 
 async def run_suite(*words: str, environ: Mapping[str, str] | None = None) -> Report:
-    """Run it to its end."""
+    """Run the suite to its end."""
     given: dict[str, Any] = {} if environ is None else {"env": dict(environ)}
     with trio.fail_after(SUITE_SECONDS):
         done = await trio.run_process(
@@ -79,7 +79,7 @@ async def run_suite(*words: str, environ: Mapping[str, str] | None = None) -> Re
 
 
 def read(status: int, said: str) -> Report:
-    """What the summary at the end of a run says."""
+    """The summary at the end of a run."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
     scenarios = re.findall(r"^[✓✗] ([\w/-]+): (\d+) passed, (\d+) failed", plain, re.MULTILINE)
     assert scenarios, plain
@@ -94,24 +94,24 @@ def read(status: int, said: str) -> Report:
 
 @asynccontextmanager
 async def opened(door: HttpDoor, *place: str) -> AsyncIterator[str]:
-    """The URL of a profile and surface behind the door, for whoever cannot be told to send a token."""
+    """The URL of a profile and surface, for clients that cannot send a token."""
     async with carrying(f"Authorization: {door.headers()['Authorization']}", door.port) as port:
         yield "/".join((f"http://127.0.0.1:{port}/mcp", *place))
 
 
 def fixture_over_stdio() -> dict[str, Any]:
-    """The `mcpServers` entry of the suite's own server, as a child."""
+    """The `mcpServers` entry of the suite's server, as a child."""
     program = "from mcp_everything_server.server import mcp; mcp.run()"
     return {"command": sys.executable, "args": ["-c", program], "env": {"PYTHONPATH": str(FIXTURE)}}
 
 
 def fixture_command(port: int) -> list[str]:
-    """The same server, listening at `/mcp` of this port; it finds its modules in `FIXTURE`."""
+    """The same server, listening at `/mcp` on this port; it finds its modules in `FIXTURE`."""
     return [sys.executable, "-m", "mcp_everything_server", "--port", str(port), "--log-level", "WARNING"]
 
 
 def documented(document: Path, first: str) -> list[int]:
-    """The numbers in the row of a table that begins with this cell: each `A of B` gives two."""
+    """The numbers in the table row that begins with this cell: each `A of B` gives two."""
     row = re.search(rf"^\| {re.escape(first)} \|(.*)\|$", document.read_text(), re.MULTILINE)
     assert row is not None, f"{document.name} has no row {first!r}"
     return [int(number) for pair in re.findall(r"(\d+) of (\d+)", row[1]) for number in pair]
@@ -128,7 +128,7 @@ CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 
 @asynccontextmanager
 async def carrying(header: str, port: int) -> AsyncIterator[int]:
-    """Yields a port of this machine where requests are passed on to `port` with one more header."""
+    """Yields a port of this machine whose requests go to `port` with one more header."""
     async with trio.open_nursery() as nursery:
         carry = partial(_carry, f"\r\n{header}".encode(), port)
         listeners = await nursery.start(partial(trio.serve_tcp, carry, 0, host="127.0.0.1"))
@@ -137,7 +137,7 @@ async def carrying(header: str, port: int) -> AsyncIterator[int]:
 
 
 async def _carry(header: bytes, port: int, client: trio.SocketStream) -> None:
-    """One connection, until one of its sides ends it."""
+    """Forward one connection until one side ends it."""
     daemon = await trio.open_tcp_stream("127.0.0.1", port)
     async with client, daemon, trio.open_nursery() as nursery:
 

@@ -1,4 +1,4 @@
-"""What all tests with a real daemon share."""
+"""Fixtures for all tests with a real daemon."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.e2e.scripts import PYTHON, Clients, Processes
 
 @pytest.fixture(scope="package", autouse=True)
 def forks() -> Iterator[None]:
-    """Daemons are forked here; afterwards no child is left that other tests would find."""
+    """Allow forking of daemons; afterwards no child is left for other tests to find."""
     FORKS.start()
     yield
     FORKS.stop()
@@ -18,7 +18,7 @@ def forks() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def sdks() -> Iterator[Processes]:
-    """Clients on the SDKs, which follow scripts: starting one costs two seconds, so all tests share them."""
+    """Clients on the SDKs, which follow scripts: a start takes two seconds, so all tests share them."""
     processes = Processes()
     yield processes
     processes.end()

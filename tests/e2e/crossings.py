@@ -1,4 +1,4 @@
-"""Two windows of an agent, each in a project of its own, on the same servers: what crosses between them."""
+"""Two windows of an agent, in different projects, on the same servers: checks what crosses between them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.e2e.windows import Window
 Json = dict[str, Any]
 
 QUIET = ("quic", "background-networking", "component-update", "sync")
-"""What a browser does beside its work, and does not in tests."""
+"""Background features of a browser that are off in tests."""
 
 OWN = "own.txt"
 
@@ -39,7 +39,7 @@ class _Page(BaseHTTPRequestHandler):
 
 @contextmanager
 def pages() -> Iterator[str]:
-    """A site on loopback: each page says its own name."""
+    """A site on loopback: each page shows its name."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -47,7 +47,7 @@ def pages() -> Iterator[str]:
 
 
 def playwright(directory: Path) -> Json:
-    """Playwright's server on the distribution's Chromium, without its sandbox, which root has not."""
+    """Playwright's server on the distribution's Chromium, without its sandbox, which root cannot use."""
     config = directory / "playwright.json"
     launch = {
         "headless": True,
@@ -61,7 +61,7 @@ def playwright(directory: Path) -> Json:
 
 
 def servers(project: Path) -> Json:
-    """The real servers, as a daemon has them that was started in one of the projects: one instance for all."""
+    """The real servers of a daemon that was started in one of the projects: one instance for all."""
     kept = project.parent / "memory.json"
     entries: Json = {
         "playwright": playwright(project.parent),
@@ -75,7 +75,7 @@ def servers(project: Path) -> Json:
 
 
 def divided(servers: Json) -> Json:
-    """The same, each with what keeps its clients apart."""
+    """The same servers, each with the keys that separate its clients."""
     more: Json = {
         "playwright": {"share": "session"},
         # Without a directory of its own it has none until it is told of roots: its first call comes before.
@@ -89,7 +89,7 @@ def divided(servers: Json) -> Json:
 
 
 def project(directory: Path) -> Path:
-    """A repository whose only commit says its name, and a file that is nobody else's."""
+    """A repository whose only commit and whose unique file contain its name."""
     directory.mkdir()
     who = {
         f"GIT_{each}_{what}": "x@y.example" for each in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
@@ -101,18 +101,18 @@ def project(directory: Path) -> Path:
 
 
 def of(directory: Path) -> str:
-    """What stands in all that is a project's."""
+    """The texts that belong to one project."""
     return f"of {directory.name}"
 
 
 class Pair:
-    """Two windows at work at once."""
+    """Two windows that work at the same time."""
 
     def __init__(self, one: Window, two: Window, site: str) -> None:
         self._one, self._two, self._site = one, two, site
 
     def crossed(self) -> set[str]:
-        """What of one window was seen by the other, or reached through it."""
+        """The kinds of data of one window that the other saw or reached."""
         looks = {
             "page": self._pages,
             "browser": self._browsers,
@@ -126,7 +126,7 @@ class Pair:
         return {name for name, look in looks.items() if not look()}
 
     def _own(self, said: list[str]) -> bool:
-        """Whether each window is told of what is its own, and of nothing of the other's."""
+        """Whether each window gets only its own messages."""
         names = [of(each.directory) for each in (self._one, self._two)]
         return all(names[at] in text and names[1 - at] not in text for at, text in enumerate(said))
 
@@ -149,7 +149,7 @@ class Pair:
         return self._own(self._each("read_text_file", path="note.txt"))
 
     def _roots(self) -> bool:
-        """Whether a window reaches its own directory and not the other's."""
+        """Whether a window reaches its own directory, but not the other's."""
         said = [
             window.text("read_text_file", path=str(other.directory / OWN))
             for window in (self._one, self._two)
@@ -171,5 +171,5 @@ class Pair:
         return self._own(self._each("read_graph"))
 
     def _logging(self) -> bool:
-        """Whether what one window switches on is not switched off by the other."""
+        """Whether a setting of one window survives the other's."""
         return all("Started" in text for text in self._each("toggle-simulated-logging"))

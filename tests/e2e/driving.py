@@ -1,7 +1,7 @@
 """mcpd as the client of the conformance suite: a daemon for each scenario, with its server as the only one.
 
-The calls of a scenario are those that the Python SDK's own client makes in it, made through the daemon
-(`conformance/driver.py` hands over what the suite says).
+Each scenario makes the calls that the Python SDK's client makes in it, but through the daemon
+(`conformance/driver.py` forwards the suite's data).
 """
 
 import json
@@ -27,8 +27,8 @@ CLIENT = SDK / ".github" / "actions" / "conformance" / "client.py"
 BROWSER = Path(__file__).with_name("browser.py")
 
 LOGGING_IN = "auth/"
-"""Scenarios in which the client must get itself a token: there, `mcpd login` is run, and the calls are made
-with `mcpd call`, as many as the SDK's client makes."""
+"""Scenarios in which the client must get a token: they run `mcpd login`, and make as many calls with `mcpd
+call` as the SDK's client makes."""
 
 WITHOUT_USERS = {
     "auth/client-credentials-jwt": "client-credentials",
@@ -42,16 +42,16 @@ OF_SUITE = {"client_id": "clientId", "client_secret": "clientSecret", "private_k
 """The suite's names of keys of `auth`."""
 
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
-"""The client id metadata document of the suite, which the SDK's client names in each scenario."""
+"""The suite's client id metadata document, which the SDK's client names in each scenario."""
 
 LOGINS = 3
-"""How often somebody logs in at most: once, and again when a call says that more is needed."""
+"""Most logins: one, and more if a call needs more scopes."""
 
 PATIENT = {"probe": 30}
-"""A probe that a busy machine answers late means the older era, which is not what is tested here."""
+"""A long probe: a late answer would mean the older era, which is not tested here."""
 
 AT_ONCE = 4
-"""Daemons at a time: the suite starts all scenarios together, and gives each 30 s."""
+"""Daemons at a time: the suite starts all scenarios at once, and gives each 30 s."""
 
 SDK_CLIENT = """
 import runpy, sys
@@ -62,7 +62,7 @@ def main():
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Forks the SDK's client, with what it imports."""
+"""Forks the SDK's client after its imports."""
 
 
 class Drivers:
@@ -73,7 +73,7 @@ class Drivers:
         self._places = trio.CapacityLimiter(AT_ONCE)
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One driver: what it is told, done."""
+        """Run the job of one driver."""
         async with stream:
             line = b""
             while not line.endswith(b"\n"):
@@ -95,7 +95,7 @@ class Drivers:
             return await self._call(daemon, door, job["environ"]), daemon.said()
 
     async def _log_in(self, job: dict[str, Any]) -> tuple[int, str]:
-        """As a user does whose server wants a login, and an agent whose call is told so."""
+        """Log in as a user whose agent's call was refused for lack of a login."""
         given = json.loads(job["environ"].get("MCP_CONFORMANCE_CONTEXT", "{}"))
         oauth = {"clientId": given.get("client_id"), "clientSecret": given.get("client_secret")}
         known = {key: value for key, value in oauth.items() if value} or {"metadataUrl": METADATA_URL}
@@ -106,7 +106,7 @@ class Drivers:
             return await trio.to_thread.run_sync(_use_logged_in, daemon), daemon.said()
 
     async def _log_in_by_itself(self, job: dict[str, Any], scenario: str) -> tuple[int, str]:
-        """Nobody is asked: the daemon's server becomes ready, and its first tool is called."""
+        """Wait until the server is ready without a user, and call its first tool."""
         given = json.loads(job["environ"]["MCP_CONFORMANCE_CONTEXT"])
         directory = own_directory()
         auth: dict[str, Any] = {"type": WITHOUT_USERS[scenario], "issuer": await _issuer_of(job["url"])}
@@ -140,7 +140,7 @@ class Drivers:
 
 
 async def _issuer_of(url: str) -> str:
-    """The authorization server that the suite's server names, which an administrator knows."""
+    """The authorization server of the suite's server, which an administrator knows."""
     place = httpx2.URL(url)
     async with httpx2.AsyncClient(trust_env=False) as client:
         found = await client.get(place.copy_with(path=f"/.well-known/oauth-protected-resource{place.path}"))
@@ -148,7 +148,7 @@ async def _issuer_of(url: str) -> str:
 
 
 def _up(daemon: Daemon) -> None:
-    """Wait for the server, which in some scenarios offers nothing: `degraded`."""
+    """Wait for the server, which is `degraded` in scenarios where it offers nothing."""
     eventually(lambda: daemon.ask("status")["servers"]["suite"]["state"] in {"ready", "degraded"}, daemon.said)
 
 
@@ -160,7 +160,7 @@ def _use(daemon: Daemon) -> int:
 
 
 def _use_logged_in(daemon: Daemon) -> int:
-    """Log in, and call the first tool, again after another login if the answer wants one."""
+    """Log in, and call the first tool, again after another login if the answer asks for one."""
     for _ in range(LOGINS):
         done = daemon.outcome("login", "suite", "--json", "--timeout", "20")
         daemon.note(done.stderr)
@@ -179,7 +179,7 @@ def _use_logged_in(daemon: Daemon) -> int:
 
 @asynccontextmanager
 async def driven(directory: Path) -> AsyncIterator[dict[str, str]]:
-    """What is in the environment of a suite that runs `DRIVER`."""
+    """The environment of a suite that runs `DRIVER`."""
     clients = Forker(SDK_CLIENT)
     await trio.to_thread.run_sync(clients.start)
     path = directory / "drivers"

@@ -1,8 +1,9 @@
-"""Daemons and commands forked from a process that has imported all of mcpd: half a second of imports less each.
+"""Daemons and commands forked from a process that has imported all of mcpd, which saves half a second each.
 
-All but the imports is as with `python -m daemon run`: the daemon has its own environment, log and exit status.
-What is on an SDK can be forked like that, too.
-That an interpreter can be started with it, `test_lifecycle` and the tests of `mcpd run` see.
+Otherwise they are as with `python -m daemon run`: each daemon has its own environment, log and exit status.
+Programs on an SDK can be forked in the same way.
+
+`test_lifecycle` and the tests of `mcpd run` test the start with a new interpreter.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from tests.waiting import WAIT
 ROOT = Path(__file__).parents[2]
 
 ENDS_WITHIN = 60.0
-"""Seconds that the forking process has to begin, and to end when its standard input does."""
+"""Seconds for the forking process to begin, and to end after its standard input."""
 
 MCPD = """
 import anyio._backends._trio, anyio.streams.tls, email.message, encodings.idna
@@ -115,12 +116,12 @@ while True:
             lives[os.pidfd_open(pid)] = pid
             tell(began=pid)
 """
-"""Reads jobs; says the pid of each life that it begins, and the exit status of each that has ended."""
+"""Reads jobs; reports the pid of each started process, and the exit status of each ended one."""
 
 
 @attrs.define(eq=False)
 class Life:
-    """A forked process, as much of `subprocess.Popen` as tests need."""
+    """A forked process, with the part of `subprocess.Popen` that tests need."""
 
     pid: int
     returncode: int | None = None
@@ -131,14 +132,14 @@ class Life:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, once it has ended; `TimeoutExpired` after so many seconds."""
+        """Wait for the exit status; raises `TimeoutExpired` after `timeout` seconds."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired(f"the daemon with pid {self.pid}", timeout or 0)
         assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Signal it, unless it is known to have ended."""
+        """Signal the process, unless it is known to have ended."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -148,13 +149,13 @@ class Life:
         self.send_signal(signal.SIGKILL)
 
     def end(self, status: int) -> None:
-        """It has ended so."""
+        """Note the exit status."""
         self.returncode = status
         self._ended.set()
 
 
 class Forker:
-    """The process that forks daemons, one for all tests of a folder; or what else has a `main`."""
+    """The process that forks daemons, or other programs with a `main`; one for all tests of a folder."""
 
     def __init__(self, imports: str = MCPD) -> None:
         self._imports = imports
@@ -217,7 +218,7 @@ class Forker:
         return self._process is not None
 
     def start(self) -> None:
-        """Have all imported."""
+        """Start the process and import everything."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", self._imports + FORKER],
             cwd=ROOT,
@@ -244,7 +245,7 @@ class Forker:
             self._lives.pop(event["ended"]).end(event["status"])
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -253,4 +254,4 @@ class Forker:
 
 
 FORKS = Forker()
-"""Of this test run."""
+"""The forker of this test run."""

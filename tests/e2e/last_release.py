@@ -1,7 +1,7 @@
-"""The last release, of which its code is not needed: what its daemon answers, and what its commands ask.
+"""Recorded behaviour of the last release: the answers of its daemon, and the requests of its commands.
 
 `python -m tests.e2e.last_release` records both again, with the release's code from git, into
-`last_release.json`; for a new command that is due at once, for the rest when there is another release.
+`last_release.json`: at once for a new command, for the rest when there is another release.
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.waiting import WAIT
 Json = dict[str, Any]
 
 COMMIT = "b857626a1b"
-"""mcpd 0.1.0, as the changelog has it."""
+"""mcpd 0.1.0, according to the changelog."""
 
 RECORDED = Path(__file__).with_name("last_release.json")
 CONFIG: Json = {
@@ -46,18 +46,18 @@ WORKS = {
     "summaries --models": 1, "ui --print": 0, "token list": 0, "token new ci": 1, "metrics": 1,
     "login one": 1, "logout one": 1, "set one timeouts.call=30s": 0, "set . lazy=false": 0, "remove one": 0,
 }  # fmt: skip
-"""Commands that do with a daemon of the last release as with one of today, and their exit statuses."""
+"""Commands that treat a daemon of the last release like today's, and their exit statuses."""
 
 SAYS_SO = (
     *("approve", "approve --diff one", "approve one", "lock", "sandbox one", "tools --as-operator"),
     *("search echo --as-operator", "set . audit.enabled=false"),
 )
-"""Commands that such a daemon cannot serve."""
+"""Commands that the last release's daemon cannot serve."""
 
 
 @attrs.define
 class Link:
-    """A control socket between commands and a daemon that writes down what both say."""
+    """A control socket between commands and a daemon that records the messages of both."""
 
     path: Path
     behind: Path
@@ -98,10 +98,10 @@ class Link:
 
 @attrs.define
 class Replay(Link):
-    """Answers commands as the daemon of the last release has answered the same ones, or else the likest."""
+    """Answers commands as the daemon of the last release answered the same, or a similar, command."""
 
     own: list[Json] = attrs.field(factory=list)
-    """What it answered the same command, in that order."""
+    """Its answers to the same command, in order."""
     others: list[Json] = attrs.field(factory=list)
 
     def converse(self, asks: Any) -> None:
@@ -131,7 +131,7 @@ class Replay(Link):
 
 @contextmanager
 def listening(link: Link) -> Iterator[Link]:
-    """Have a link serve at its path."""
+    """Let a link serve at its path."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(link.path))
         listener.listen()
@@ -150,7 +150,7 @@ def listening(link: Link) -> Iterator[Link]:
 
 
 def recorded(directory: Path) -> Json:
-    """What was recorded, as if it had been in `directory`."""
+    """The recording, with paths changed to `directory`."""
     found: Json = json.loads(RECORDED.read_text().replace("@DIR@", str(directory)).replace("@ROOT@", str(ROOT)))
     return found
 

@@ -1,4 +1,4 @@
-"""What the tests of seed 002 share: three real servers, its profiles, and requests of both eras."""
+"""Shared parts of the loading tests: three real servers, profiles, and requests of both eras."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.e2e.harness import INITIALIZE, META, node_server, program
 from tests.waiting import WAIT
 
 META_TOOLS = ["load_mcp_server", "load_mcp_tool"]
-"""What is there from the start."""
+"""The tools that are there from the start."""
 
 
 def repository(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP door of a daemon of the tests: where it is, and what opens it."""
+"""The HTTP door of a test daemon: its address and its tokens."""
 
 import http.client
 import io
@@ -18,21 +18,21 @@ DOOR_TOKEN = "f8f3a1c2-only-for-tests"
 
 @attrs.frozen
 class HttpDoor:
-    """What clients have to know of it."""
+    """The address and token for clients."""
 
     port: int = attrs.field(factory=free_port)
 
     @property
     def listen(self) -> dict[str, Any]:
-        """What stands in `listen`."""
+        """The configuration of `listen`."""
         return {"http": {"address": f"127.0.0.1:{self.port}", "tokens": DOOR_TOKEN}}
 
     def url(self, *place: str) -> str:
-        """The URL of a profile, and of a surface."""
+        """The URL of a profile and a surface."""
         return "/".join((f"http://127.0.0.1:{self.port}/mcp", *place))
 
     def headers(self, key: str | None = None) -> dict[str, str]:
-        """What each request carries, for a session with a key if there is one."""
+        """The headers of each request, with a session's key if given."""
         return {"Authorization": f"Bearer {DOOR_TOKEN}", **({"Mcpd-Session": key} if key else {})}
 
 
@@ -42,7 +42,7 @@ class HttpDoor:
 TOKEN = "0123456789abcdef0123"
 """The token of a daemon under test."""
 OTHER_TOKEN = "fedcba98765432100123"
-"""Somebody else's."""
+"""The token of another client."""
 INITIALIZE, META, MODERN = harness.INITIALIZE, harness.META, harness.MODERN
 
 
@@ -70,7 +70,7 @@ def tool_call(server: str, tool: str, request_id: Any = 1, meta: Any = None, **a
 
 
 def request(method: str = "POST", path: str = "/mcp", body: bytes = b"", **headers: str | None) -> bytes:
-    """The bytes of a request; a header that is None is left out, an underscore in a name is a hyphen."""
+    """The bytes of a request; a header that is None is omitted, and an underscore in a name is a hyphen."""
     fields: dict[str, str | None] = {"Host": "localhost", "Authorization": f"Bearer {TOKEN}"}
     if method == "POST":
         fields |= {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -88,7 +88,7 @@ def modern(method: str, params: dict[str, Any], request_id: Any = 1, **headers: 
 
 
 class _Kept:
-    """A reader that outlives each response."""
+    """A reader that stays open between responses."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -97,7 +97,7 @@ class _Kept:
         return getattr(self._file, name)
 
     def makefile(self, _mode: str) -> Self:
-        """Stand in for a socket."""
+        """Act as a socket."""
         return self
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class RawHttp:
     """One connection."""
 
     def __init__(self, port: int, *, receive_buffer: int | None = None, timeout: float = WAIT) -> None:
-        """Connect; `receive_buffer` is how many bytes the kernel takes for a client that does not read."""
+        """Connect; `receive_buffer`: the bytes that the kernel buffers for a client that does not read."""
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -121,7 +121,7 @@ class RawHttp:
         self._file = self.socket.makefile("rb")
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are; it does not matter whether they are still wanted."""
+        """Send bytes; a closed connection is no error."""
         try:
             self.socket.sendall(data)
         except OSError:
@@ -148,7 +148,7 @@ class RawHttp:
         return json.loads(self.head().read())
 
     def is_closed(self) -> bool:
-        """Whether nothing more comes (waits for it)."""
+        """Whether the connection is closed (waits for it)."""
         try:
             return self._file.read(1) == b""
         except TimeoutError:
@@ -166,12 +166,12 @@ class RawHttp:
         return found
 
     def reset(self) -> None:
-        """Leave without a word: the other end gets a reset."""
+        """Reset the connection."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._file.close()
         self.socket.close()
 
@@ -183,7 +183,7 @@ class RawHttp:
 
 
 def data_of(response: http.client.HTTPResponse) -> tuple[str, Any]:
-    """The next event of a stream that has data: its id and what it says; empty at the end."""
+    """The next event of a stream with data: its id and its data; empty at the end."""
     event_id = ""
     while line := response.readline():
         name, _, value = line.decode().rstrip("\r\n").partition(": ")

@@ -1,10 +1,10 @@
 """A model that makes the calls of a script, one after the other: `scripted_model.py PORT CALLS.json [SEEN]`.
 
-It answers as the Messages API of Anthropic (`/v1/messages`), used by Claude Code and OpenCode, as the Responses
-API of OpenAI (`/v1/responses`), which Codex uses, and as Gemini's API. Each call is `{"name", "arguments"}`,
-with `"namespace"` for Codex, which also has a tool of its own to find the others: `{"search": "words"}`. Which
-call is next it knows by the number of results in the conversation; after the last one it says DONE. The file
-SEEN gets each request, one a line. Standard library only.
+It serves the Messages API of Anthropic (`/v1/messages`), for Claude Code and OpenCode, the Responses API of
+OpenAI (`/v1/responses`), for Codex, and Gemini's API. Each call is `{"name", "arguments"}`, with `"namespace"`
+for Codex, which also has a tool to find others: `{"search": "words"}`. The number of results in the
+conversation selects the next call; after the last one the model says DONE. It appends each request to the file
+SEEN, one a line. Standard library only.
 """
 
 import json
@@ -17,11 +17,11 @@ Json = dict[str, Any]
 Events = list[tuple[str, Json]]
 
 SAID = "DONE"
-"""What the model says when it has made its calls."""
+"""The model's text after its last call."""
 
 CALLS: list[Json] = []
 SEEN: list[Path] = []
-"""Where requests are written, if anywhere."""
+"""The file for requests, if any."""
 
 
 def messages(request: Json) -> Events:
@@ -104,7 +104,7 @@ APIS = {"/messages": messages, "/responses": responses, "GenerateContent": gemin
 
 
 class Model(BaseHTTPRequestHandler):
-    """Answers a request for the next words of a model."""
+    """Answers a request for a model's next message."""
 
     protocol_version = "HTTP/1.1"
 
@@ -116,7 +116,7 @@ class Model(BaseHTTPRequestHandler):
         self._send(b'{"object": "list", "data": [], "models": []}')
 
     def do_HEAD(self) -> None:
-        """Say that somebody is here."""
+        """Answer that the server is up."""
         self._send(b"")
 
     def do_POST(self) -> None:
@@ -151,7 +151,7 @@ class Model(BaseHTTPRequestHandler):
 
 
 def main(port: str, calls: str, *seen: str) -> None:
-    """Serve on a port of the loopback address until the process is ended."""
+    """Serve on a port of the loopback address until killed."""
     CALLS.extend(json.loads(Path(calls).read_text()))
     SEEN.extend(map(Path, seen))
     with ThreadingHTTPServer(("127.0.0.1", int(port)), Model) as server:

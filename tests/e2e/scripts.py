@@ -1,4 +1,4 @@
-"""Sessions of clients on real SDKs, as scripts: what they do, and what they saw (`clients/surfaces.py`)."""
+"""Sessions of clients on real SDKs, as scripts: their steps, and their results (`clients/surfaces.py`)."""
 
 import json
 import os
@@ -31,7 +31,7 @@ CHANGED: Json = {"wait": "list_changed"}
 
 
 def link(path: Path, to: Path) -> Json:
-    """Make a symbolic link: by it a daemon can be found from then on."""
+    """Make a symbolic link, by which a daemon can be found from then on."""
     return {"link": str(path), "to": str(to)}
 
 
@@ -41,30 +41,30 @@ def call(tool: str, /, **arguments: Any) -> Json:
 
 
 def followed(tool: str, /, **arguments: Any) -> Json:
-    """Call a tool, and ask how far it is."""
+    """Call a tool, and ask for progress."""
     return {**call(tool, **arguments), "progress": True}
 
 
 def aborted(tool: str, /, **arguments: Any) -> Json:
-    """Call a tool, and take the call back at its first progress."""
+    """Call a tool, and cancel at its first progress."""
     return {"abort": tool, "arguments": arguments}
 
 
 def meanwhile(do: Callable[[], object]) -> Json:
-    """Do something in the test before the next step; the client stays connected."""
+    """Call a function of the test before the next step; the client stays connected."""
     return {"pause": do}
 
 
 @attrs.frozen
 class Outcome:
-    """What a client saw."""
+    """The results of a client's session."""
 
     instructions: str
-    """What it was told when it connected."""
+    """The instructions that it got when it connected."""
     changes: int
-    """How often a change of the tools was announced to it."""
+    """The number of announced changes of the tools."""
     results: list[Json]
-    """Of each step."""
+    """The result of each step."""
 
     @property
     def last(self) -> Json:
@@ -90,7 +90,7 @@ class Clients:
         return self.spawned(words, *steps, **job)
 
     def spawned(self, command: list[str], *steps: Json, **job: Any) -> Outcome:
-        """A session with a server of its own."""
+        """A session with a separate server process."""
         environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
         return self._perform({"command": command, "env": environ, "steps": steps, **job})
 
@@ -142,7 +142,7 @@ class Clients:
 
 
 class Processes(dict[tuple[str, ...], Clients]):
-    """The process of each SDK, by its command; started when it is first asked for."""
+    """The process of each SDK, by its command; started when first needed."""
 
     def __missing__(self, argv: tuple[str, ...]) -> Clients:
         self[argv] = Clients(argv)
@@ -168,7 +168,7 @@ def refusal(result: Json) -> Json:
 
 
 def zone(result: Json) -> str:
-    """The time zone that mcp-server-time answered for."""
+    """The time zone in mcp-server-time's answer."""
     assert result["isError"] is False, result
     found: str = json.loads(result["text"])["timezone"]
     return found

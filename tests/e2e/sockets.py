@@ -1,4 +1,4 @@
-"""A WebSocket with subprotocol `mcp`, from either side, for threads that may wait."""
+"""A blocking WebSocket with subprotocol `mcp`, for both sides, for threads."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ CHUNK = 65536
 
 
 class WebSocket:
-    """One end of it; iterated, its messages."""
+    """One end of a WebSocket; its iterator yields messages."""
 
     def __init__(self, stream: socket.socket, kind: ConnectionType) -> None:
         self._stream = stream
@@ -41,11 +41,11 @@ class WebSocket:
         return made
 
     def send(self, data: bytes) -> None:
-        """A message."""
+        """Send a message."""
         self._say(Message(data=data.decode()))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self._say(CloseConnection(code=1000))
         self._stream.close()

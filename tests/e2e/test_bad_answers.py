@@ -30,7 +30,7 @@ def test_an_answer_with_a_number_that_is_none_is_an_error_at_once(daemon: Daemon
         result = client.call("nan", {})
     error = result["structuredContent"]["error"]
     assert (result["isError"], error["code"]) == (True, "UpstreamCallError")
-    assert "not in JSON-RPC" in error["message"]
+    assert "invalid JSON-RPC" in error["message"]
 
 
 def test_an_answer_with_half_a_character_arrives(daemon: Daemon) -> None:

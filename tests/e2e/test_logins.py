@@ -89,7 +89,7 @@ async def test_a_user_logs_in_calls_and_logs_out(url: str) -> None:
         assert outcomes(daemon) == ["begun", "succeeded", "ended"]
         told = daemon.run("events", "notion")
         assert "notion: login succeeded\n" in told
-        assert "notion: restarted: there is another login\n" in told
+        assert "notion: restarted: its login changed\n" in told
         everything = daemon.said() + json.dumps(daemon.ask("status")) + before["reason"]
         everything += told + json.dumps(daemon.ask("events"))
         assert not [each for each in secrets if each in everything]

@@ -74,7 +74,7 @@ def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobo
         refused = daemon.outcome("login", "crm")
         assert refused.returncode == 1
         assert (
-            "server crm needs no login of yours: mcpd logs in by itself, as `auth` of the entry says"
+            "server crm needs no login by a user: mcpd logs in by itself, with `auth` of the entry"
             in refused.stderr
         )
         everything = daemon.said() + json.dumps([daemon.ask("status"), daemon.ask("events")])

@@ -176,7 +176,7 @@ def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
                 assert command.stderr is not None
                 assert b"is watched: use it now, 1h" in command.stderr.readline()
                 assert box.use(read=["~/notes/a.md"]) == "a"
-                assert "its sandbox is being learned" in box.daemon.run("status", check=None)
+                assert "mcpd is learning its sandbox" in box.daemon.run("status", check=None)
                 twice = box.daemon.outcome("sandbox", "box", "--learn")
                 assert (twice.returncode, "already" in twice.stderr) == (1, True)
                 command.send_signal(end)

@@ -274,7 +274,7 @@ def test_a_script_that_is_a_tool_calls_no_other() -> None:
         client.greet()
         failed = error(client.call("nested", {}))
         assert failed["code"] == "ScriptFailed"
-        assert "a client's session runs this script, and no other tool does" in failed["message"]
+        assert "only a client's session can run this script" in failed["message"]
         assert value(client.call("adds", {"a": 1})) == 3
 
 

@@ -245,7 +245,7 @@ def test_the_key_appears_nowhere() -> None:
             eventually(lambda daemon=daemon: summarizer(daemon)["lastError"], daemon.said)  # type: ignore[misc]
             assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
         assert "HTTP 401" in summarizer(one)["lastError"]
-        assert "repeats the key" in summarizer(other)["lastError"]
+        assert "contains mcpd's key" in summarizer(other)["lastError"]
         for daemon in (one, other):
             shown = [daemon.run(*words, check=None) for words in OPERATORS]
             with daemon.client() as client:

@@ -1,4 +1,4 @@
-"""A client with all capabilities, in either era, at each door: bare messages, so nothing is decoded away."""
+"""A client with all capabilities, in either era, at each door: it sees raw messages, with all members."""
 
 import contextlib
 import http.client
@@ -28,17 +28,17 @@ CAPABILITIES: Json = {
 INFO = {"name": "whole", "version": "1"}
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
-"""What the header `Mcp-Name` repeats."""
+"""The member that the header `Mcp-Name` repeats, by method."""
 
 HEARD_WITHIN = WAIT
-"""Real seconds that whatever is waited for may take to come."""
+"""Real seconds to wait for a message."""
 
 MOST_ROUNDS = 5
-"""How often a request is sent again with what it wants."""
+"""Most repetitions of a request that needs input."""
 
 
 class Line(Protocol):
-    """A way to send messages; those that come are in the inbox that it was given."""
+    """A way to send messages; received messages go to an inbox."""
 
     def send(self, message: Json) -> None:
         """Send one."""
@@ -85,7 +85,7 @@ class WebSocketLine:
 
 
 class HttpLine:
-    """Through the HTTP door: a connection for each message, as some clients have it."""
+    """Through the HTTP door: a connection for each message, as some clients do."""
 
     def __init__(self, door: HttpDoor, inbox: queue.Queue[Json], *, modern: bool) -> None:
         self._door = door
@@ -95,7 +95,7 @@ class HttpLine:
         self._open: set[http.client.HTTPConnection] = set()
 
     def send(self, message: Json) -> None:
-        """Send one; what comes of it comes while the caller goes on."""
+        """Send a message; its answers arrive while the caller continues."""
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         connection = self._connected("POST", body, self._headers(message))
         # Connections keep no order among each other: a notification has arrived before what follows it is sent.
@@ -160,7 +160,7 @@ def _fill(inbox: queue.Queue[Json], lines: Any) -> None:
 
 
 class WholeClient:
-    """A client that answers what it is asked, and remembers that and what it was told."""
+    """A client that answers requests, and remembers them and all notifications."""
 
     def __init__(self, daemon: Daemon, door: HttpDoor, place: str, *, modern: bool) -> None:
         self.modern = modern
@@ -168,7 +168,7 @@ class WholeClient:
         self.asked: list[Json] = []
         self.told: list[Json] = []
         self.meta: Json = {}
-        """What goes with each request."""
+        """The `_meta` of each request."""
         self._last = 0
         self._line = self._opened(daemon, door, place)
         self.greeting = self._greeted()
@@ -198,7 +198,7 @@ class WholeClient:
         return greeting
 
     def ask(self, method: str, params: Json | None = None, **meta: Any) -> Json:
-        """The result of a request, in as many rounds as it takes."""
+        """The result of a request, after as many rounds as it needs."""
         given: Json = dict(params or {})
         result: Json = {}
         for _ in range(MOST_ROUNDS):
@@ -222,13 +222,13 @@ class WholeClient:
         return result
 
     def begin(self, method: str, params: Json) -> int:
-        """Send a request; its id."""
+        """Send a request; returns its id."""
         self._last += 1
         self._line.send({"id": self._last, "method": method, "params": params})
         return self._last
 
     def call(self, tool: str, arguments: Json | None = None, **meta: Any) -> Json:
-        """The result of a tool."""
+        """The result of a tool call."""
         return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
 
     def listen(self, wishes: Json, **meta: Any) -> None:
@@ -237,7 +237,7 @@ class WholeClient:
         self.hear("notifications/subscriptions/acknowledged")
 
     def hear(self, method: str, **members: Any) -> Json:
-        """The next such notification, among what it was told already or what comes."""
+        """The next such notification, or an earlier one."""
         for message in chain(list(self.told), self._messages()):
             params: Json = message.get("params") or {}
             if message.get("method") == method and members.items() <= params.items():
@@ -246,7 +246,7 @@ class WholeClient:
         raise AssertionError(method)
 
     def _messages(self) -> Iterator[Json]:
-        """What comes: it is answered if it asks, and kept if it only tells."""
+        """Received messages: requests are answered, notifications kept."""
         while True:
             message = self.inbox.get(timeout=HEARD_WITHIN)
             if "method" in message and "id" in message:

@@ -1,7 +1,8 @@
-"""A server with all that MCP has, in either era, over stdio; `whole_serving` has the other transports.
+"""A server with all features of MCP, in either era, over stdio; `whole_serving` has the other transports.
 
-Its tools, prompts and URIs carry its name, so that many stand side by side. What its tools need of a client
-they ask for: in the handshake era by a request, in the modern one by a result that wants the call again.
+Its tools, prompts and URIs contain its name, so that many can run side by side. If its tools need something of
+a client, they ask by a request in the handshake era, and by a result that asks for another call in the modern
+one.
 """
 
 import base64
@@ -12,7 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 Work = Generator[tuple[str, "Json"], Any, "Json"]
-"""Of a tool: it yields what it asks of the client, is sent the answers, and returns its result."""
+"""A tool's work: it yields requests to the client, receives the answers, and returns its result."""
 
 Json = dict[str, Any]
 
@@ -43,17 +44,17 @@ TRACES: Json = {
     "tracestate": "vendor=1,other@2=3",
     "baggage": "user=me,tenant=%C3%BC",
 }
-"""In `_meta` of what a server asks and tells (SEP-414)."""
+"""The trace context in `_meta` of a server's requests and notifications (SEP-414)."""
 
 PAGE = "ui://app/page.html"
-"""The app in which `show` is shown: every server's own, and in no list."""
+"""The app that shows `show`: each server has one, in no list."""
 
 POLL = "poll"
-"""A tool for apps alone, of the same name at every server."""
+"""A tool for apps only, with the same name at every server."""
 
 UI: Json = {"_meta": {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "example.com/x": [1]}}
 SKILL = "skill://acme/refunds"
-"""The directory of a skill, which no list of resources has."""
+"""The directory of a skill, which no list of resources contains."""
 
 FILES = ("SKILL.md", "templates/email.md")
 FOR_APPS: Json = {"_meta": {"ui": {"visibility": ["app"]}}}
@@ -70,7 +71,7 @@ class WholeServer:
         self.resources = ["a"]
         self.tasks: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
-        """What clients have answered to tasks of the extension."""
+        """Clients' answers to tasks of the extension."""
 
     def uri(self, name: str) -> str:
         """The URI of one of its resources."""
@@ -126,14 +127,14 @@ class WholeServer:
 
     @property
     def skill(self) -> Json:
-        """A skill that each server has, under the same URI."""
+        """A skill that each server has under the same URI."""
         front = {"name": "refunds", "description": f"Refunds by {self.name}", "license": "MIT"}
         files = [{"uri": f"{SKILL}/{each}", "digest": f"sha256:{0:064}", "size": 2} for each in FILES]
         return {"uri": f"{SKILL}/SKILL.md", "frontmatter": front, "resources": files}
 
     @property
     def capabilities(self) -> Json:
-        """What it declares."""
+        """The capabilities that it declares."""
         tasks: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
         return {
             "tools": {"listChanged": True},
@@ -147,10 +148,10 @@ class WholeServer:
 
 
 class Conversation:
-    """What one client is told: a connection or a session; in the modern era all requests share one."""
+    """The state of a client's connection or session; in the modern era, all requests share one."""
 
     def __init__(self, server: WholeServer, outside: Callable[[Json], None]) -> None:
-        """`outside` sends what belongs to no request."""
+        """`outside` sends messages that belong to no request."""
         self.server = server
         self._outside = outside
         self._level = "emergency"
@@ -161,7 +162,7 @@ class Conversation:
         self._asked = 0
 
     def receive(self, message: Json, send: Callable[[Json], None]) -> None:
-        """Take a message; `send` sends what belongs to it."""
+        """Handle a message; `send` sends the messages that belong to it."""
         method, params = message.get("method"), message.get("params") or {}
         if method is None:
             if (go_on := self._waiting.pop(message["id"], None)) is not None:
@@ -341,7 +342,7 @@ class Conversation:
 
 
 class Request:
-    """A request of the client."""
+    """A client's request."""
 
     def __init__(
         self, server: WholeServer, request_id: Any, method: str, params: Json, send: Callable[[Json], None]
@@ -363,7 +364,7 @@ class Request:
 
 
 def _in_rounds(work: Work, request: Request) -> None:
-    """The work as far as it comes with the answers so far, which travel in the state."""
+    """Continue the work as far as the answers in the state allow."""
     answers: list[Any] = json.loads(base64.b64decode(request.params.get("requestState", "W10=")))
     answers += (request.params.get("inputResponses") or {}).values()
     try:
@@ -393,7 +394,7 @@ def _about_tasks(request: Request) -> None:
 
 
 def _begin_later(request: Request) -> None:
-    """A call that becomes a task of the extension (SEP-2663), and nothing else."""
+    """A call that only begins a task of the extension (SEP-2663)."""
     server, extension = request._server, META + "tasks"
     if extension in request.meta[META + "clientCapabilities"].get("extensions", {}):
         server.tasks[task := f"later-{len(server.tasks)}"] = "input_required"

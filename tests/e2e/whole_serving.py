@@ -1,4 +1,4 @@
-"""`whole_server` behind a unix socket, a WebSocket, streamable HTTP and the older SSE: threads of the tests."""
+"""Serves `whole_server` on a unix socket, a WebSocket, streamable HTTP and SSE, in threads of the tests."""
 
 import contextlib
 import json
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 
 SESSION = "Mcp-Session-Id"
 END = None
-"""Ends a stream of events."""
+"""The end of a stream of events."""
 
 
 @contextmanager
 def served(transport: str, name: str, *, modern: bool, directory: Path) -> Iterator[Json]:
-    """The `mcpServers` entry of such a server, which listens while the context is open."""
+    """The `mcpServers` entry of such a server, which listens during the block."""
     if transport == "stdio":
         words = [str(Path(whole_server.__file__)), name, "modern" if modern else "handshake"]
         yield {"command": sys.executable, "args": words}
@@ -70,7 +70,7 @@ class _WebServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients hang up on streams."""
+        """Ignore errors: clients disconnect from streams."""
 
 
 def _unix(server: WholeServer, path: str) -> socketserver.BaseServer:
@@ -113,19 +113,19 @@ class _Events:
         self._queue: queue.Queue[bytes | None] = queue.Queue()
 
     def send(self, message: Json) -> None:
-        """A message."""
+        """Queue a message."""
         self.event(json.dumps({"jsonrpc": "2.0", **message}))
 
     def event(self, data: str, kind: str = "message") -> None:
-        """Any event."""
+        """Queue an event of any kind."""
         self._queue.put(f"event: {kind}\ndata: {data}\n\n".encode())
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the stream."""
         self._queue.put(END)
 
     def write_to(self, handler: BaseHTTPRequestHandler) -> None:
-        """As the response, to its end."""
+        """Write the stream as the response, to its end."""
         while (event := self._queue.get()) is not END:
             handler.wfile.write(event)
             handler.wfile.flush()
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def head(self, status: int, kind: str = "", **headers: str) -> None:
-        """The head of the response; its end is that of the connection."""
+        """Write the head of the response, which ends with the connection."""
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Connection": "close", **headers}.items():
             if value:
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is http.server's
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _http(server: WholeServer, _path: str) -> socketserver.BaseServer:

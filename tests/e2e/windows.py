@@ -1,4 +1,4 @@
-"""An agent's window on real servers: behind `mcpd connect`, or right at a server of its own."""
+"""An agent's window on real servers: behind `mcpd connect`, or directly at a server process."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class Window(RawClient):
-    """A client that speaks to a process of its own, and answers what it is asked; its directory is its root."""
+    """A client of a child process that answers the server's requests; its directory is its root."""
 
     def __init__(self, command: list[str], directory: Path, environ: Mapping[str, str], log: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Window(RawClient):
 
     @classmethod
     def bridged(cls, daemon: Daemon, directory: Path, *options: str) -> Self:
-        """One whose bridge was started in its directory."""
+        """A window whose bridge was started in its directory."""
         command = daemon.command("connect", "--socket", str(daemon.socket), *options)
         # The test itself brings back a daemon that it has killed.
         environ = {**daemon.environ, "PYTHONPATH": str(ROOT), "MCPD_NO_START": "1"}
@@ -52,24 +52,24 @@ class Window(RawClient):
 
     @classmethod
     def direct(cls, entry: Json, directory: Path, log: Path) -> Self:
-        """One with a server of its own."""
+        """A window with a separate server process."""
         environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **entry.get("env", {})}
         return cls([entry["command"], *entry.get("args", [])], directory, environ, log)
 
     def begin(self, protocol: str = "2025-11-25") -> Json:
-        """The handshake; returns what is answered."""
+        """Make the handshake; returns the answer."""
         capabilities = {"roots": {"listChanged": True}}
         info = {"name": self.directory.name, "version": "1"}
         return self.greet(protocolVersion=protocol, capabilities=capabilities, clientInfo=info)
 
     def receive(self) -> Json:
-        """The next message that is not a question."""
+        """The next message that is not a request."""
         message = self._inbox.get(timeout=WAIT)
         assert message is not None, "the daemon closed the connection"
         return message
 
     def _read(self) -> None:
-        """Answer what is asked, at once, as agents do, also while nothing of ours is under way."""
+        """Answer requests at once, as agents do, even while no request of ours is in flight."""
         for line in self._file:
             message = json.loads(line)
             if "id" not in message or "method" not in message:
@@ -86,7 +86,7 @@ class Window(RawClient):
         return {"error": {"code": -32601, "message": f"no {method} here"}}
 
     def text(self, tool: str, /, **arguments: Any) -> str:
-        """What a tool says."""
+        """The text of a tool's result."""
         return " ".join(each.get("text", "") for each in self.call(tool, arguments)["content"])
 
     def close(self) -> None:

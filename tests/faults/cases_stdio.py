@@ -128,7 +128,7 @@ HANGS = (
     same(
         "frozen during a call, and thawed",
         stdio({"timeouts": {"call": 0.5}}),
-        *(Kill("SIGSTOP"), Call(code="UpstreamTimeout", says="told to cancel"), Kill("SIGCONT")),
+        *(Kill("SIGSTOP"), Call(code="UpstreamTimeout", says="has cancelled the call"), Kill("SIGCONT")),
         Took("notifications/cancelled"),
     ),
     again(

@@ -195,7 +195,7 @@ def test_a_server_gives_the_daemon_no_orders_and_calls_nobody() -> None:
         refused = daemon.ask("status")["connections"]
         assert [refused[door]["refused"] for door in ("clients", "operators")] == [{"server": 2}] * 2
         assert "operators: refused a connection of uid" in daemon.said()
-        assert "servers give no orders" in daemon.said()
+        assert "servers may not control mcpd" in daemon.said()
 
 
 DEEPER = f"""

@@ -134,7 +134,7 @@ def test_no_secret_is_in_a_definition_that_a_model_is_shown(provoked: Watched, s
 
 def test_a_tool_whose_name_is_a_secret_is_quarantined(provoked: Watched) -> None:
     quarantined = provoked.ask("status")["servers"]["leaky"]["quarantined"]
-    assert "holds a secret" in quarantined[HIDDEN]
+    assert "contains a secret" in quarantined[HIDDEN]
 
 
 def test_arguments_are_checked_by_what_was_shown(provoked: Watched) -> None:

@@ -119,7 +119,7 @@ def test_a_server_that_outgrows_its_memory_ends_with_that_cause_and_the_numbers(
     stopped.begin({"one": scripted()})
     stopped.configure({"one": scripted(), "leak": {**wild(LEAK), "limits": LIMITS}})
     stopped.ctl("reload", UNIT)
-    by = "the kernel ended it" if "memory" in controllers(stopped) else "mcpd ended it"
+    by = "the kernel killed it" if "memory" in controllers(stopped) else "mcpd ended it"
     eventually(lambda: by in str(stopped.servers()["leak"]["reason"]), stopped.said)
     seen = stopped.servers()["leak"]
     assert (seen["cause"], seen["causeData"]["limit"]) == ("memory-ceiling", 64 << 20)

@@ -285,7 +285,6 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
 
 
 OF_PROMPT = "ref/prompt"
-"""The type of a reference to a prompt (MCP, `PromptReference`)."""
 
 OF_RESOURCE = "ref/resource"
 """The type of a reference to a resource or template (MCP, `ResourceTemplateReference`)."""

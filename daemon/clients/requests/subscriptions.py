@@ -35,7 +35,6 @@ MAX_WAITING = 64
 """Subscriptions of one client that may wait for their servers at a time."""
 
 KINDS = (Kind.RESOURCE, Kind.TEMPLATE)
-"""The lists that may hold a followed resource."""
 
 MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen names the resources"
 

@@ -1,1 +1,1 @@
-"""The transports to servers: each opens a `ports.UpstreamConnection` as an async context manager."""
+"""The transports to servers; each opens a `ports.UpstreamConnection` as an async context manager."""

@@ -1,4 +1,4 @@
-"""Failures of single HTTP requests, told apart by cause; and the headers of requests."""
+"""The cause of a failed HTTP request, and its effect on call and connection; also the headers of requests."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SESSION_HEADER = "mcp-session-id"
 
 
 class McpHeaders:
-    """The headers of messages to one server, from its era and its listed tools."""
+    """Makes the headers of messages to one server, from its era and its listed tools."""
 
     def __init__(self) -> None:
         self.is_modern = False
         self.session = ""
-        """The id that the server gave our session; empty if it gave none."""
+        """The session id that the server gave mcpd; empty if it gave none."""
         self._version = ""
         self._marks: dict[str, Marks] = {}
 
@@ -41,7 +41,7 @@ class McpHeaders:
         self._version = version
 
     def of(self, method: str = "", params: Raw | UnsetType = UNSET) -> dict[str, str]:
-        """The headers of a message; none for `initialize`, which negotiates the version."""
+        """The headers of a message; empty for `initialize`, which negotiates the version."""
         if not self._version or method == "initialize":
             return {}
         headers = {"mcp-protocol-version": self._version}
@@ -62,7 +62,7 @@ class McpHeaders:
         return {"mcp-name": encoded(getattr(given, member)), **marked}
 
     def learn(self, listing: bytes) -> None:
-        """Remember which arguments headers repeat; `listing` is the raw result of a `tools/list`."""
+        """Remember which arguments a call repeats in headers; `listing` is the raw result of `tools/list`."""
         if not self.is_modern or MARK.encode() not in listing:
             return
         listed = decoded(msgspec.json.decode, listing)
@@ -73,13 +73,13 @@ class McpHeaders:
 
 
 RETRY_AFTER_MOST = 300.0
-"""Most seconds that a server may send us away for: one that names a day is asked after five minutes."""
+"""Longest Retry-After that counts, in seconds: a server that asks for a day is tried after five minutes."""
 
 SERVER_ERROR = -32000
-"""The first code that JSON-RPC leaves to servers; the TypeScript SDK's for an unknown session."""
+"""The first code that JSON-RPC leaves to servers; the TypeScript SDK uses it for an unknown session."""
 
 PERHAPS_OVER = frozenset({None, SERVER_ERROR, envelope.INVALID_REQUEST})
-"""Codes with which HTTP 400 may mean an unknown session, or much else; None without a JSON-RPC error."""
+"""Codes with which HTTP 400 may mean an unknown session, among other things; None without a JSON-RPC error."""
 
 NOT_CONNECTED = frozenset(
     {
@@ -91,7 +91,7 @@ NOT_CONNECTED = frozenset(
         Cause.NOT_TLS,
     }
 )
-"""No connection was made, so nothing was sent."""
+"""Causes that mean no connection was made, so nothing was sent."""
 
 _UNTRUSTED = frozenset({Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME})
 
@@ -101,7 +101,7 @@ NOT_RUN = (
     | frozenset({Cause.BUSY, Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.SESSION_OVER})
     | frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING, Cause.LOGIN_REFUSED, Cause.LOGIN_NOT_RENEWED})
 )
-"""After these a call is safe to repeat; after any other failure it may have run."""
+"""Causes after which a call is safe to repeat; after any other it may have run."""
 
 _STATUSES = frozenset(
     {
@@ -112,7 +112,7 @@ _STATUSES = frozenset(
         httpx2.codes.GATEWAY_TIMEOUT,
     }
 )
-"""Statuses about the request itself; any other error status is the server's own answer."""
+"""Statuses about the request itself; any other error status counts as the server's own answer."""
 
 _ENDS: dict[Cause, type[errors.RunError]] = {
     **dict.fromkeys(_UNTRUSTED, errors.CannotStart),
@@ -132,7 +132,7 @@ _FATAL_TO_OURS = {
 }
 
 UNREACHABLE_CALLS = 3
-"""Calls in a row that could not connect: one may be a restart, three are an outage."""
+"""Calls in a row that fail to connect until the server counts as down: one may hit a restart."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -140,13 +140,13 @@ class Failure(msgspec.Struct, frozen=True):
 
     cause: Cause
     text: str
-    """With the server's host and port."""
+    """The failure with the server's host and port."""
     data: Mapping[str, Datum] = msgspec.field(default_factory=dict)
     """The data of the cause."""
     wait: float = 0.0
-    """Seconds to leave the server alone for; 0 if it did not say."""
+    """Seconds for which the server wants no requests; 0 if it did not say."""
     helps: str = ""
-    """The remedy before a call is worth another try; empty: none."""
+    """The remedy without which another call is pointless; empty if none is needed."""
 
     def for_call(self) -> errors.CallError:
         """The error for the caller."""
@@ -164,14 +164,14 @@ class Failure(msgspec.Struct, frozen=True):
         return errors.UpstreamLost(f"{self.text}; whether the call ran is unknown")
 
     def for_run(self) -> errors.RunError:
-        """The error for the supervisor, if the connection ends of it."""
+        """The error for the supervisor, if this failure ends the connection."""
         if self.wait:
             return errors.Busy(self.text, self.cause, wait=self.wait, **self.data)
         return _ENDS.get(self.cause, errors.ConnectionLost)(self.text, self.cause, **self.data)
 
 
 class LoginFailed(httpx2.TransportError):
-    """A request that was not sent, or not run, for want of a good login."""
+    """A request that was not sent, or not run, because there is no valid login."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -179,11 +179,11 @@ class LoginFailed(httpx2.TransportError):
 
 
 class LinkState:
-    """Whether a server behind HTTP is there, and the end of the connection to it.
+    """Whether a server behind HTTP is reachable, and the error that ended its connection.
 
-    401, a login that is over, an untrusted certificate or the end of the session always end it. No connection,
-    an unrenewable login, 403, 429, 502, 503 and 504 do if they meet a request of our own; for calls, only
-    `UNREACHABLE_CALLS` in a row without a sign of life. Retry-After holds calls and pings. Times: trio's clock.
+    401, an ended login, an untrusted certificate or the end of the session always end the connection. A failure
+    to connect or to renew the login, 403, 429, 502, 503 and 504 end it if they hit a request of mcpd itself;
+    for calls, only `UNREACHABLE_CALLS` in a row do. Retry-After holds calls and pings. Times: trio's clock.
     """
 
     def __init__(self) -> None:
@@ -193,18 +193,18 @@ class LinkState:
         self._unreachable = 0
 
     def heard(self) -> None:
-        """Note a sign of life; while the server wants to be left alone, silence is no fault of the server."""
+        """Note a sign of life; while Retry-After lasts, the server may be silent."""
         self.last_heard = max(trio.current_time(), self.busy_until)
         self._unreachable = 0
 
     def end_with(self, end: errors.RunError) -> None:
-        """End the connection; the first reason counts."""
+        """End the connection; later reasons are ignored."""
         if self.end is None:
             self.end = end
             self.ended.set()
 
     def judge(self, failure: Failure, *, own: bool) -> errors.RunError | None:
-        """Take in the failure of a request, `own` or a call; return the end of the connection if it is one."""
+        """Note a failed request (`own`: mcpd's, not a call); return the error if it ends the connection."""
         if failure.wait:
             self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
             self.last_heard = max(self.last_heard, self.busy_until)
@@ -222,7 +222,7 @@ class LinkState:
 
 
 def of_error(error: Exception, place: str) -> Failure:
-    """The failure of a network error. Only what came before sending is certain."""
+    """The failure for a network error; only an error before sending is sure not to have run."""
     if isinstance(error, LoginFailed):
         return error.failure
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
@@ -238,7 +238,7 @@ def of_error(error: Exception, place: str) -> Failure:
 
 
 def of_status(response: httpx2.Response, place: str, *, session_over: bool = False) -> Failure | None:
-    """The failure of an HTTP error; None for an answer like any other."""
+    """The failure for an HTTP status; None if the status counts as an ordinary answer."""
     status = response.status_code
     text = f"{place} answered HTTP {status} {response.reason_phrase}".rstrip()
     if status == httpx2.codes.UNAUTHORIZED:
@@ -260,22 +260,22 @@ def of_status(response: httpx2.Response, place: str, *, session_over: bool = Fal
 
 
 def unauthorized(place: str) -> Failure:
-    """HTTP 401."""
-    text = f"{place} wants credentials that it was not given (HTTP 401)"
+    """The failure for HTTP 401."""
+    text = f"{place} requires credentials that mcpd did not send (HTTP 401)"
     return Failure(Cause.UNAUTHORIZED, text, {"place": place, "status": int(httpx2.codes.UNAUTHORIZED)})
 
 
 def session_ended(place: str, status: int) -> Failure:
-    """The server no longer knows our session, so it has not run the request."""
+    """The failure for a session that the server no longer knows, so it has not run the request."""
     text = f"the server ended the session (HTTP {status} from {place})"
     return Failure(Cause.SESSION_OVER, text, {"place": place, "status": status})
 
 
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
-    """Whether an HTTP error says that the server does not know our session; None: perhaps.
+    """Whether an HTTP error says that the server does not know the session; None if it may.
 
-    The specification has 404; with -32601 that is "no such method" (2026-07-28). Servers also say 410, or 400
-    with -32000 (TypeScript SDK), -32600 or no JSON-RPC error (Python SDKs), which may be about the request.
+    The specification has 404; with -32601 that means "no such method" (2026-07-28). Servers also answer 410, or
+    400 with -32000 (TypeScript SDK), -32600 or no JSON-RPC error (Python SDKs), which may be about the request.
     """
     if SESSION_HEADER not in response.request.headers:
         return False
@@ -288,13 +288,13 @@ def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
 
 
 def code_in(body: bytes) -> int | None:
-    """The code of a JSON-RPC error response; None for another body."""
+    """The code of a JSON-RPC error response; None if the body is no such response."""
     error = error_in(body)
     return None if error is None else read_error(error)[0]
 
 
 def error_in(body: bytes) -> Raw | None:
-    """The error object of a JSON-RPC error response; None for another body."""
+    """The error object of a JSON-RPC error response; None if the body is no such response."""
     try:
         error = envelope.decode(body).error
     except envelope.BadMessage:
@@ -303,7 +303,7 @@ def error_in(body: bytes) -> Raw | None:
 
 
 def retry_after(headers: httpx2.Headers, now: datetime) -> float:
-    """The seconds of a Retry-After, 0 if none or past; a date by the server's clock (RFC 9110, 10.2.3)."""
+    """The seconds of Retry-After, 0 if missing or past; dates count by the server's clock (RFC 9110)."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:_DIGITS])
@@ -313,7 +313,7 @@ def retry_after(headers: httpx2.Headers, now: datetime) -> float:
 
 
 _DIGITS = 12
-"""Digits read of a number of seconds: more could not be computed with."""
+"""Most digits read of a number of seconds; longer numbers are useless."""
 
 
 def _date(text: str) -> datetime | None:

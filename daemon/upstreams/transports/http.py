@@ -1,6 +1,6 @@
-"""A server behind streamable HTTP, both eras: a POST is answered by JSON, or by a stream of events.
+"""Connects to a server over streamable HTTP, in both eras: the answer to a POST is JSON or a stream of events.
 
-First, one connection is made and dropped: "refused" and "not trusted" are better reported before a handshake.
+First, mcpd makes a connection and drops it, to report "refused" and "not trusted" before a handshake.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, RemoteError, error_line, made_error
 
 GOODBYE_SECONDS = 1.0
-"""For ending the session: a courtesy, and a stop waits for it."""
+"""Seconds for ending the session, which is a courtesy that a stop waits for."""
 
 REOPEN_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between attempts to reopen the stream of notifications; they outlast the time to the next ping."""
 
 RESUME_ATTEMPTS = 2
-"""Attempts to resume a request's broken stream: more would keep its caller waiting for a lost server."""
+"""Most attempts to resume a request's broken stream: more would keep the caller waiting for a lost server."""
 
 NO_PARAMS = Raw(b"{}")
 QUESTIONS = ("ping", "tools/list")
-"""Harmless requests that tell whether a server still knows our session; the cheaper first."""
+"""Harmless requests that show whether a server still knows the session, the cheaper one first."""
 
 RETRY_LEAST, RETRY_MOST = 0.1, 60.0
-"""Seconds that a server may ask for (`retry:`) before a stream is reopened."""
+"""Least and most seconds that a server may ask mcpd to wait (`retry:`) before it reopens a stream."""
 
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
-    """Reach the server; on the way out, end the session.
+    """Connect to the server; end the session on exit.
 
     Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: the stored
-    login cannot be read; ConnectionLost: it could not be reached just now.
+    login cannot be read; ConnectionLost: the server could not be reached.
     """
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")
@@ -73,13 +73,13 @@ async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Serve
 
 class _Position(msgspec.Struct, eq=False):
     last_id: str = ""
-    """Of the last event; empty if the stream cannot be resumed."""
+    """The id of the last event; empty if the stream cannot be resumed."""
     retry: float = 1.0
-    """Seconds to wait before."""
+    """Seconds to wait before resuming."""
 
 
 class HttpLink(PostLink):
-    """A link to a server of streamable HTTP."""
+    """A link to a server over streamable HTTP."""
 
     closing_cancels = True
 
@@ -93,7 +93,7 @@ class HttpLink(PostLink):
         self._ping_seconds = context.server.timeouts.ping
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Take the answer to a request in, in either form."""
+        """Take the answer to a request, as JSON or as a stream."""
         if post.uid is None:
             if post.method == "notifications/initialized":
                 self._initialized.set()
@@ -115,7 +115,7 @@ class HttpLink(PostLink):
         self.fail(post.uid, failures.Failure(Cause.CONNECTION_LOST, text, {"place": self.place}))
 
     async def listen(self) -> None:
-        """Receive notifications from the session's own stream, reopened while the server is away."""
+        """Receive notifications from the session's own stream; reopen it while the server is away."""
         await self._initialized.wait()
         position, opened, misses = _Position(), False, 0
         while self.headers.session:
@@ -143,7 +143,7 @@ class HttpLink(PostLink):
             misses += not reached
 
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
-        """Whether an HTTP error says so, or the server, asked where the error leaves it open."""
+        """Whether an HTTP error means that the session is over; asks the server if the error does not say."""
         over = failures.ends_session(response, body)
         return await self._is_forgotten(post) if over is None else over
 
@@ -178,7 +178,7 @@ class HttpLink(PostLink):
         )
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
-        """Deliver events until a request has its answer; a stream that breaks is one that ends."""
+        """Deliver events until the request is answered; a broken stream counts as an ended one."""
         try:
             async with aclosing(http_client.events_of(response, self._limit)) as events:
                 async for event in events:
@@ -197,7 +197,7 @@ class HttpLink(PostLink):
             return
 
     async def _take(self, message: bytes, uid: int | None) -> None:
-        """Deliver a message; an error without our id, or in a success (-32600), is still the answer."""
+        """Deliver a message; an error without the id, or with -32600 in a success, is the answer too."""
         post = self._posts.get(uid or 0)
         if (
             post is not None
@@ -217,9 +217,9 @@ class HttpLink(PostLink):
             await self.deliver(error_line(uid, error))
 
     async def _is_forgotten(self, post: Post) -> bool:
-        """Whether the session is over, after a refusal that may mean that, or something about the request.
+        """Whether the session is over, after a refusal that may mean that or concern the request.
 
-        A request that has worked in it before is repeated; without one, the refusal is taken at its word.
+        Repeats a harmless request that has worked in this session; without one, the refusal counts as the end.
         """
         if post.uid is None:
             return False
@@ -236,7 +236,7 @@ class HttpLink(PostLink):
 
 
 async def end_session(link: HttpLink) -> None:
-    """Delete the server's session, even during cancellation, but not for long."""
+    """Delete the session at the server, even during cancellation, within a short time."""
     if link.headers.session:
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*http_client.NETWORK_ERRORS):
             headers = link.headers.of()

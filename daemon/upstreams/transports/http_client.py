@@ -1,7 +1,7 @@
 """The HTTP client for one server, and the login (RFC 6750) that its requests carry.
 
-Redirects are followed within the origin (and from http to https on the same host) if they keep the method:
-credentials travel nowhere else. No proxy of the environment, no .netrc, no time limit on reading.
+Redirects are followed only within the origin (and from http to https on the same host) and if they keep the
+method, so that credentials go nowhere else. It uses no proxy of the environment, no .netrc and no time limit.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from daemon.upstreams.transports.failures import Failure, LoginFailed
 from daemon.upstreams.transports.server_connection import OpenContext
 
 WRITE_SECONDS = 60.0
-"""For a server to take the next piece of a request: a slow one may, a stopped one is noticed."""
+"""Seconds for a server to accept the next piece of a request: enough for slow servers, not stopped ones."""
 
 MAX_REDIRECTS = 20
-"""Of one request: as many as browsers follow."""
+"""Most redirects of one request: as many as browsers follow."""
 
 POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Calls are bounded above (`limits.inFlight`); here, waiting for a place would look like a dead server."""
+"""No limit here, where a call that waits would look like a dead server; `limits.inFlight` bounds calls."""
 
 NETWORK_ERRORS = (httpx2.TransportError, httpx2.DecodingError)
 """Errors that break a request or its response."""
@@ -58,7 +58,7 @@ async def exchange(
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; `heard` is called for the response's head and each chunk.
 
-    Raises httpx2.TransportError: no response, or its body broke off; httpx2.DecodingError: wrongly encoded.
+    Raises httpx2.TransportError: no response, or a broken body; httpx2.DecodingError: a wrongly encoded body.
     """
     send = partial(_followed, client, method, url, content)
     response = await (login.send(send, headers) if login is not None and login.held else send(headers))
@@ -86,7 +86,7 @@ async def _followed(
 
 @attrs.frozen(eq=False)
 class _HeardStream(httpx2.AsyncByteStream):
-    """A body that reports each chunk: a comment in an event stream counts, too."""
+    """A body that calls `heard` for each chunk, as even a comment in an event stream shows life."""
 
     inner: httpx2.AsyncByteStream
     heard: Callable[[], None]
@@ -104,12 +104,12 @@ class _HeardStream(httpx2.AsyncByteStream):
 
 
 async def trusted_certificates() -> ssl.SSLContext:
-    """The system's certificates; to read them takes tens of milliseconds."""
+    """The system's trusted certificates, read in a thread as that takes tens of milliseconds."""
     return await trio.to_thread.run_sync(ssl.create_default_context)
 
 
 def client_for(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
-    """The client for one server, with its configured headers; `tls` holds the trusted certificates."""
+    """The client for one server, with its configured headers; `tls` has the trusted certificates."""
     return httpx2.AsyncClient(
         transport=httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=POOL),
         headers={"user-agent": "{name}/{version}".format(**IDENTITY), **server.headers},
@@ -119,7 +119,7 @@ def client_for(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes | None:
-    """A decoded body; None if it is over the limit, which bounds what is unpacked, too."""
+    """A decoded body; None if it exceeds the limit, which also bounds how much is decompressed."""
     parts: list[bytes] = []
     size = 0
     async with aclosing(response.aiter_bytes()) as chunks:
@@ -132,18 +132,18 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes | None:
 
 
 def events_of(response: httpx2.Response, limit: int) -> AsyncGenerator[httpx2.ServerSentEvent]:
-    """The events of a stream, to be closed; raises `httpx2.SSEError` for one of more than `limit` bytes."""
+    """The events of a stream, which the caller closes; `httpx2.SSEError` if one exceeds `limit` bytes."""
     source = httpx2.EventSource(response, max_event_size=limit)
     return cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))
 
 
 def same_origin(url: httpx2.URL, other: httpx2.URL) -> bool:
-    """Whether our headers, which may hold credentials, may go to the other url, too."""
+    """Whether mcpd's headers, which may contain credentials, may also go to the other url."""
     return (url.scheme, url.host, url.port) == (other.scheme, other.host, other.port)
 
 
 def not_followed(response: httpx2.Response) -> str:
-    """The target of a redirect that was not followed, without secrets of the url; else empty."""
+    """The end of an error about a redirect that was not followed, its target without secrets; else empty."""
     if response.next_request is None:
         return ""
     target = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
@@ -151,7 +151,7 @@ def not_followed(response: httpx2.Response) -> str:
 
 
 def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """The request that follows a redirect; None without one, or if it is not followed."""
+    """The request that follows a redirect; None without a redirect, or if it must not be followed."""
     sent, following = response.request, response.next_request
     if following is None or following.method != sent.method:
         return None
@@ -164,23 +164,23 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
 
 
 RENEW_AGAIN_SECONDS = 5.0
-"""Seconds after a renewal that failed in which no other is tried: everything that is called waits for it."""
+"""Seconds after a failed renewal before the next attempt, as every call waits for a renewal."""
 
 PROBE_SECONDS = 5.0
-"""For a server to say whether it has metadata of its protection: a request has failed already, and waits."""
+"""Seconds for a server to answer whether it has protected-resource metadata, while a failed request waits."""
 
 METADATA_BYTES = 64 * 1024
-"""Of that metadata, which has some hundred."""
+"""Most bytes of that metadata, which has some hundred."""
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 """The path of that metadata, before the server's path and without it (RFC 9728, section 3.1)."""
 
 
 class ServerLogin:
-    """The login at one server, as one connection uses it."""
+    """The login at one server, for one connection."""
 
     def __init__(self, context: OpenContext, place: str, wall: Callable[[], float] = time.time) -> None:
-        """Begin without one; `place` is the server's host and port, for texts."""
+        """Start without a login; `place` is the server's host and port, for texts."""
         self._server, self._auth = context.server, context.server.auth
         self._logins = context.logins if context.server.login is not None or self._auth is not None else None
         self.place = place
@@ -194,7 +194,7 @@ class ServerLogin:
         return self._login is not None
 
     async def begin(self) -> None:
-        """Look for a login, or log in, as the connection is opened; RunError if that fails."""
+        """Find a stored login, or log in, as the connection opens; RunError if that fails."""
         if self._logins is None:
             return
         if self._auth is not None:
@@ -213,7 +213,7 @@ class ServerLogin:
             self._logins.sent(self._server.name, self._login)
 
     async def header(self) -> str:
-        """The value of `Authorization`, renewed if about to end; LoginFailed if there is no good login now."""
+        """The value of `Authorization`, renewed if it ends soon; raises LoginFailed without a valid login."""
         login = self._login
         if login is None or _is_past(login.renew_at, self._wall()):
             login = await self._renewed(None)
@@ -222,7 +222,7 @@ class ServerLogin:
     async def send(
         self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
     ) -> httpx2.Response:
-        """Send a request with the login, again with another if refused unrun; LoginFailed if there is none."""
+        """Send a request with the login; after a refusal, once more with a renewed one. Raises LoginFailed."""
         header = await self.header()
         response = await send({**headers, "authorization": header})
         if response.status_code == httpx2.codes.UNAUTHORIZED:
@@ -232,12 +232,12 @@ class ServerLogin:
         return response
 
     async def after_refusal(self, header: str) -> str:
-        """The value of `Authorization` in place of a refused one; LoginFailed if there is no other."""
+        """A new value of `Authorization` after the server refused one; LoginFailed if there is no other."""
         login = await self._renewed(header.removeprefix("Bearer "))
         return f"Bearer {login.access_token}"
 
     async def refusal(self, response: httpx2.Response, client: httpx2.AsyncClient) -> Failure | None:
-        """The failure of a refusal that concerns logins, or None; `client` asks for a way to log in."""
+        """The failure if a refusal concerns the login, or None; `client` looks for a way to log in."""
         if self._logins is None:
             return None
         status, challenges = response.status_code, _challenges(response)
@@ -247,7 +247,7 @@ class ServerLogin:
         return failure
 
     def judged(self, status: int, challenges: str) -> Failure | None:
-        """The same by the status and `WWW-Authenticate` alone."""
+        """The failure as in `refusal`, judged by the status and `WWW-Authenticate` alone."""
         challenge = None if self._logins is None else self._noted(challenges)
         if status == httpx2.codes.UNAUTHORIZED and (self.held or challenge is not None):
             return self._wanted(status)
@@ -268,7 +268,7 @@ class ServerLogin:
         return self._needed(f"{self.place} {what} (HTTP {status})", status=status)
 
     async def _renewed(self, rejected: str | None) -> logins.Login:
-        """Another login than one that was rejected, or is due: one renewal for all who need it."""
+        """A login other than one that was rejected or is due; one renewal serves all requests that wait."""
         login, server = self._login, self._server
         if self._logins is None or (login is None and self._auth is None):
             raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
@@ -314,7 +314,7 @@ class ServerLogin:
         return trio.current_time() < self._again
 
     async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
-        """Whether the server names a place to log in, although its refusal did not."""
+        """Whether the server's metadata name a place to log in, although its refusal did not."""
         url = httpx2.URL(logins.login_url(self._server))
         path = url.path.rstrip("/")
         for where in dict.fromkeys((METADATA_PATH + path, METADATA_PATH)):
@@ -327,7 +327,7 @@ class ServerLogin:
         return False
 
     def _noted(self, challenges: str) -> logins.Challenge | None:
-        """The server's challenge; its scope is remembered for the next login."""
+        """The server's challenge, whose scope is remembered for the next login."""
         challenge = logins.bearer_challenge(challenges)
         if challenge is not None and challenge.scope and self._logins is not None:
             self._logins.want(self._server.name, challenge.scope)

@@ -1,4 +1,4 @@
-"""Connecting to servers, and why that failed: texts name host and port, as URLs may hold secrets."""
+"""Connects to servers, and explains failures; texts name host and port only, as URLs may hold secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORBIDDEN = 403
 
 
 def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
-    """The host and the port of a URL; CannotStart without a known scheme, a host or a valid port."""
+    """The host and port of a URL; CannotStart if it has no known scheme, no host or no valid port."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -40,7 +40,7 @@ def place_of(host: str, port: int) -> str:
 
 
 async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
-    """A connection to a server. Raises CannotStart: an untrusted certificate; ConnectionLost: not just now."""
+    """A connection to a server; raises CannotStart for an untrusted certificate, else ConnectionLost."""
     try:
         if tls is None:
             return await trio.open_tcp_stream(host, port)
@@ -59,7 +59,7 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
 
 
 def opening_error(error: BaseException, place: str) -> RunError:
-    """The error of a failed attempt to connect, for the supervisor."""
+    """The error for the supervisor after a failed attempt to connect."""
     why, cause = reason(error), cause_of(error)
     if is_untrusted(error):
         text = f"tls: the certificate of {place} is not trusted: {why}"
@@ -68,9 +68,9 @@ def opening_error(error: BaseException, place: str) -> RunError:
 
 
 def refused(status: int, place: str) -> RunError:
-    """The error of an HTTP status instead of a connection, for the supervisor."""
+    """The error for the supervisor if an HTTP status came instead of a connection."""
     if status in {UNAUTHORIZED, FORBIDDEN}:
-        text = f"{place} wants credentials that it was not given (HTTP {status})"
+        text = f"{place} requires credentials that mcpd did not send (HTTP {status})"
         return NeedsAuth(text, of_status(status), place=place, status=status)
     return ConnectionLost(f"{place} answered HTTP {status}", of_status(status), place=place, status=status)
 
@@ -81,7 +81,7 @@ def is_untrusted(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> Cause:
-    """The cause of a failed attempt to connect: that of the innermost exception that has one."""
+    """The cause of a failed attempt to connect, from the innermost exception that maps to one."""
     found = Cause.CANNOT_CONNECT
     for each in causes(error):
         if isinstance(each, ssl.SSLCertVerificationError):
@@ -96,7 +96,7 @@ def cause_of(error: BaseException) -> Cause:
 
 
 _OF_CERTIFICATES = {10: Cause.TLS_EXPIRED, 62: Cause.TLS_NAME, 64: Cause.TLS_NAME}
-"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH (x509_vfy.h)."""
+"""Causes by OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH (x509_vfy.h)."""
 
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-"""OpenSSL's reasons for a peer that does not speak TLS."""
+"""OpenSSL's reasons that mean the peer does not speak TLS."""

@@ -1,4 +1,4 @@
-"""An MCP connection whose frames are the bodies of HTTP POSTs: the edge that streamable HTTP and SSE share."""
+"""An MCP connection that POSTs its frames, for streamable HTTP and SSE."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ from daemon.wire.outbox import Receiver
 from daemon.wire.requests import Exchange, Peer
 
 NOTE_SECONDS = 10.0
-"""For the POST of a notification or an answer: they keep their order, so later ones wait."""
+"""Seconds for the POST of a notification or an answer; later ones wait, as they keep their order."""
 
 STUCK_SECONDS = 3 * NOTE_SECONDS
-"""Seconds that a full queue may wait for a server that takes nothing: three in a row are no accident."""
+"""Seconds that a full queue may wait for a server that accepts nothing: three timeouts in a row."""
 
 ABANDONED_SECONDS = 5.0
-"""Seconds that a cancelled request may keep its POST open, where closing it does not cancel."""
+"""Seconds that a cancelled request may keep its POST open if closing the POST does not cancel it."""
 
 ERROR_BYTES = 64 * 1024
-"""Of the body of an HTTP error: a JSON-RPC error is far smaller, a web page is not wanted."""
+"""Most bytes read of an HTTP error's body: a JSON-RPC error is far smaller, and a web page is of no use."""
 
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 class Post(msgspec.Struct, eq=False):
-    """One frame on its way."""
+    """One frame to POST."""
 
     body: bytes
     uid: int | None
-    """The request's id; None for a notification, or an answer to the server."""
+    """The request's id; None for a notification, or an answer to the server's request."""
     method: str
-    """Empty for an answer."""
+    """The request's method; empty for an answer."""
     params: Raw | UnsetType
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
 
 class PostLink(ABC):
-    """`wire.outbox.Link` over POSTs: one task per request, and one task for all messages sent in order."""
+    """`wire.outbox.Link` over POSTs: a task for each request, and one for messages that keep their order."""
 
     peer: Peer
     """Set by `PostConnection`."""
     url: str
-    """The target of POSTs."""
+    """The URL that receives the POSTs."""
     closing_cancels = False
-    """Whether the end of a POST cancels its request in the modern era, without a notification."""
+    """Whether closing a POST cancels its request in the modern era, without a notification."""
 
     def __init__(
         self, client: httpx2.AsyncClient, context: OpenContext, login: http_client.ServerLogin
     ) -> None:
         self.queued = 0
-        """Bytes that keep their order; requests go side by side, bounded by `limits.inFlight`."""
+        """Queued bytes that keep their order; requests go concurrently, bounded by `limits.inFlight`."""
         self.turns = 0
         self.is_held = False
         self.carrying: int | None = None
-        """The request in whose answer the present message came."""
+        """The request to whose answer the current message belongs."""
         self.place = login.place
         self.headers = McpHeaders()
         self.login = login
         self.state = LinkState()
         self.worked: set[str] = set()
-        """Methods of our own requests that the server has answered with a result."""
+        """Methods of mcpd's own requests that the server has answered with a result."""
         self.client = client
         self._context = context
         self._out: deque[Post] = deque()
@@ -90,7 +90,7 @@ class PostLink(ABC):
     # --- wire.outbox.Link ----------------------------------------------------------------------------------
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Queue one frame; the writer's task takes it from here. A full queue takes requests only."""
+        """Queue one frame for the writer's task; a full queue accepts requests only."""
         if self.state.end is not None:
             return
         body = b"".join(frame)
@@ -115,7 +115,7 @@ class PostLink(ABC):
         self._kick.set()
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
-        """Bytes that keep their order (`wire.outbox.Link.waiting`)."""
+        """The number of queued bytes that keep their order (`wire.outbox.Link.waiting`)."""
         return self.queued
 
     async def run(self, receiver: Receiver) -> None:
@@ -138,7 +138,7 @@ class PostLink(ABC):
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again: slow receivers have caught up (`wire.outbox.Outbox.hold`)."""
+        """Read again, as slow receivers have caught up (`wire.outbox.Outbox.hold`)."""
         self.is_held = False
         self._resumed.set()
 
@@ -146,7 +146,7 @@ class PostLink(ABC):
 
     @abstractmethod
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Take in the success of a POST."""
+        """Take the successful response to a POST."""
 
     @abstractmethod
     async def listen(self) -> None:
@@ -154,12 +154,12 @@ class PostLink(ABC):
 
     @abstractmethod
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
-        """Whether an HTTP error to a POST says that the server does not know our session."""
+        """Whether the HTTP error after a POST means that the server does not know the session."""
 
     # --- what they share -----------------------------------------------------------------------------------
 
     async def deliver(self, message: bytes, uid: int | None = None) -> None:
-        """Hand over a message, of the answer to `uid` if the transport says so; wait for slow receivers."""
+        """Hand over a message that belongs to the answer to `uid`, if known; then wait for slow receivers."""
         outbox = self._context.outbox
         outbox.slow.clear()
         self.carrying = uid
@@ -172,7 +172,7 @@ class PostLink(ABC):
             await self._resumed.wait()
 
     def fail(self, uid: int | None, failure: Failure) -> None:
-        """Report that a request gets no answer (None: no request), and judge the connection."""
+        """Report that a request (if any) gets no answer, and decide whether the connection ends."""
         # A request of our own raises the end that it met (`PostConnection.request`).
         own = self.peer.requests.is_forwarded(uid) is False
         end = self.state.judge(failure, own=own)
@@ -185,7 +185,7 @@ class PostLink(ABC):
         self._context.outbox.flush()
 
     def _abandon(self, params: Raw) -> bool:
-        """Give a request up; return whether a message is to tell the server: not of one never sent."""
+        """Cancel a request; return whether to notify the server, which is pointless if it was never sent."""
         uid = int(cancelled_id(params))
         closing = self.closing_cancels and self.headers.is_modern
         if (post := self._posts.get(uid)) is not None:
@@ -197,7 +197,7 @@ class PostLink(ABC):
         return not closing
 
     async def _write(self) -> None:
-        """Send requests side by side; what is not a request keeps its order, so the next one waits for it."""
+        """Send requests concurrently; other messages keep their order, so each waits for the one before."""
         while True:
             await self._kick.wait()
             self._kick = trio.Event()
@@ -266,12 +266,12 @@ class PostConnection(RawConnection):
 
     @property
     def carrying(self) -> int | None:
-        """Our request in whose answer the present message came; None if it came by itself."""
+        """The request of mcpd to whose answer the current message belongs; None if it came on its own."""
         return self._link.carrying
 
     @property
     def last_heard(self) -> float:
-        """When the server last showed any life (trio's clock), a comment in a stream included."""
+        """When the server last sent anything, even a comment in a stream (trio's clock)."""
         return max(super().last_heard, self._link.state.last_heard)
 
     def adopt(self, era: Era, version: str) -> None:
@@ -280,10 +280,10 @@ class PostConnection(RawConnection):
         self._link.headers.adopt(era, version)
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
-        """Send a request of our own, and wait (`ports.UpstreamConnection.request`).
+        """Send a request of mcpd itself, and wait (`ports.UpstreamConnection.request`).
 
-        Raises RunError: the connection ended of this request's failure; HttpRefusal: an HTTP error without a
-        JSON-RPC error; UpstreamLost: only its own exchange failed, or the connection ended around it.
+        Raises RunError: this request's failure ended the connection; HttpRefusal: an HTTP error without a
+        JSON-RPC error; UpstreamLost: only this exchange failed, or the connection ended for another reason.
         """
         if (end := self._link.state.end) is not None:
             raise UpstreamLost(str(end)) if isinstance(end, ConnectionLost) else end
@@ -299,12 +299,12 @@ class PostConnection(RawConnection):
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         """Forward a tool call (`ports.UpstreamConnection.call`).
 
-        Raises Overloaded: the server does not take what waits; UpstreamUnavailable: the connection has just
-        ended, or the server wants to be left alone.
+        Raises Overloaded: the server does not accept what is queued; UpstreamUnavailable: the connection has
+        just ended, or Retry-After has not passed.
         """
         if (end := self._link.state.end) is not None:
             raise UpstreamUnavailable(f"{end}. The call was not sent: it is safe to try again.")
         if (wait := self._link.state.busy_until - trio.current_time()) > 0:
-            text = f"{self._link.place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
+            text = f"{self._link.place} accepts no requests for {math.ceil(wait)} s more (Retry-After)."
             raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
         return super().call(call, exchange)

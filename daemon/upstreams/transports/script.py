@@ -1,4 +1,4 @@
-"""The server of the scripts, in the daemon itself: it lists them, and the session of a caller runs them."""
+"""Lists the scripts as a server inside the daemon; the session of the calling client runs them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from daemon.wire.requests import GivenUp
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[ScriptConnection]:
-    """Connect to the scripts as they were read."""
+    """Connect to the scripts as they were last read."""
     yield ScriptConnection(context)
 
 
 class ScriptConnection:
-    """`ports.UpstreamConnection` to scripts. It is always alive, and no call is in flight on it."""
+    """A `ports.UpstreamConnection` to scripts, which is always alive and has no call in flight."""
 
     last_heard, in_flight, given_up = float("inf"), 0, GivenUp()
     adopt = notify = cancel = expire = staticmethod(lambda *_, **__: ())
@@ -33,9 +33,9 @@ class ScriptConnection:
         self._answers = {"initialize": {**hello, "capabilities": {"tools": {}}}, "tools/list": {"tools": tools}}
 
     async def request(self, method: str, *_: object, **__: object) -> bytes:
-        """Answer a request of the daemon."""
+        """Answer a request of the daemon itself."""
         return msgspec.json.encode(self._answers.get(method, {}))
 
     def call(self, *_: object) -> int:
-        """Raise ScriptToRun: a script makes its calls in its caller's session."""
-        raise ScriptToRun("a client's session runs this script, and no other tool does. Nothing was run.")
+        """Raise ScriptToRun: the caller's session runs a script, whose calls belong to the session."""
+        raise ScriptToRun("only a client's session can run this script. Nothing was run.")

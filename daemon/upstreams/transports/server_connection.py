@@ -1,4 +1,4 @@
-"""A connection to a server: opened by its `type`, and the edge that stdio, unix socket and WebSocket share.
+"""Opens connections to servers by their `type`; the base of those over stdio, unix socket and WebSocket.
 
 Transport modules are loaded in a worker thread when first needed. A forwarded request is spliced together from
 the client's bytes, and its answer handed back as bytes.
@@ -34,7 +34,7 @@ from daemon.wire.outbox import Link, Outbox
 from daemon.wire.requests import NO_CLIENT, Exchange, Peer, PeerRequest
 
 MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType}
-"""Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""
+"""Each module has `open_connection(context)`, which yields a `ports.UpstreamConnection` as a context."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,14 +50,14 @@ class OpenContext:
     """Returns a server's earlier introduction (`catalog.extensions`), perhaps of an earlier daemon."""
     sandboxes: Sandboxes = attrs.Factory(lambda self: Sandboxes(self.children, DaemonPlaces()), takes_self=True)
     egress: Egress | None = None
-    """The proxy of a sandboxed server, with what was refused over all its runs."""
+    """The proxy of a sandboxed server, with the hosts that it refused over all runs."""
     lessons: Mapping[str, Lesson] = attrs.field(factory=dict)
-    """Servers whose next runs are watched instead of confined, by name."""
+    """Servers whose next runs are watched and unconfined, by name."""
     secrets: RunSecrets = attrs.Factory(lambda self: RunSecrets(self.children), takes_self=True)
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
-    """The context manager that connects to a server, unopened yet; RunError if the entry or a secret is bad."""
+    """The context manager that will connect to a server; RunError if the entry or a secret is faulty."""
     if faults := context.server.faults:
         error, variable = str(faults[0]), faults[0].variable
         named = {} if variable is None else {"variable": variable}
@@ -71,11 +71,11 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
 
 
 MAX_SERVER_REQUESTS = 64
-"""Open requests of one server, as many as it has calls at most: they must not fill the memory."""
+"""Most open requests of one server, as many as it has calls at most, to bound memory."""
 
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes of their params together, two of the largest messages: each is kept until it is answered."""
+"""Most bytes of their params together, two of the largest messages: each is kept until answered."""
 
 
 class RequestsOfServer:
@@ -90,7 +90,7 @@ class RequestsOfServer:
         return len(self._open)
 
     def take(self, request_id: bytes, method: str, params: Raw | None) -> PeerRequest | None:
-        """Take a request in; None if it was answered at once: a ping, or none for any client."""
+        """Register a request; None if mcpd answered it at once: a ping, or a method unknown to clients."""
         if method == "ping":
             self._peer.answer(request_id, b"{}")
         elif method not in protocol.ASKED_OF_CLIENTS:
@@ -110,13 +110,13 @@ class RequestsOfServer:
         return None
 
     def withdraw(self, params: Raw) -> None:
-        """End the request that the server cancels; `params` are those of the notification."""
+        """End the request that the server cancels; `params` are the notification's."""
         with suppress(msgspec.MsgspecError, RecursionError):
             if (request := self._end(protocol.cancelled_id(params))) is not None:
                 request.withdraw("the server has cancelled it")
 
     def lose_all(self, reason: str) -> None:
-        """End all: the connection is lost."""
+        """End all requests, as the connection is lost."""
         requests = list(self._open.values())
         self._open.clear()
         self._ended.set()
@@ -124,7 +124,7 @@ class RequestsOfServer:
             request.withdraw(reason)
 
     async def wait_answered(self) -> None:
-        """Return once the presently open requests have ended."""
+        """Return once all requests that are open now have ended."""
         asked = set(self._open)
         while not asked.isdisjoint(self._open):
             if self._ended.is_set():
@@ -164,10 +164,10 @@ def _size(request: PeerRequest) -> int:
 
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
-"""Bytes that wait for a server that does not read before new calls are refused: one largest message."""
+"""Queued bytes from which new calls are refused while a server does not read: one largest message."""
 
 _PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}'
-"""A request with nothing added to its params, as most are: one small frame, made in one step."""
+"""A request without added params, as most are: one small frame, made in one step."""
 
 _encode = msgspec.json.encode
 
@@ -189,27 +189,27 @@ class RawConnection:
 
     @property
     def last_heard(self) -> float:
-        """When the server last said anything (trio's clock); now, while its link is held."""
+        """When the server last sent anything (trio's clock); the current time while its link is held."""
         return trio.current_time() if self.link.is_held else self._peer.last_heard
 
     @property
     def carrying(self) -> int | None:
-        """Our request in whose answer the present message came; None if the transport does not say."""
+        """The request whose answer carries the current message; None if the transport cannot tell."""
         return None
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """The number of forwarded requests without an answer."""
         return self._peer.requests.forwarded
 
     def adopt(self, era: Era, version: str) -> None:
-        """Use an era's envelope from now on."""
+        """Use this era's envelope from now on."""
         modern = era is not Era.HANDSHAKE
         self._meta = protocol.envelope_meta(version, self.capabilities) if modern else {}
         self._own_meta = {key: _encode(value) for key, value in self._meta.items()}
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
-        """Send a request of our own, and wait (`ports.UpstreamConnection.request`)."""
+        """Send a request of mcpd itself, and wait (`ports.UpstreamConnection.request`)."""
         if self._meta:
             params = {**params, "_meta": self._meta}
         # MCP, cancellation: "the `initialize` request MUST NOT be cancelled by clients".
@@ -235,7 +235,7 @@ class RawConnection:
         return uid
 
     def cancel(self, key: int, reason: str) -> None:
-        """Give a call up."""
+        """Cancel a call."""
         self._peer.cancel(key, reason)
 
     def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
@@ -250,7 +250,7 @@ class RawConnection:
         await self._peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Pass on requests for clients; refuse those in the answer to a request that is not a call."""
+        """Pass on requests for clients; refuse those that came in the answer to mcpd's own request."""
         request = self._asked.take(request_id, method, params)
         if request is None:
             return
@@ -261,7 +261,7 @@ class RawConnection:
             self._events.on_server_request(request, cause)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Pass on what concerns a request, the catalog or the log."""
+        """Pass on notifications about a request, the catalog or the log."""
         if method == protocol.PROGRESS and params is not None:
             self._peer.requests.progress(params)
         elif method in CHANGED:
@@ -273,12 +273,12 @@ class RawConnection:
             self._events.on_message(method, said, self._peer.requests.exchange_of(self.carrying))
 
     def on_lost(self, reason: str) -> None:
-        """Report the loss at once: the server's exit may take a moment longer to be known."""
+        """Report the loss at once: the exit status may arrive a moment later."""
         self._events.on_lost(reason)
         self._asked.lose_all(reason)
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Count noise on stdout; it never ends a connection by itself."""
+        """Count a line on stdout that is not MCP; this alone never ends a connection."""
         self._events.on_noise(line, fault.message)
 
 

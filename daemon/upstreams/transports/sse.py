@@ -1,7 +1,7 @@
-"""A server behind HTTP with SSE, the transport that streamable HTTP replaced: one stream down, POSTs up.
+"""Connects to a server over HTTP with SSE, the transport before streamable HTTP: one stream down, POSTs up.
 
-The end of the stream is the connection's. So is an event over the limit: the reader cannot skip one. The stream
-names the target of POSTs, which must be of the url's own origin, because our headers go there.
+The connection ends with the stream, also at an event over the limit, since the reader cannot skip it. The
+stream names the target of POSTs, which must have the url's own origin, because mcpd's headers go there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from daemon.upstreams.transports.server_connection import OpenContext
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
-    """Open the stream and learn the target of POSTs; close it on the way out.
+    """Open the stream and learn the target of POSTs; close it on exit.
 
     Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: 401 or 403;
-    ProtocolFault: it names an endpoint of another origin, or no url; ConnectionLost: no connection, or no
-    stream.
+    ProtocolFault: the endpoint is on another origin, or no url; ConnectionLost: no connection, or no stream.
     """
     server = context.server
     place = place_of(*host_and_port(server.url or "", "http", "https"))
@@ -49,10 +48,10 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
 
 
 class SseLink(PostLink):
-    """A link whose answers all come in one stream of events."""
+    """A link that receives all answers in one stream of events."""
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
+        """Open the stream, to be closed with `stack`, and read until it names the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
         response = await stack.enter_async_context(
             http_client.exchange(
@@ -78,10 +77,10 @@ class SseLink(PostLink):
         raise self._ended()
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Do nothing: a POST is only acknowledged, its answer comes in the stream."""
+        """Do nothing: a POST is only acknowledged, and the stream brings its answer."""
 
     async def listen(self) -> None:
-        """Read the stream to its end, which is the connection's."""
+        """Read the stream until it ends, which ends the connection."""
         end: RunError = self._ended()
         try:
             async for event in self._events:
@@ -95,7 +94,7 @@ class SseLink(PostLink):
         self.state.end_with(end)
 
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
-        """Whether the endpoint, which is the session's, does not exist any more."""
+        """Whether the session's endpoint no longer exists."""
         return response.status_code in {httpx2.codes.NOT_FOUND, httpx2.codes.GONE}
 
     def _ended(self) -> ConnectionLost:

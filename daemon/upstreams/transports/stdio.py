@@ -1,7 +1,7 @@
-"""A server as a child process, reached over its stdin and stdout (MCP, stdio transport).
+"""Runs a server as a child process, over its stdin and stdout (MCP, stdio transport).
 
-Exit and end of stdout differ (measured: a grandchild that holds stdout delays EOF for its life; a child that
-closes stdout may live on): either ends the connection. stderr is drained: who logs into a full pipe blocks.
+Either exit or the end of stdout ends the connection, as one can come without the other: a grandchild that holds
+stdout delays EOF, and a child may close stdout and live on. stderr is drained, since a full pipe would block.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
     *("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
 )
-"""Variables that a child inherits: the list of the MCP SDKs, and where certificates are, for downloads behind a
+"""Variables that a child inherits: the MCP SDKs' list, and the places of certificates, for downloads behind a
 proxy. All others must be in the server's `env`."""
 
 LAST_WORDS = 0.05
-"""Seconds to wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status tells
-more than an EOF. Callers wait meanwhile, so it is short."""
+"""Seconds to wait for exit after EOF, or the reverse: an answer may still be in the pipe, and an exit status
+says more than EOF. Short, as callers wait meanwhile."""
 
 STDERR_CHUNK = 64 * 1024
-"""Bytes read at once, and the length at which a line is passed on without its end."""
+"""Bytes per read, and the length at which a line is passed on unfinished."""
 
 LINES_AT_ONCE = 1000
-"""Lines passed on of one chunk, as many as are kept: a flood of short ones must not own the loop."""
+"""Most lines passed on from one chunk, as many as are kept: a flood of short lines must not block the loop."""
 
 EXIT_MEANINGS = {
     78: ": configuration error (EX_CONFIG)",
@@ -49,16 +49,16 @@ EXIT_MEANINGS = {
 
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: the allow-list, then the configured variables."""
+    """The environment of a child: inherited variables, then the configured ones."""
     allowed = {name: environ[name] for name in INHERITED if name in environ}
     return {**allowed, **configured}
 
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection]:
-    """Start the child and connect to it; on exit, end it with everything that it started.
+    """Start the child and connect to it; on exit, end it with all its descendants.
 
-    Raises CannotStart: the command cannot be run at all; ConnectionLost: it could not be run just now.
+    Raises CannotStart: the command can never run; ConnectionLost: it could not be run this time.
     """
     server = context.server
     async with AsyncExitStack() as held:
@@ -117,7 +117,7 @@ async def _started(context: OpenContext, env: Mapping[str, str], start: Sandboxe
 
 
 class StdioConnection(RawConnection):
-    """A `RawConnection` whose other end can also exit."""
+    """A `RawConnection` to a child process, which can also exit."""
 
     def __init__(
         self, link: FdLink, child: ChildProcess, context: OpenContext, start: SandboxedStart | None
@@ -180,13 +180,13 @@ def exited(status: int) -> ConnectionLost:
 
 
 def outgrown(used: int, limit: int) -> ConnectionLost:
-    """The error for a server that the kernel ended at its ceiling."""
-    text = f"used {bytes_in_words(used)} of memory, all it may have (limits.memoryBytes): the kernel ended it"
+    """The error for a server that the kernel killed at its memory limit."""
+    text = f"used {bytes_in_words(used)} of memory, its limit (limits.memoryBytes): the kernel killed it"
     return ConnectionLost(text, Cause.MEMORY_CEILING, used=used, limit=limit)
 
 
 async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
-    """Read a non-blocking descriptor to its end, line by line; overlong lines are cut."""
+    """Read a non-blocking descriptor to its end, line by line; overlong lines are split."""
     rest = b""
     told = False
     while True:

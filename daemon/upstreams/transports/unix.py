@@ -1,6 +1,6 @@
-"""A server on a unix socket: newline-delimited JSON, as on stdio, without a child.
+"""Connects to a server on a unix socket: newline-delimited JSON as on stdio, without a child.
 
-The file appears when the server is ready and may outlive it: "no such file" and "refused" are both retried.
+The file appears when the server is ready, and may outlive it: mcpd retries "no such file" and "refused".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DE
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
-    """Connect to the socket. Raises CannotStart: the url names none; ConnectionLost: nothing listens there."""
+    """Connect to the socket; CannotStart if the url names none, ConnectionLost if nothing listens there."""
     server = context.server
     path = socket_path(server.url or "")
     fd = await _connect(path, server.timeouts.connect)
@@ -38,7 +38,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
 
 def socket_path(url: str) -> str:
-    """The path in `unix:///path` (percent-decoded), or an absolute path as it is; else CannotStart."""
+    """The path in `unix:///path` (percent-decoded), or an absolute path unchanged; else CannotStart."""
     if url.startswith("/"):
         return url
     parts = urlsplit(url)
@@ -53,7 +53,7 @@ async def _connect(path: str, seconds: float) -> int:
             with trio.fail_after(seconds):
                 await connecting.connect(path)
         except trio.TooSlowError:
-            text = f"{path} did not take a connection within {seconds:g} s"
+            text = f"{path} did not accept a connection within {seconds:g} s"
             raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=path) from None
         except (OSError, ValueError) as error:
             # ValueError and a plain OSError without errno: the path cannot be one (too long, a NUL in it).

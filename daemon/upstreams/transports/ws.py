@@ -1,6 +1,6 @@
-"""A server behind a WebSocket: a JSON-RPC message in each WebSocket message, subprotocol `mcp`.
+"""Connects to a server over a WebSocket: one JSON-RPC message in each WebSocket message, subprotocol `mcp`.
 
-MCP's own pings test whether it is alive. A message over the limit ends the connection with close code 1009.
+MCP's own pings test whether the server is alive. A message over the limit closes the connection with code 1009.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
-    """Connect and shake hands; say goodbye on the way out.
+    """Connect and open the WebSocket; close it on exit.
 
     Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: 401 or 403, or
-    the login is over; ConnectionLost: not reached just now, or no WebSocket server answers.
+    an ended login; ConnectionLost: the server is unreachable, or answers without a WebSocket.
     """
     async with AsyncExitStack() as stack:
         link = await _open_with_login(stack, context)
@@ -44,7 +44,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
 
 async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSocketLink:
-    """As `_opened`, with the login at the server if any; again if it had to be renewed for that."""
+    """As `_opened`, with the login at the server if any; tries again if the login had to be renewed."""
     host, port = host_and_port(context.server.url or "", "ws", "wss")
     login = ServerLogin(context, place_of(host, port))
     await login.begin()
@@ -65,7 +65,7 @@ async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSo
 
 
 class _Refused(Exception):
-    """An HTTP status instead of a WebSocket, and the `WWW-Authenticate` that came with it."""
+    """An HTTP status instead of a WebSocket, with its `WWW-Authenticate`."""
 
     def __init__(self, answer: RejectConnection) -> None:
         self.status = answer.status_code
@@ -75,13 +75,13 @@ class _Refused(Exception):
 
 class _ServerConnection(PacedConnection):
     async def _handle_reject_connection_event(self, event: RejectConnection) -> None:
-        """End the attempt at once: the library waits for the body of a refusal."""
+        """End the attempt at once, as the library would wait for the refusal's body."""
         raise _Refused(event)
 
 
 @asynccontextmanager
 async def _opened(context: OpenContext, host: str, port: int, login: str) -> AsyncIterator[WebSocketLink]:
-    """Connect and shake hands, say goodbye on the way out; _Refused at another status."""
+    """Connect and open the WebSocket, close it on exit; _Refused at another status."""
     server, place = context.server, place_of(host, port)
     deadline = trio.current_time() + server.timeouts.connect
     try:

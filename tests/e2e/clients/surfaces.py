@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def leaving(job: Json) -> AsyncIterator[tuple[Any, Any]]:
-    """The job's transport; that the daemon announces something while the client leaves is no fault."""
+    """The job's transport; an announcement while the client leaves is no fault."""
     try:
         async with transport(job) as streams:
             yield streams
@@ -48,7 +48,7 @@ async def leaving(job: Json) -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def perform(job: Json) -> Json:
-    """One session."""
+    """Run one session."""
     changes = Changes()
 
     async def on_message(message: Any) -> None:
@@ -68,7 +68,7 @@ async def perform(job: Json) -> Json:
 
 
 async def follow(client: Client, changes: Changes, task_status: Any) -> None:
-    """Subscribe to changes, as the 2026-07-28 protocol has it."""
+    """Subscribe to changes, with the 2026-07-28 protocol."""
     async with client.listen(tools_list_changed=True) as subscription:
         task_status.started()
         async for _event in subscription:
@@ -76,7 +76,7 @@ async def follow(client: Client, changes: Changes, task_status: Any) -> None:
 
 
 async def take(client: Client, step: Json, changes: Changes) -> Json:
-    """One step."""
+    """Execute one step."""
     if "wait" in step:
         await changes.wait()
     elif "pause" in step:
@@ -92,7 +92,7 @@ async def take(client: Client, step: Json, changes: Changes) -> Json:
 
 
 async def ask(client: Client, step: Json) -> Json:
-    """One step that asks the daemon for something."""
+    """Execute one step that is a request."""
     if "list" in step:
         return {"tools": await listed(client)}
     progress: list[float] = []
@@ -125,7 +125,7 @@ async def listed(client: Client) -> list[Json]:
 
 
 def seen(result: CallToolResult) -> Json:
-    """What matters of a result."""
+    """The parts of a result that tests check."""
     text = "\n".join(item.text for item in result.content)
     return {"text": text, "structured": result.structured_content, "isError": bool(result.is_error)}
 

@@ -1,6 +1,6 @@
 """A client on the `mcp` SDK 1.x that follows scripts: as surfaces.py, which describes jobs and outcomes.
 
-It speaks the handshake only: "mode" and "listen" are not for it.
+It speaks only the handshake era: it ignores "mode" and "listen".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 async def perform(job: Json) -> Json:
-    """One session."""
+    """Run one session."""
     changes = Changes()
 
     async def on_message(message: Any) -> None:
@@ -35,7 +35,7 @@ async def perform(job: Json) -> Json:
 
 
 async def take(session: ClientSession, step: Json, changes: Changes) -> Json:
-    """One step."""
+    """Execute one step."""
     if "wait" in step:
         await changes.wait()
     elif "pause" in step:
@@ -51,7 +51,7 @@ async def take(session: ClientSession, step: Json, changes: Changes) -> Json:
 
 
 async def ask(session: ClientSession, step: Json) -> Json:
-    """One step that asks the daemon for something."""
+    """Execute one step that is a request."""
     if "list" in step:
         return {"tools": await listed(session)}
     if "abort" in step:
@@ -68,7 +68,7 @@ async def ask(session: ClientSession, step: Json) -> Json:
 
 
 async def abort(session: ClientSession, step: Json) -> None:
-    """Call, and take it back at the first progress: this SDK leaves it to its user to say so to the server."""
+    """Call, and cancel at the first progress: this SDK leaves the notification to its user."""
     number = session._request_id
     with anyio.CancelScope() as scope:
 
@@ -92,7 +92,7 @@ async def listed(session: ClientSession) -> list[Json]:
 
 
 def seen(result: CallToolResult) -> Json:
-    """What matters of a result."""
+    """The parts of a result that tests check."""
     text = "\n".join(item.text for item in result.content)
     return {"text": text, "structured": result.structuredContent, "isError": bool(result.isError)}
 

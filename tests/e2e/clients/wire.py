@@ -1,4 +1,4 @@
-"""What clients on the `mcp` SDK 1.x and 2.x share: transports to the daemon, counting announcements, pauses."""
+"""Shared code of clients on the `mcp` SDK 1.x and 2.x: transports, counts of announcements, pauses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ try:
     from mcp_types import jsonrpc_message_adapter
 
     def parse(line: bytes) -> Any:
-        """One message, as SDK 2.x models it."""
+        """One message, in SDK 2.x's model."""
         return jsonrpc_message_adapter.validate_json(line)
 
 except ImportError:  # SDK 1.x
     from mcp import types
 
     def parse(line: bytes) -> Any:
-        """One message, as SDK 1.x models it."""
+        """One message, in SDK 1.x's model."""
         return types.JSONRPCMessage.model_validate_json(line)
 
 
@@ -72,13 +72,13 @@ class Changes:
         self._more = anyio.Event()
 
     def note(self) -> None:
-        """One more."""
+        """Count one."""
         self.count += 1
         self._more.set()
         self._more = anyio.Event()
 
     async def wait(self) -> None:
-        """Until there was one since the last wait."""
+        """Wait until one has come since the last wait."""
         while self.count == self._waited_for:
             await self._more.wait()
         self._waited_for = self.count
@@ -86,7 +86,7 @@ class Changes:
 
 @asynccontextmanager
 async def over_socket(path: str, hello: dict[str, Any] | None) -> AsyncIterator[tuple[Any, Any]]:
-    """The daemon's socket, with the bridge's hello before all else if there is one."""
+    """The daemon's socket, with the bridge's hello first if given."""
     async with socket_transport(path) as (read, write):
         if hello:
             line = json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello})
@@ -96,7 +96,7 @@ async def over_socket(path: str, hello: dict[str, Any] | None) -> AsyncIterator[
 
 @asynccontextmanager
 async def over_http(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[Any, Any]]:
-    """The daemon's URL; each request carries the headers, and the session is deleted in the end."""
+    """The daemon's URL; each request has the headers, and the session is deleted in the end."""
     async with (
         create_mcp_http_client(headers=headers) as http,
         streamable_http_client(url, http_client=http) as (read, write, *_),
@@ -105,13 +105,13 @@ async def over_http(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[An
 
 
 async def pause() -> None:
-    """Let the test do something; it says on stdin when that is done."""
+    """Pause until the test says on stdin that it has finished its work."""
     print(json.dumps({"paused": True}), flush=True)
     await anyio.to_thread.run_sync(sys.stdin.readline)
 
 
 def transport(job: dict[str, Any]) -> Any:
-    """How a job reaches the daemon."""
+    """The transport of a job to the daemon."""
     if "url" in job:
         return over_http(job["url"], job.get("headers", {}))
     if "command" in job:

@@ -1,8 +1,8 @@
-"""What the conformance suite runs as the client that it tests: mcpd, with the suite's server as its only one.
+"""The client that the conformance suite tests: mcpd, with the suite's server as its only one.
 
-The suite gives the URL of its server as the last argument, and the scenario in the environment. Both go to the
-test that runs the suite (`tests/e2e/driving.py`): an interpreter with all that is needed would take seconds for
-each of dozens of scenarios.
+The suite gives the URL of its server as the last argument, and the scenario in the environment. This program
+sends both to the test that runs the suite (`tests/e2e/driving.py`), since imports would take seconds for each
+of dozens of scenarios.
 """
 
 import json
@@ -15,7 +15,7 @@ TEST = "MCPD_TEST_SOCKET"
 
 
 def main() -> int:
-    """The exit status of the client."""
+    """Returns the exit status of the client."""
     given = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
     with socket.socket(socket.AF_UNIX) as test:
         test.connect(os.environ[TEST])

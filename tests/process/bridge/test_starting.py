@@ -66,7 +66,7 @@ def test_a_daemon_that_serves_another_socket_is_not_started_for_this_window(user
     user.configure({**GOOD, "listen": {"socket": str(user.home / "else.sock")}})
     with user.window() as window:
         window.greet()
-        assert "by `listen.socket` of the configuration a daemon serves" in window.status()
+        assert "but this client connects to" in window.status()
     assert not user.log.exists(), "none was run"
 
 

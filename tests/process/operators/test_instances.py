@@ -221,7 +221,7 @@ async def test_where_nobody_can_log_in_is_said_before_anything_is_started(tmp_pa
         "alhpa": "no server is named 'alhpa'. Did you mean alpha?",
         "beta": "switched off in the configuration",
         "gamma": '"oauth": false',
-        "delta": "gets the header Authorization of its configuration",
+        "delta": "has an Authorization header in its configuration",
         "stdio": "not reached over HTTP (its type is stdio)",
         "unix": "not reached over HTTP (its type is unix)",
     }

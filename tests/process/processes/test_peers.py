@@ -86,7 +86,7 @@ def test_a_servers_process_is_refused_unless_it_is_named(script: str, tmp_path: 
             assert door.admit(link) is None
             assert door.report()["refused"] == {"server": 1}
             assert door.open == 0
-            assert f"it stems from pid {pid}" in log[0]
+            assert f"it descends from pid {pid}" in log[0]
             assert Peers("clients", shares(32), uids=own_and(()), servers=lambda: {pid}).admit(link)
         finally:
             marks.forget(mark)
@@ -190,7 +190,7 @@ except peers.Untraceable as error:
     tell(str(error))
 os.killpg(first, signal.SIGKILL)
 """
-    assert "stands more than 64 processes deep" in told_by(DEEP + script)
+    assert "has more than 64 ancestors" in told_by(DEEP + script)
 
 
 def test_of_who_is_gone_nobody_can_say() -> None:

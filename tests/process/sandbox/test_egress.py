@@ -244,7 +244,7 @@ REFUSED: list[tuple[str, str, HostRefusal, str]] = [
         HostRefusal.IS_AN_ADDRESS,
         "10.0.0.5",
     ),
-    ("a..b", "allows hosts by name, and 'a..b' is none: use the name of a host", HostRefusal.INVALID_NAME, ""),
+    ("a..b", "allows hosts by name, and 'a..b' is not a host name: use one", HostRefusal.INVALID_NAME, ""),
     (
         "inner.example.com",
         f"does not allow inner.example.com at 10.0.0.5, {NOT_PUBLIC} allow-host github inner.example.com",
@@ -407,7 +407,7 @@ async def test_a_slow_name_ends_in_time_and_its_thread_still_counts(
             nursery.start_soon(each.read)
         await until(lambda: proxied.egress._lookups.statistics().tasks_waiting == len(hosts) - egress.LOOKUPS)
         await leap(mock_clock, egress.LOOKUP_SECONDS, lambda: all(each.ended for each in found))
-        assert all(each.data.startswith(b"HTTP/1.1 504 mcpd looked for slow") for each in found)
+        assert all(each.data.startswith(b"HTTP/1.1 504 mcpd could not resolve slow") for each in found)
         assert len(names.asked) == egress.LOOKUPS
         names.go.set()
 

@@ -90,7 +90,7 @@ def test_anything_but_the_server_that_was_asked_for_is_refused(
 @cases("name", "version")
 def test_what_is_no_name_is_not_asked_for(name: str, version: str | None, tmp_path: Path) -> None:
     with registry(PUBLISHED) as running:
-        with pytest.raises(SourceTrouble, match="is not a server: write") as raised:
+        with pytest.raises(SourceTrouble, match="names no server: write") as raised:
             asking(tmp_path, running).server(name, version)
         assert not running.asked
     assert len(str(raised.value)) < 300
@@ -244,7 +244,7 @@ def test_the_official_registry_may_not_lead_into_a_private_network(
 ) -> None:
     with registry(PUBLISHED) as running:
         monkeypatch.setattr(registries, "OFFICIAL", running.url)
-        with pytest.raises(SourceTrouble, match="is not an address to fetch from"):
+        with pytest.raises(SourceTrouble, match="mcpd does not fetch from"):
             asking(tmp_path, running).server(TIME)
     assert not running.asked
 

@@ -285,7 +285,7 @@ def test_a_link_that_somebody_else_has_put_there_is_not_followed(
     sqlite_place.path.symlink_to(victim)
     stranger = 64_322 if os.getuid() == 0 else os.getuid()
     os.chown(sqlite_place.path, stranger, -1, follow_symlinks=False)
-    said = f"belongs to uid {stranger}, not to us: remove it" if os.getuid() == 0 else "not a database"
+    said = f"belongs to uid {stranger}, not to this user: remove it" if os.getuid() == 0 else "not a database"
     with pytest.raises(StoreFault, match=said):
         opening(sqlite_place)
     assert mode(victim) == (0o644 if os.getuid() == 0 else 0o600)

@@ -224,7 +224,7 @@ def test_an_approval_that_somebody_has_edited_is_left_out_and_named(
     found = store.recall()
     assert found.approvals == (FIRST, READ)
     (text,) = found.unreadable
-    assert "of another form" in text
+    assert "its digest does not match" in text
     # Approved again, it is whole again.
     store.keep(Batch(at=2.0, approvals=(CHANGED_READ,)))
     assert CHANGED_READ in store.recall().approvals

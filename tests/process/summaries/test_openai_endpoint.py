@@ -103,7 +103,7 @@ async def test_an_answer_that_repeats_the_key_is_not_taken(server: EndpointServe
     fault = await fault_of(server.base_url)
     assert (fault.kind, str(fault)) == (
         Failing.UNREADABLE,
-        f"the answer of 127.0.0.1:{server.port} repeats the key that it was sent",
+        f"the answer of 127.0.0.1:{server.port} contains mcpd's key, so mcpd drops it",
     )
 
 

@@ -233,12 +233,12 @@ async def test_a_corrupt_store_is_set_aside_at_the_start(logged: list[str]) -> N
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         shown = stage.recorder.persistence.value
         assert shown.state is Condition.OK
-        assert "set aside as disk.corrupt-1" in shown.reason
+        assert "renamed it to disk.corrupt-1" in shown.reason
         await stage.lists("a", "read")
         await until(lambda: "a" in disk.servers)
         await stage.written()
-        assert "set aside as disk.corrupt-1" in stage.reason
-    assert any("set aside as disk.corrupt-1" in line for line in logged)
+        assert "renamed it to disk.corrupt-1" in stage.reason
+    assert any("renamed it to disk.corrupt-1" in line for line in logged)
 
 
 @pytest.mark.parametrize("operation", ["check", "keep", "session"])
@@ -261,7 +261,7 @@ async def test_a_store_found_corrupt_in_use_is_set_aside_and_all_that_is_known_i
         assert set(disk.sessions) == {"kept", "new"}
         assert "a" in disk.servers
         assert disk.asides == 1
-        assert "set aside" in stage.reason
+        assert "renamed it" in stage.reason
     assert disk.open_stores == 0
 
 

@@ -150,7 +150,7 @@ def test_half_a_line_at_the_end_is_no_fault_and_anywhere_else_is_one(tmp_path: P
     assert (chain.faults, chain.torn) == ([], f"{tmp_path / FILES[1]} line 7")
     written(tmp_path, {FILES[2]: LINES[:1]})
     ((chain,), _others) = verify(tmp_path, [])
-    assert "half a line" in chain.faults[0]
+    assert "an incomplete line" in chain.faults[0]
 
 
 def test_a_fault_names_its_file_and_line() -> None:
@@ -158,7 +158,7 @@ def test_a_fault_names_its_file_and_line() -> None:
     lines[5] = lines[5].replace(b"git_log", b"git_lag")
     (fault,) = one(lines, ()).faults
     assert fault.endswith(
-        f"{FILES[1]} line 3: does not carry the digest of record 6: one of the two was changed"
+        f"{FILES[1]} line 3: does not contain the digest of record 6: one of the two was changed"
     )
 
 
@@ -191,4 +191,4 @@ def test_heads_are_read_from_messages_of_the_journal_and_from_words() -> None:
 def test_a_daemon_that_found_records_changed_says_so_for_ever_after() -> None:
     found = record(2, Decision.BEGAN, details={"chain": CHAIN, "lacks": 7, "digest": "ab"})
     (fault,) = one(lines_of([began(), found, record(3)]), heads=()).faults
-    assert fault.endswith("line 2: this daemon found that record 7 before it was changed or removed")
+    assert fault.endswith("line 2: the daemon that wrote this had found record 7 changed or removed")

@@ -85,7 +85,7 @@ def test_a_login_that_others_could_read_is_refused(logins: FileLogins) -> None:
 def test_a_login_of_somebody_else_is_refused(logins: FileLogins, monkeypatch: pytest.MonkeyPatch) -> None:
     logins.write("notion", LOGIN)
     monkeypatch.setattr(os, "geteuid", lambda: 64_322)
-    with pytest.raises(LoginsTrouble, match="not to us"):
+    with pytest.raises(LoginsTrouble, match="not to this user"):
         logins.read("notion", URL)
 
 

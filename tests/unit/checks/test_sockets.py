@@ -73,7 +73,7 @@ def test_a_directory_of_somebody_elses_is_a_fault_as_for_the_daemon(house: House
     if os.geteuid() == 0:
         os.chown(house.run, NOBODY, NOBODY)
         assert any(f"uid {NOBODY}" in each.what for each in check(house.look()) if each.level is Level.FAULT)
-        with pytest.raises(PermissionError, match="not to us"):
+        with pytest.raises(PermissionError, match="not to this user"):
             bind(house.run / "mcpd.sock")
     else:
         # An ordinary user can give nothing away, and what root owns is trusted.

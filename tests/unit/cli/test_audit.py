@@ -155,7 +155,7 @@ def test_an_edit_is_told_with_its_place_and_fails(tmp_path: Path, run: Run) -> N
     written(tmp_path / "audit", {FILE: lines})
     status, told = run("verify")
     assert status == 1
-    assert f"\n{tmp_path}/audit/{FILE} line 4: does not carry the digest of record 3" in told
+    assert f"\n{tmp_path}/audit/{FILE} line 4: does not contain the digest of record 3" in told
     assert "intact" not in told
 
 

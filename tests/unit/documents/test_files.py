@@ -119,7 +119,7 @@ def test_the_newest_backups_are_kept_each_with_the_files_mode(tmp_path: Path) ->
     assert [copy.read_bytes() for copy in left] == [b"%d" % number for number in range(2, BACKUPS + 2)]
     assert stat.S_IMODE(left[0].stat().st_mode) == 0o640
     assert (tmp_path / "kept" / "x.json.mine").exists()
-    with pytest.raises(DocumentError, match="not there"):
+    with pytest.raises(DocumentError, match="does not exist"):
         keep_backup(look(tmp_path / "none"), tmp_path / "kept")
 
 

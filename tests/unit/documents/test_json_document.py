@@ -103,7 +103,7 @@ def test_a_member_has_another_key_and_every_other_byte_stays(
         assert list(document.value()) == ["new name" if each == key else each for each in value]  # type: ignore[call-overload]
         document.rename(("new name",), key)
         assert document.text() == text
-        with pytest.raises(DocumentError, match="there is a"):
+        with pytest.raises(DocumentError, match="exists, too"):
             document.rename((key,), dice.choice([*value]))
         assert document.text() == text
 

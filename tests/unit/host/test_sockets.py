@@ -189,7 +189,7 @@ def test_a_directory_of_somebody_else_is_refused(path: Path) -> None:
     if os.getuid() == 0:
         path.parent.mkdir(mode=0o700)
         os.chown(path.parent, 4711, -1)
-        with pytest.raises(PermissionError, match="belongs to uid 4711, not to us"):
+        with pytest.raises(PermissionError, match="belongs to uid 4711, not to this user"):
             bind(path)
         assert names_in(path.parent) == []
     else:

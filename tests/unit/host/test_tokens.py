@@ -94,7 +94,7 @@ def test_neither_a_link_nor_a_pipe_is_followed(file: TokenFile, tmp_path: Path) 
         file.read()
     file.path.unlink()
     os.mkfifo(file.path, 0o600)
-    with pytest.raises(TokenTrouble, match="is not a file"):
+    with pytest.raises(TokenTrouble, match="is a link, or not"):
         file.read()
 
 

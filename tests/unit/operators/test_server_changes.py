@@ -245,6 +245,6 @@ async def test_all_instances_list_what_they_offer_or_it_is_said_that_none_runs(n
     told = (await client.request("refresh", {"server": "alpha#7"}))["result"]["servers"]
     assert list(told) == ["alpha#7"]
     told = (await client.request("refresh", {"server": "beta"}))["result"]["servers"]
-    assert "no instance of it runs" in told["beta"]["problem"]
+    assert "none of its instances runs" in told["beta"]["problem"]
     told = (await client.request("refresh", {}))["result"]["servers"]
     assert list(told) == ["alpha#3", "alpha#7"]

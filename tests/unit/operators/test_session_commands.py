@@ -243,7 +243,7 @@ async def test_while_nothing_can_be_read_what_is_in_use_is_shown_and_the_rest_is
     assert answer["incomplete"].endswith("cannot be read now: the disk is gone")
     one: Any = await ask(daemon, "a")
     assert len(one["loaded"]) == 1
-    with pytest.raises(CallError, match="what session 'b' has loaded cannot be read now: the disk is gone"):
+    with pytest.raises(CallError, match="session 'b' has loaded cannot be read now: the disk is gone"):
         await ask(daemon, "b")
 
 

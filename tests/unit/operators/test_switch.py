@@ -65,7 +65,7 @@ async def test_one_may_be_switched_off_before_its_server_has_listed_any_and_stay
 ) -> None:
     async with running() as here:
         told = await here.switch(f"time/{name}", off=True)
-        assert "of server time are not known yet" in str(told["note"])
+        assert "server time has not listed its" in str(told["note"])
         here.list("time", raw("now"))
         await learn(here, Kind.PROMPT, "now", server="time")
         catalog = here.registry.catalog.value

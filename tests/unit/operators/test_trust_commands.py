@@ -217,7 +217,7 @@ async def test_an_approval_that_is_not_stored_says_so_and_one_in_a_lock_is_store
         ("git/lgo", UnknownTool, "Did you mean log"),
         ("git/prompt:reveiw", Refused, "Did you mean review"),
         ("git/resource:file:///x", Refused, "a resource needs no approval"),
-        ("git#12/log", Refused, "only all are approved: write git, or git/TOOL"),
+        ("git#12/log", Refused, "but only all of them are approved: write git, or git/TOOL"),
         ("", UnknownServer, "There are: git, time, free"),
     ],
 )

@@ -393,7 +393,7 @@ async def test_measures_of_a_child_come_from_its_leaf_and_its_end_has_the_leafs_
         Cause.MEMORY_CEILING,
         {"used": MIB, "limit": MIB},
     )
-    assert "used 1 MiB of memory, all it may have (limits.memoryBytes): the kernel ended it" in str(lost.value)
+    assert "used 1 MiB of memory, its limit (limits.memoryBytes): the kernel killed it" in str(lost.value)
     assert kernel.killed == [child.leaf.path.name]
 
 

@@ -131,7 +131,7 @@ def test_hosts_are_lines_and_what_went_round_the_proxy_is_told_of() -> None:
     assert [note[:40] for note in found.notes] == [
         "it wanted 10.0.0.5: not-public; name it ",
         "it tried 140.82.121.4:443 3 times direct",
-        "2 calls of the system could not be read:",
+        "2 system calls could not be read: files ",
     ]
 
 

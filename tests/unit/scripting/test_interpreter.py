@@ -227,7 +227,7 @@ async def test_a_worker_that_is_killed_ends_its_script_alone() -> None:
 
     scripts = Interpreter(1)
     outcome = await scripts.run("await call('s/t')", {}, of(call), SLOW, lambda: False)
-    assert outcome.error.startswith("its process was killed from outside")
+    assert outcome.error.startswith("its process crashed or was killed")
     assert (await scripts.run("1", {}, of(call), SLOW, lambda: False)).value == 1
 
 

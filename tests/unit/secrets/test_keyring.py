@@ -126,7 +126,7 @@ def test_a_secret_that_others_could_read_is_replaced_by_a_private_one(environ: M
 def test_another_users_secrets_are_refused(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     keyring.write("NAME", CANARY, environ)
     monkeypatch.setattr(os, "geteuid", lambda: 64_322)
-    with pytest.raises(SecretTrouble, match="not to us"):
+    with pytest.raises(SecretTrouble, match="not to this user"):
         keyring.read("NAME", environ)
 
 

@@ -108,7 +108,7 @@ def test_what_was_lost_is_shown_for_good() -> None:
     it.note_dropped(3)
     it.mend(0)
     reason = it.persistence.value.reason
-    assert "set aside as state.db.corrupt-1" in reason
+    assert "renamed it to state.db.corrupt-1" in reason
     assert "removed the file" in reason
     assert "1970-01-01T00:16:40+00:00" in reason
     assert "3 changes of sessions were dropped" in reason

@@ -55,8 +55,8 @@ LINGERS = 55.0
 MOST_WAITING = 3
 """Questions on account of one call that wait at a time."""
 REASONS = {
-    "uncertain": "calls of more than one client",
-    "given up": "was given up",
+    "uncertain": "calls of several clients",
+    "given up": "was cancelled",
     "its call had ended": "has ended",
     "its call was cancelled": "cancelled it",
     "not declared": "has not declared",

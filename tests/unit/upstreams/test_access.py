@@ -155,7 +155,7 @@ def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() 
     ("state", "hint"),
     [
         (ServerState.STARTING, "in a few seconds"),
-        (ServerState.QUEUED, "is started before the others"),
+        (ServerState.QUEUED, "before the others"),
         (ServerState.STOPPED, "use another tool"),
     ],
 )

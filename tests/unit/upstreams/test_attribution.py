@@ -97,7 +97,7 @@ def test_where_two_clients_may_be_meant_none_is_asked(said: list[str]) -> None:
     assert scene.taken
     assert [line.startswith("asks clients something") for line in said] == [True], "logged once"
     assert asked.answers == [("refused", -32600)]
-    assert "passed on to none" in asked.back.said[0][2]
+    assert "no client gets it" in asked.back.said[0][2]
     assert not any(call.asked_of for call in calls)
     assert scene.apart.is_on
 
@@ -130,7 +130,7 @@ def test_for_a_call_that_was_given_up_nobody_is_asked() -> None:
     scene.given_up.add(7, ANNA, 0.0)
     asked = scene.asks()
     assert scene.taken
-    assert "given up" in asked.back.said[0][2]
+    assert "cancelled" in asked.back.said[0][2]
     assert not scene.apart.is_on
 
 

@@ -91,7 +91,7 @@ async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
     assert (tool.name, tool.description) == ("echo", "uses [redacted]")
     assert b"s3cret" not in tool.raw
     assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
-    assert "name holds a secret" in fact.quarantined["[redacted]"]
+    assert "name contains a secret" in fact.quarantined["[redacted]"]
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(said: list[str]) -> None:

@@ -143,7 +143,7 @@ async def test_an_answer_that_is_no_json_ends_its_call_at_once(server: Talk, val
     server.link.receive(b'{"jsonrpc":"2.0","id":%d,"result":{"x":%b}}' % (uid, value))
     ((kind, error),) = exchange.endings
     assert kind == "refused"
-    assert "not in JSON-RPC" in error
+    assert "invalid JSON-RPC" in error
     assert server.handler.faults == []
     assert server.peer.requests.forwarded == 1
     server.link.receive(b'{"result":{"x":NaN},"jsonrpc":"2.0","id":%d}' % other)

@@ -73,7 +73,7 @@ ODD = {
     "two megabytes": b'{"pad": "' + b"a" * 2_000_000 + b'", "mcpServers": {}}\n',
 }
 REFUSED = {
-    "its servers twice": (b'{"mcpServers": {}, "mcpServers": {"x": {"command": "b"}}}', "stands there twice"),
+    "its servers twice": (b'{"mcpServers": {}, "mcpServers": {"x": {"command": "b"}}}', "has this key twice"),
     "a list": (b"[]", "is not an object"),
     "a list of servers": (b'{"mcpServers": []}', "is not an object"),
     "another encoding": (X.encode("utf-16"), "not UTF-8"),
