@@ -128,7 +128,7 @@ class Recorder:
                     await self._write(partial(put_shapes, changed))
             except Exception as error:  # noqa: BLE001 - the boundary: calls go on without shapes
                 if not isinstance(error, StoreFault):
-                    logger.exception("internal error in mcpd while looking at results")
+                    logger.exception("internal error in mcpd while examining results")
             await trio.sleep(OBSERVE_SECONDS)
             observed.resting.difference_update(taken)
 

@@ -91,7 +91,7 @@ class Reloader:
     async def _read_in_time(self) -> Config:
         with trio.move_on_after(self._patience):
             return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
-        why = f"it cannot be read, no answer within {self._patience:g} s: look at its file system"
+        why = f"it cannot be read: its file system gave no answer within {self._patience:g} s"
         raise ConfigError(self._source, [Fault(path=ROOT, message=why)])
 
     def _logged(self, error: ConfigError) -> ConfigError:
@@ -112,7 +112,7 @@ def _told(plan: Plan) -> dict[str, list[str]]:
         "restarted": plan.restarted,
         "changed": plan.changed,
         "applied": plan.sections,
-        "needs a new start of mcpd": plan.needs_restart_of_daemon,
+        "needs a restart of mcpd": plan.needs_restart_of_daemon,
         "left out": plan.faults,
     }
     return {what: list(names) for what, names in told.items() if names}

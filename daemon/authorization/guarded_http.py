@@ -126,7 +126,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     if url.scheme not in {"http", "https"} or not url.host:
         raise UnsafeAddress(f"'{url.scheme}:' is not an address of an authorization server")
     if url.userinfo:
-        raise UnsafeAddress(f"the address at {place} has a password in it")
+        raise UnsafeAddress(f"the URL at {place} has a password in it")
     if url.scheme == "http" and not loopback:
         raise UnsafeAddress(f"{place} is not encrypted: logins go over https only")
     if loopback and not local:
@@ -400,7 +400,7 @@ def _refused(response: httpx2.Response) -> Exception:
     status = response.status_code
     code = error_code(response.content)
     if status in CLIENT_ERROR and code in OVER:
-        return LoginOver(f"the authorization server renews it no more ({code})")
+        return LoginOver(f"the authorization server no longer renews the login ({code})")
     return AuthorizationUnavailable(f"the authorization server answered HTTP {status} to a renewal")
 
 
@@ -421,7 +421,7 @@ async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
         revoked = await revoke(login)
     except httpx2.TransportError as error:
         return Ended(existed, problem=str(error) or type(error).__name__)
-    return Ended(existed, revoked, "" if revoked else "its authorization server offers no way to end one")
+    return Ended(existed, revoked, "" if revoked else "its authorization server cannot end logins")
 
 
 def _taken_out(kept: Logins, server: str, url: str | None) -> tuple[bool, Login | None]:

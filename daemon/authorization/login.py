@@ -67,17 +67,17 @@ async def authorize(
     response = await client.post(endpoint, data=dict(fields), headers=dict(headers))
     try:
         if response.status_code != guarded_http.OK:
-            raise NoLogin(f"the authorization server gives no code for a device (HTTP {response.status_code})")
+            raise NoLogin(f"the authorization server issued no device code (HTTP {response.status_code})")
         answer = msgspec.json.decode(response.content, type=DeviceAnswer)
         for url in filter(None, (answer.verification_uri, answer.verification_uri_complete)):
             guarded_http.refuse_unsafe(httpx2.URL(url), local=local)
     except guarded_http.UnsafeAddress as unsafe:
         raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, httpx2.InvalidURL):
-        raise NoLogin("the authorization server gives no usable code for a device") from None
+        raise NoLogin("the authorization server issued no usable device code") from None
     # The code becomes part of our sentence, so it must not be one itself.
     if not re.fullmatch(rf"[!-~]{{1,{MAX_CODE}}}", answer.user_code):
-        raise NoLogin("the authorization server gives a code for a device that nobody can type")
+        raise NoLogin("the authorization server issued a user code that cannot be typed")
     return answer
 
 
@@ -134,13 +134,13 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
     if was_asked:
         return (
             "the answer comes from another authorization server than the one that was asked: no code was sent"
-            " to either; begin again, and see who runs them"
+            " to either; begin again, and find out who runs them"
         )
     if unwell is not None:
         return f"{server} does not say at the moment how to log in{answered(unwell)}: try again later"
     return (
-        f"the authorization server of {server} claims to be another one than {expected}, which was asked for:"
-        " do not log in before its operator has explained this"
+        f"the authorization server of {server} says that it is another one than {expected}, which"
+        " was asked for: do not log in before its operator has explained this"
     )
 
 

@@ -65,7 +65,7 @@ class _OneIssuer(OAuthClientProvider):
             return self.issuer
         raise NoLogin(
             f"the server names {chosen} as its authorization server, and `auth` names {self.issuer}: no secret"
-            " was sent; correct issuer if the other is right"
+            " was sent; correct `issuer` if the server is right"
         )
 
 
@@ -210,7 +210,9 @@ class MachineLogin:
 
     def _unfit(self) -> NoLogin:
         if self._unwell is not None:
-            return NotNow(f"no metadata of a login can be had{login.answered(self._unwell)}: try again later")
+            return NotNow(
+                f"the metadata for a login cannot be fetched{login.answered(self._unwell)}: try again later"
+            )
         return NoLogin(
             f"{self._wish.server} and {self._issuer} publish no metadata that fit together: correct issuer and"
             " url, or ask their operators"
@@ -245,7 +247,7 @@ def _algorithm(pem: str) -> str:
             return "EdDSA"
         case ec.EllipticCurvePrivateKey() if key.curve.name in OF_CURVES:
             return OF_CURVES[key.curve.name]
-    raise NoLogin("privateKey is of a kind that signs no tokens: write an RSA, EC or Ed25519 key")
+    raise NoLogin("privateKey cannot sign tokens: write an RSA, EC or Ed25519 key")
 
 
 LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer

@@ -252,7 +252,7 @@ def taken(path: Path, seconds: float) -> Iterator[None]:
             held.enter_context(private_files.locked(path, seconds))
         except TimeoutError:
             raise LoginsTrouble(
-                f"another mcpd has been changing {path} for {seconds:g} s: see what it waits for"
+                f"another mcpd has been changing {path} for {seconds:g} s: find out why it does not end"
             ) from None
         except OSError as error:
             raise LoginsTrouble(f"{path} cannot be locked: {error.strerror}") from None

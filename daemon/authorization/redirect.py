@@ -140,8 +140,8 @@ async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
         listeners = await trio.open_tcp_listeners(port or 0, host=HOST)
     except OSError as error:
         raise NoLogin(
-            f"port {port} of {HOST}, which the browser is to come back to, cannot be listened on:"
-            f" {error.strerror}. Choose another redirectPort, or see what has it"
+            f"port {port} of {HOST}, to which the browser returns, cannot be listened on:"
+            f" {error.strerror}. Choose another redirectPort, or stop the program that uses it"
         ) from None
     redirect = Redirect(int(listeners[0].socket.getsockname()[1]))
     under_way = deque[trio.CancelScope]()

@@ -173,7 +173,7 @@ STABLE_SECONDS = 1.0  # A longer connection ended for a reason of its own, so th
 AWAITED_SECONDS = 0.5  # longest delay between attempts while nobody listens and a request waits
 
 TURNED_AWAY = (
-    "the daemon at {path} closed the connection before it said anything: it may not accept this user"
+    "the daemon at {path} closed the connection without an answer: it may not accept this user"
     " (listen.uids), this may be a process of one of its servers (listen.servers names those that may be"
     " clients), or its configuration may be faulty. See `mcpd check` and the daemon's log."
 )  # the listener closes each connection at once
@@ -184,13 +184,13 @@ HUNG_UP = (
 )  # A daemon that had answered closes the connection
 
 SILENT = (
-    "the daemon at {path} took the connection and has not answered yet: it is starting, hangs, or is too"
+    "the daemon at {path} accepted the connection and has not answered yet: it is starting, hangs, or is too"
     " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
 )  # the connection is open, and nothing has come over it
 
 MUTE = (
-    "the daemon at {path} took the connection and said nothing for {seconds:.0f} s: it hangs, or is overloaded."
-    " See its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
+    "the daemon at {path} accepted the connection and sent nothing for {seconds:.0f} s: it hangs, or is"
+    " overloaded. See its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
 )  # A daemon has not answered within its time
 
 

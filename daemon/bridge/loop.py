@@ -232,7 +232,7 @@ class Bridge:
             self._since = (
                 now  # the time starts when the daemon is first missed: the client may have been idle before
             )
-            _say(f"{conversation.trouble}\nUntil it answers, this does so in its place.")
+            _say(f"{conversation.trouble}\nUntil the daemon answers, this bridge answers in its place.")
 
     def _connect(self, now: float) -> None:
         conversation = self._conversation

@@ -33,15 +33,15 @@ INTERNAL_ERROR = -32603  # JSON-RPC's code for an error that is not the client's
 LOST = (
     "UpstreamLost",
     (
-        "the connection to the daemon ended before the answer came; whether the call ran is unknown. Check what"
-        " it was to do before you call again."
+        "the connection to the daemon ended before the answer came; whether the call ran is unknown. Check its"
+        " effects before you call again."
     ),
 )  # refuses a request that was sent and never answered
 
 TORN = (
     "UpstreamUnavailable",
     (
-        "the daemon went before it had passed this request on, which is too long to be kept. It did not run: it"
+        "the daemon ended before it had passed on this request, which is too long to keep. It did not run: it"
         " is safe to send it again."
     ),
 )  # refuses a request that was sent in part, or that the daemon has not forwarded
@@ -55,8 +55,8 @@ FULL = (
 )  # refuses a request without a daemon and without room to keep it
 
 _ABSENT = (
-    "{trouble}\n{lasted}The request was not sent: it is safe to try again once that is mended. If you cannot do"
-    " that yourself, tell the user."
+    "{trouble}\n{lasted}The request was not sent: it is safe to try again once that is corrected. If you cannot"
+    " do that yourself, tell the user."
 )
 
 Refusal = tuple[str, str]  # A code of `daemon.errors`, and the remedy
@@ -64,7 +64,7 @@ Refusal = tuple[str, str]  # A code of `daemon.errors`, and the remedy
 
 def absent(trouble: str, seconds: float = 0.0) -> Refusal:
     """The refusal of a request that has waited `seconds` for a daemon in vain."""
-    lasted = f"That was so for {seconds:.0f} s. " if seconds else ""
+    lasted = f"This has lasted for {seconds:.0f} s. " if seconds else ""
     return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, lasted=lasted)
 
 
@@ -140,8 +140,8 @@ ARRIVED = (
 )  # the tool's text when a daemon is there
 
 REFUSED = (
-    "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot mend that yourself, tell"
-    " the user, who has to reconnect this client to mcpd afterwards."
+    "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot correct that yourself,"
+    " tell the user, who has to reconnect this client to mcpd afterwards."
 )  # the tool's text when that daemon refuses this client
 
 # As in `daemon.protocol`, whose import costs too much here; a test compares them.

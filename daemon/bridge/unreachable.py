@@ -30,18 +30,18 @@ CLIENTS = Door("mcpd.socket", _NAME)
 
 OPERATORS = Door(
     "mcpd.service",
-    f"{_NAME} ({CONTROL} lies beside it; where `listen.controlSocket` says otherwise, --control P names that)",
+    f"{_NAME} ({CONTROL} is next to it; if `listen.controlSocket` names another one, pass it with --control P)",
 )  # the daemon binds the control socket itself, so it does not exist before the service runs
 
 _START = (
     "Start the daemon with `mcpd start` (`mcpd run` in the foreground{unit}); if it listens elsewhere, {name}."
 )
 _ALLOW = (
-    "Run this as the daemon's user, or let yours in (the socket's group, `listen.uids` in the configuration);"
-    " for a daemon of your own `mcpd run --socket P`{unit}, and {name}."
+    "Run this as the daemon's user, or give your user access (the socket's group, `listen.uids` in the"
+    " configuration); for a daemon of your own `mcpd run --socket P`{unit}, and {name}."
 )
 _FIX = "Check the path: {name}. To start a daemon: `mcpd start`, `mcpd run`{unit}."
-_WAIT = "Try again; if it stays so, start it again: `mcpd stop` and `mcpd run`{unit}."
+_WAIT = "Try again; if that does not help, start it again: `mcpd stop` and `mcpd run`{unit}."
 
 _REASONS = {
     errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),

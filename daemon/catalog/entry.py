@@ -26,7 +26,7 @@ from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
 
 EMPTIED = (
-    "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"
+    "since its start it lists no {}s, though it did before: the former ones are kept until it lists some, or is"
     " reconfigured"
 )
 """The problem of a server that listed definitions of a kind before a restart, and none after it."""

@@ -121,7 +121,7 @@ def http_port(scene: Scene) -> Iterator[Finding]:
     if http is None:
         return
     host, port = split_authority(http.address)
-    assert host is not None, "the reader of the configuration refuses it"
+    assert host is not None, "the configuration's reader refuses it"
     if port:
         yield _address("127.0.0.1" if host.lower() == "localhost" else host, port, scene.running)
     if not is_loopback(host):

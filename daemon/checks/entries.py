@@ -93,7 +93,7 @@ def named(server: Server, inherited: Environ) -> str:
 
 def unwise(server: Server) -> list[str]:
     """Warnings about downloads and privileges of containers."""
-    server, pin = server.written, f". `mcpd pin {server.name}` writes the newest"
+    server, pin = server.written, f". `mcpd pin {server.name}` writes the newest version"
     return [
         message + (pin if any(f"'{each.written}'" in message for each in unpinned(words, images=True)) else "")
         for words in command_lines.started((server.command or "", *server.args))

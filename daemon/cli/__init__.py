@@ -104,7 +104,7 @@ def overview() -> str:
 
 def _unknown(command: str) -> str:
     if command.startswith("-"):
-        return f"mcpd: {command!r} is not a command: options follow one, as in `mcpd status {command}`"
+        return f"mcpd: {command!r} is not a command: options come after one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
     told, hint = purposes(help_table()), "`mcpd help` lists the commands by their purpose"

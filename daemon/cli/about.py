@@ -78,7 +78,7 @@ def _token_in_words(token: TokenReport) -> str:
     places = f"; workspaces {', '.join(workspaces)}" if workspaces else ""
     seen = f", last used {_day(token['lastUsed'])}" if token["lastUsed"] else ""
     name = token["name"]
-    wanted = "" if token["counts"] else f"; COUNTS NOT until `mcpd token confirm {name or '--default'}`"
+    wanted = "" if token["counts"] else f"; NOT VALID until `mcpd token confirm {name or '--default'}`"
     return f"{name or UNNAMED}: {profiles}{role}{places}; {origin}{seen}{wanted}"
 
 

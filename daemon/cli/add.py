@@ -93,7 +93,7 @@ def _wanted(
         server = wanted(options.words, options.rest, lambda: given("the entry"))
         server = _completed(options, server)
     if (name := server.name) in present.servers and not options.replace:
-        instead = f"`mcpd remove {name}`, --replace it, or write another name before what to add"
+        instead = f"`mcpd remove {name}`, pass --replace, or write another name first"
         raise CommandFailed(
             f"there is a server '{name}' in {present.config.path}: {instead}; nothing was changed"
         )
@@ -210,4 +210,6 @@ def _left(name: str, entry: Any) -> Iterator[str]:
 
 def spare(present: Present, names: Collection[str]) -> list[str]:
     """A line about stored variables that the configuration no longer refers to."""
-    return [f"{present.env.path} still holds what nothing else uses: {', '.join(names)}"] if names else []
+    return (
+        [f"{present.env.path} still has variables that nothing else uses: {', '.join(names)}"] if names else []
+    )

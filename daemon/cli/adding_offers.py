@@ -61,7 +61,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     if target.startswith("registry:"):
         offer = lookup(target.partition(":")[2], path, options.version, offline=options.offline)
     elif options.version or options.offline:
-        raise UsageError("--version and --offline are for registry:SERVER: write npm:PACKAGE@V")
+        raise UsageError("--version and --offline are for registry:SERVER; for a package, write npm:PACKAGE@V")
     elif target.lower().endswith((".mcpb", ".dxt")):
         offer = _bundles.taken(target if "://" in target else Path(target), environ=os.environ, private=True)
     else:
@@ -113,7 +113,7 @@ def renewed(
     entry, path, name = present.servers[options.server], present.config.path, options.server
     origin = EntryOrigin(**entry["origin"])
     if origin.registry is None:
-        note(f"{name} is of a bundle: `mcpd add {name} FILE.mcpb --replace` puts a newer one in its place")
+        note(f"{name} comes from a bundle: `mcpd add {name} FILE.mcpb --replace` puts a newer one in its place")
         return {}
     registries = attrs.evolve(_registries.opened(path, os.environ), urls=(origin.registry,))
     where, document = registries.server(origin.name)
@@ -214,7 +214,7 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
     words = ["add", *options.words, "--yes", *(["--version", v] if (v := options.version) else [])]
     answers = _answered(options, offer, variables, words)
     if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes)):
-        raise CommandFailed("nothing was agreed to, and nothing was changed")
+        raise CommandFailed("you did not agree: nothing was changed")
     return filled(offer, answers) | ({"description": options.description} if options.description else {})
 
 
@@ -226,12 +226,14 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
     # It could have a program of an engine's name, or give its container all files.
     if is_container and offer.origin.bundle and entry.get("sandbox") != "off":
         runs = f"{offer.origin.name} is a bundle that runs {server.command}"
-        raise CommandFailed(f"{runs}, which no sandbox confines: `--sandbox off` lets it. Nothing was changed")
+        raise CommandFailed(
+            f"{runs}, which no sandbox confines: `--sandbox off` allows that. Nothing was changed"
+        )
     if server.command and not is_container:
         entry.setdefault("sandbox", "home")
         if entry["sandbox"] != "off" and (problem := probing.problem(os.environ)) is not None:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
-            raise CommandFailed(f"{why}. Or let it run without: `--sandbox off`. Nothing was changed")
+            raise CommandFailed(f"{why}. Or let it run without a sandbox: `--sandbox off`. Nothing was changed")
     entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
     # A variable of the command line may stand in place of the one that an input was for.
     wanted = {*INPUT.findall(str({key: entry[key] for key in entry if key != "origin"}))}

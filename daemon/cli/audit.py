@@ -78,7 +78,9 @@ def _audit(options: argparse.Namespace) -> int:
     try:
         return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
     except OSError as error:
-        note(f"the audit below {directory} cannot be read: {error.strerror}. Ask as its owner, or as root.")
+        note(
+            f"the audit below {directory} cannot be read: {error.strerror}. Run this as its owner, or as root."
+        )
         return EX_FAULT
 
 
@@ -135,10 +137,10 @@ def _words(report: Message) -> Iterator[str]:
         yield f"{each.directory}: records {each.first:,} to {each.last:,}:"
         yield from each.faults or ["intact"]
         yield from [f"{each.torn}: half a line: a daemon is writing, or was killed"] if each.torn else ()
-        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere: a cut end would not be seen"
-        yield f"Known elsewhere {known}. To compare later: --head {each.last}:{each.digest}"
+        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere, so a cut end would go unnoticed"
+        yield f"Confirmed elsewhere: {known}. To compare later: --head {each.last}:{each.digest}"
     for each in {each.chain: each for each in report["notHere"]}.values():
-        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
+        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: of another daemon, or removed."
     told = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
     yield (
         f"Compared with heads of {told}."

@@ -263,7 +263,7 @@ def agreed(question: str, *, yes: bool, default: bool = True) -> bool:
     if yes:
         return True
     if not has_terminal():
-        note("there is no terminal to ask in: --yes agrees")
+        note("there is no terminal to ask in: pass --yes to agree")
         return False
     print(f"{question} [{'Y/n' if default else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()

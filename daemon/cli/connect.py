@@ -108,7 +108,7 @@ def _is_plain(text: str) -> bool:
 
 def _fault_of_directory(text: str) -> str:
     if not text:
-        return "a directory has a name; leave the option out for the one that this is started in"
+        return "the name of the directory is empty; leave the option out for the working directory"
     return "" if is_utf8(text) else "it is not UTF-8, as messages are"
 
 
@@ -139,7 +139,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options = make_parser()
     given = vars(options.parse_args(argv))
     if given["servers"] and given["surface"]:
-        text = "--server shows servers as themselves, --surface through mcpd: leave out one of them"
+        text = "--server and --surface exclude each other: leave out one of them"
         options.error(text)
     wanted: str | None = given.pop("socket")
     return wanted, {key: value for key, value in given.items() if value is not None}

@@ -237,8 +237,8 @@ def ask(
         except (OSError, EOFError):
             raise DaemonHungUp(
                 f"the daemon at {path} closed the connection without an answer: it is stopping, does not"
-                " serve this user (`listen.uids`), or has started this process or one above it as a server:"
-                " servers give no orders (`listen.servers` lets it be a client)",
+                " serve this user (`listen.uids`), or runs this process, or one above it, as a server:"
+                " servers may give no orders (`listen.servers` lets it be a client)",
                 "See its log, then try again.",
             ) from None
         except ValueError as error:
@@ -361,8 +361,8 @@ def explained(
         answer = ask_with(options, "status", {"server": server}, timeout=seconds)
     except DaemonSilent:
         return DaemonSilent(
-            f"{silent.problem}, nor `status` within {seconds:g} s: it is the daemon that hangs",
-            "Its log may say in what (`mcpd logs --daemon`); `mcpd stop` and `mcpd start` start another one.",
+            f"{silent.problem}, nor `status` within {seconds:g} s: the daemon hangs",
+            "Its log may say why (`mcpd logs --daemon`); `mcpd stop` and `mcpd start` start another one.",
         )
     except DaemonUnreachable as gone:
         return DaemonUnreachable(f"{silent.problem}; now {gone.problem}")

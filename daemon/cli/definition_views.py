@@ -134,7 +134,7 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
     told = [line for each in full for line in (*_difference(each, screen), "")]
     told += [each.removesuffix(f"  {of_held('new', {})}") for each in _listed(answer["approved"], "approved ")]
     told += _listed(waiting[len(full) :], waits)
-    told += [visible(f"{name}: nothing of it waits for approval") for name in answer["idle"]]
+    told += [visible(f"{name}: it has nothing that waits for approval") for name in answer["idle"]]
     told += map(visible, filter(None, [answer.get("note")]))
     if waiting:
         first = waiting[len(full) % len(waiting)]

@@ -172,7 +172,9 @@ def doctor(options: argparse.Namespace) -> int:
         )
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
-        raise CommandFailed(f"this user cannot even look around ({why}). Run it as the daemon's.") from None
+        raise CommandFailed(
+            f"this user cannot run the checks ({why}). Run this as the daemon's user."
+        ) from None
     findings = list(worded(examine(scene), scene))
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
     if options.json:

@@ -119,7 +119,7 @@ def _trail(key: str) -> Trail:
     """Parse a key as error messages spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
     if not key or _STEP.sub("", key):
         raise UsageError(
-            "write a key as in timeouts.call, args[1] or env.NAME; `mcpd set` may have =VALUE behind it"
+            "write a key as in timeouts.call, args[1] or env.NAME; for `mcpd set`, =VALUE may follow"
         )
     return tuple(int(at) if at else name or json.loads(text) for name, at, text in _STEP.findall(key))
 
@@ -278,7 +278,7 @@ def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> 
     edited = {each for each in now.keys() & was if now[each] != was[each]}
     news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
     told = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
-    same = "its tools are those of before" if seen["state"] != "dormant" else "nobody has seen its tools yet"
+    same = "its tools are the same as before" if seen["state"] != "dormant" else "nobody has seen its tools yet"
     print(*map(visible, told or [f"  {same}"]), sep="\n")
     return not has_terminal() or agreed("Keep it?", yes=options.yes)
 
@@ -378,7 +378,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     server = WantedServer(name=name, entry=(entry := present.servers[name]))
     server = with_versions(server, newest_version, images=True, again=options.again)
     for word in server.loose:
-        note(f"{word} is not pinned, for no version was found by npm, uv or among the images that were pulled")
+        note(f"{word} is not pinned: neither npm nor uv found a version, and no such image was pulled")
     for word, newest in server.kept:
         note(f"{name}: {word} stays: the newest version that was found is {newest}")
     if bounds := " ".join(entry["args"][at] for at in server.bounds):
@@ -399,7 +399,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
             rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]
             status = _change(options, [Setting(trail=("args",), value=rest)])
         return status
-    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}, or can be")
+    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}")
     return 0 if options.all else EX_FAULT
 
 

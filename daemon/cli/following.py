@@ -153,7 +153,7 @@ def _events(options: argparse.Namespace) -> int:
     lines.show_all(answer["events"])
     if not answer["events"]:
         whom = f" to {options.server}" if options.server else ""
-        note(f"nothing is known to have happened{whom}.")
+        note(f"there are no events{whom}.")
     return 0
 
 
@@ -301,7 +301,7 @@ def _follow_logs(options: argparse.Namespace) -> int:
             lines.show(answer, options.last)
             return
         if dropped := sum(page["dropped"] for page in _pages(answer).values()):
-            note(f"{dropped} lines came faster than they were asked for, and are gone.")
+            note(f"{dropped} lines were lost: they came faster than they were read.")
         lines.show(answer)
 
     return follow(first, after, show)
@@ -381,9 +381,7 @@ def _as_before(entry: Any) -> str:
 def _logs(options: argparse.Namespace) -> int:
     if options.others:
         each = [f"`mcpd logs {name}`" for name in (options.server, *options.others)]
-        raise UsageError(
-            f"one server at a time: {', then '.join(each)}; `mcpd events` has what happened to all"
-        )
+        raise UsageError(f"one server at a time: {', then '.join(each)}; `mcpd events` shows the events of all")
     if options.daemon:
         if options.server is not None or options.json:
             raise UsageError("--daemon shows the daemon's own log: leave SERVER and --json out")

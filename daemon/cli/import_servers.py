@@ -101,13 +101,13 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     if server.beside:
         yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
     if _is_off(server) and not server.missing:
-        yield f"{name}: switched off in every client that has it, and so here"
+        yield f"{name}: switched off in every client that has it, so here, too"
     if "workspaces" in server.entry:
         titles = ", ".join(dict.fromkeys(origin.program.title for origin in server.origins))
         where = ", ".join(dict.fromkeys(each.place.trail[1] for each in server.origins if each.is_local))
         yield (
-            f"{name}: {titles} has it in {where} alone; from mcpd only clients that work there get it. For all"
-            ' clients: remove "workspaces" from its entry'
+            f"{name}: {titles} has it in {where} alone, so mcpd offers it only to clients that work there. To"
+            ' offer it to all: remove "workspaces" from its entry'
         )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
@@ -192,7 +192,7 @@ def import_servers(options: argparse.Namespace) -> int:
         if not options.json:
             say(_written(planned, draft), _taken_up(options, path))
     elif options.yes:
-        note("nothing was written: --yes agrees to what --write does (`mcpd import --write --yes`)")
+        note("nothing was written: pass --yes to agree (`mcpd import --write --yes`)")
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return EX_FAULT if findings.unread or not planned.servers else 0

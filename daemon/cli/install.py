@@ -148,21 +148,20 @@ def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
     path = shown(change.found.path)
     if change.former is None:
         return (
-            f"mcpd's entry is out of {path}. There is no record of what stood there before, so nothing else was"
-            " changed"
+            f"mcpd's entry is out of {path}. There is no record of its former text, so nothing else was changed"
         )
     if change.exact:
         return f"{path} is gone, as before" if change.after is None else f"{path} is as it was, byte for byte"
     if change.before is None:
-        return f"{path} had been removed, and stays so"
+        return f"{path} was deleted by someone else, and stays deleted"
     parts = [f"mcpd is out of {path}, which has been edited since: that stays"]
     if change.back:
         parts.append(f"{', '.join(change.back)} put back")
     if change.kept:
-        parts.append(f"{', '.join(change.kept)} not put back, for there is another entry now")
+        parts.append(f"{', '.join(change.kept)} not put back, since there is another entry of that name now")
     backup = records().directory(program.name, change.found.path)
     if change.former.original is not None:
-        parts.append(f"what it was before is in {shown(backup)}/original")
+        parts.append(f"its former text is in {shown(backup)}/original")
     return "; ".join(parts)
 
 
@@ -214,16 +213,16 @@ class Installing(NamedTuple):
                         if wanted.apart
                         else ("Its servers keep their names")
                     )
-                    say(f"  {which}, for its own rules go by these: {listed(rules)}")
+                    say(f"  {which}, because its own rules use these names: {listed(rules)}")
         if has_written and tells_more:
-            print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
+            print("It takes effect when a client is restarted. Undo: `mcpd uninstall CLIENT`, or --all.")
         return status
 
 
 def install(options: argparse.Namespace) -> int:
     """Install mcpd into the named clients, or into all on this machine."""
     if options.one_to_one and (options.keep or options.surface):
-        raise UsageError("--one-to-one goes with neither --keep nor --surface: each server is itself then")
+        raise UsageError("--one-to-one excludes --keep and --surface: each server then has its own entry")
     machine, programs = this_machine(), chosen(options)
     absent = [program for program in programs if not is_here(program, machine)]
     if options.all:
@@ -231,7 +230,10 @@ def install(options: argparse.Namespace) -> int:
     elif absent:
         for program in absent:
             places = ", ".join(dict.fromkeys(str(place.path) for place in program.places(machine)))
-            note(f"{program.title} is not here: there is none of {places}. Start it once, then try again")
+            note(
+                f"{program.title} is not installed here: there is none of {places}. Start it once, then"
+                " try again"
+            )
         return EX_FAULT
     installing = Installing(machine, _wanted(options), _known(), options.scope)
     titles = ", ".join(program.title for program in programs)
@@ -420,12 +422,14 @@ def purge(options: argparse.Namespace) -> int:
         things.setdefault(top, []).append(path)
     lines = {top: f"{short_size(_size(below)):>6}  {shown(top)}" for top, below in things.items()}
     say(*(line for top, line in lines.items() if top not in holders))
-    say(*(f"stays, for mcpd did not make it: {shown(path)}" for path, is_ours in found.items() if not is_ours))
+    say(
+        *(f"stays, since mcpd did not make it: {shown(path)}" for path, is_ours in found.items() if not is_ours)
+    )
     if not ours:
         print("There is nothing to delete.")
         return 0
     if problem:
-        note(f"not yet to be deleted: {problem}")
+        note(f"cannot be deleted yet: {problem}")
     if options.dry_run or not agreed("Delete this for good?", yes=options.yes, default=False):
         return 0 if options.dry_run else EX_FAULT
     if stops:

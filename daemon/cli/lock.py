@@ -42,7 +42,7 @@ def lock(options: argparse.Namespace) -> int:
     path = (options.config or paths.config_file(os.environ)).absolute()
     beside, present = path.with_name(LOCK_FILE), read_lock(path)
     if present is not None and present.problem:
-        note(f"{beside} is of no use: {present.problem}")
+        note(f"{beside} cannot be used: {present.problem}")
         return EX_CONFIG
     if present is None and options.check:
         raise CommandFailed(f"there is no {beside} to check: `mcpd lock` writes it")
@@ -84,7 +84,7 @@ def _compared(told: Message, file: str) -> Iterator[str]:
         yield f"{what}: {of_held(_WORDS.get(each['what'], each['what']), each['change'])}"
     yield f"{counted(len(told['drift']), 'difference')} from {file}"
     if told["drift"]:
-        yield "Whoever agrees runs `mcpd approve`, or `mcpd lock --approve`, and commits the file."
+        yield "To agree, run `mcpd approve` or `mcpd lock --approve`, and commit the file."
 
 
 def _written(told: Message, file: str) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _daemon(options: argparse.Namespace, path: Path) -> Iterator[str]:
         yield running["controlSocket"]
         return
     if not options.check:
-        note(f"no daemon serves {path}: no approval that was given to one is known")
+        note(f"no daemon serves {path}, so approvals given to a daemon are not known here")
     with TemporaryDirectory(prefix="mcpd-lock-", ignore_cleanup_errors=True) as directory:
         front = Path(directory, "mcpd.sock")
         words = ["--config", str(path), "--socket", str(front), "--state-dir", directory, "--detached"]

@@ -51,7 +51,7 @@ def shown(answer: Message) -> list[str]:
     server, rules = answer["server"], answer["rules"]
     said = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
     if answer["learning"]:
-        said = [f"{server} is being learned: it runs without its sandbox, and is watched"]
+        said = [f"{server} runs without its sandbox, and mcpd watches what it needs"]
     for part in ("filesystem", "network"):
         said += [f"  {key}: {', '.join(each)}" for key, each in (rules or {}).get(part, {}).items()]
     said += [f"  reached {host} {counted(count, 'time')}" for host, count in answer["reached"].items()]
@@ -138,7 +138,7 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
     """Write an entry's `sandbox`, or a key in it, and wait until the server is up again."""
     name, (path, server) = options.server, _entry(options)
     if server.sandbox_enabled is False:
-        text = f"`sandboxEnabled` of {name} in {path} is false, and counts more than `sandbox`"
+        text = f"`sandboxEnabled` of {name} in {path} is false, and overrides `sandbox`"
         raise CommandFailed(f"{text}: remove it first; nothing was changed")
     note(f"writes sandbox of {name} in {path}; the server restarts")
     return editing.put(options, ("sandbox", *below), value)
@@ -148,7 +148,7 @@ def _allow_host(options: argparse.Namespace) -> int:
     path, server = _entry(options)
     rules = server.written.confined
     if rules is None:
-        raise CommandFailed(f"{server.name} has no sandbox in {path}: no host is refused to it")
+        raise CommandFailed(f"{server.name} has no sandbox in {path}, so no host is refused")
     for each in options.hosts:
         if each in rules.network.denied_domains:
             raise CommandFailed(f"`deniedDomains` of {server.name} in {path} has {each}: remove it there first")
@@ -177,7 +177,7 @@ def _shell(options: argparse.Namespace) -> int:
 
 def _sandbox(options: argparse.Namespace) -> int:
     if (options.write or options.calls) and not options.learn:
-        raise UsageError("--write and --calls belong to --learn")
+        raise UsageError("--write and --calls need --learn")
     return (_shell if options.shell else _learn if options.learn else _show)(options)
 
 

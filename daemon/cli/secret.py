@@ -26,9 +26,12 @@ def _secret(options: argparse.Namespace) -> int:
         return 0
     by = _users(present, name)
     if options.action == "set":
-        say(_set(keyring.checked(name)), *(f"`mcpd restart {server}` has {server} take it up" for server in by))
+        say(
+            _set(keyring.checked(name)),
+            *(f"`mcpd restart {server}` gives {server} the new value" for server in by),
+        )
     elif by and not options.yes:
-        raise CommandFailed(f"{', '.join(by)} cannot start without {name}: --yes removes it all the same")
+        raise CommandFailed(f"{', '.join(by)} cannot start without {name}: --yes removes it anyway")
     elif not keyring.remove(name, os.environ):
         raise CommandFailed(f"there is no secret {name}: `mcpd secret list` shows all")
     else:

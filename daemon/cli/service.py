@@ -32,7 +32,7 @@ def _install(options: argparse.Namespace) -> int:
     linger = _wants_linger(options)
     done = service.install(os.environ, plan, now=options.now, linger=linger)
     say(*(f"wrote {path}" for path in done.written))
-    say(*(f"kept what stood there before as {path}" for path in done.kept))
+    say(*(f"kept the former file as {path}" for path in done.kept))
     if done.ended is not None:
         print(f"ended pid {done.ended}, the daemon that ran until now")
     print(of_login)
@@ -48,7 +48,7 @@ def _wants_linger(options: argparse.Namespace) -> bool:
     if service.lingers():
         return True
     if not has_terminal():
-        raise UsageError("without a terminal nobody can be asked: say --linger, --no-linger or --yes")
+        raise UsageError("there is no terminal to ask in: pass --linger, --no-linger or --yes")
     return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
 
 
@@ -65,7 +65,7 @@ def _difference(change: Edit) -> str:
 def _uninstall(_: argparse.Namespace) -> int:
     done = service.uninstall(os.environ)
     say(*(f"removed {path}" for path in done.removed))
-    say(*(f"left {path}, which was edited or is not ours" for path in done.edited))
+    say(*(f"left {path}, which was edited or is not mcpd's" for path in done.edited))
     print("mcpd.service is stopped and removed." if done.removed else "There was nothing to remove.")
     return 0
 
@@ -93,7 +93,7 @@ def _in_words(found: ServiceState) -> list[str]:
         "It runs without a login." if found.linger else ends,
         *([f"PATH: {found.path}"] if found.path else ()),
         *(
-            [f"Not as this version writes it: {differing} (`mcpd service install` does that)."]
+            [f"Different from this version: {differing} (`mcpd service install` does that)."]
             if differing
             else ()
         ),

@@ -34,7 +34,7 @@ def _interval(text: str) -> float:
         return positive(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(
-            f"{error}; a server stands before it: mcpd status NAME --watch"
+            f"{error}; a server's name comes before it: mcpd status NAME --watch"
         ) from None
 
 

@@ -63,7 +63,9 @@ def render(status: reports.StatusReport, *, now: float, screen: Screen) -> str:
 def _persistence(daemon: reports.DaemonReport, now: float) -> Iterator[RenderableType]:
     if why := daemon["unrecorded"]:
         yield safe(
-            f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
+            f"The processes that mcpd starts are not recorded ({why}): nothing would end them after kill -9 of"
+            " the daemon.",
+            "yellow",
         )
         yield Text("")
     if why := daemon.get("audit"):
@@ -113,7 +115,7 @@ def _counted(metrics: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counted(loads, 'tool')} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
     if hits + misses:
-        yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
+        yield f"{hits:,} of {hits + misses:,} calls found their tool loaded"
     if lost := metrics.get("invalidations"):
         whys = [
             f"{count:,} {status.removeprefix('invalid_').replace('_', ' ')}" for status, count in lost.items()

@@ -129,10 +129,10 @@ def reloaded(options: argparse.Namespace, path: Path, name: str = "") -> Effect:
     except DaemonUnreachable as error:
         return Effect(asked=False, problem=error.problem)
     except RemoteFault as fault:
-        return Effect(asked=True, problem=f"the daemon did not take it up: {fault.message}")
+        return Effect(asked=True, problem=f"the daemon did not accept it: {fault.message}")
     config = answer.get("config")
     if config is not None and Path(config).resolve() != path.resolve():
-        return Effect(asked=True, problem=f"the daemon that runs reads another configuration: {config}")
+        return Effect(asked=True, problem=f"the running daemon uses another configuration: {config}")
     return Effect(asked=True, problem="", answer=answer)
 
 
@@ -239,7 +239,7 @@ def finish(
 
     Raises KeyboardInterrupt if the user ends the wait.
     """
-    after = stays or f"it stays: {typed_as(options, 'remove', name)} takes the server out"
+    after = stays or f"it stays: {typed_as(options, 'remove', name)} removes the server"
     try:
         effect = come_up(options, path, name)
     except KeyboardInterrupt:
@@ -270,7 +270,7 @@ def finish(
     elif not effect.asked:
         note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
     else:
-        after = f"{BACK}; try again when that is mended, or with --keep" if undone else after
+        after = f"{BACK}; try again when that is corrected, or with --keep" if undone else after
         note(f"{told}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 

@@ -88,7 +88,7 @@ def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
     if offer.planned.servers or offer.planned.left or offer.found.unread or not installing.known.servers:
         print(table(offer.planned, offer.found, screen, str(installing.machine.home)), end="\n\n")
     for path, names in offer.left.items():
-        say(f"Not taken: {', '.join(names)} of the project, in {path} (`mcpd import` does).")
+        say(f"Left out: {', '.join(names)} of the project, in {path} (`mcpd import` takes them).")
     if not installing.known.servers:
         raise CommandFailed("there is no server to begin with: `mcpd add` adds one, then try again")
     draft = drafted(offer.present, offer.planned, os.environ)
@@ -170,7 +170,7 @@ def _asked(options: argparse.Namespace, offer: _Offer) -> set[str]:
     questions = _questions(offer)
     if questions and not options.yes and not has_terminal():
         print("\n".join(f"It would ask: {question}" for question in questions.values()))
-        raise CommandFailed("there is no terminal to ask in: nothing was changed. --yes agrees to this")
+        raise CommandFailed("there is no terminal to ask in: nothing was changed. Pass --yes to agree to this")
     wanted = set[str]()
     for key, question in questions.items():
         if agreed(question, yes=options.yes):
@@ -280,7 +280,7 @@ def summary(
 ) -> list[str]:
     """Lines about working servers, faults, and how to undo; `left` are clients without mcpd."""
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
-    clients = f", in {titles(programs)} once started anew" if programs else ""
+    clients = f", in {titles(programs)} once restarted" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
     troubles += [
         f"{name}: {len(held)} held until you approve (`mcpd approve {name}`)"

@@ -78,7 +78,7 @@ def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> st
         parts.append(paragraph(f"{server}/{name} is not offered: {why}", indent=2, style="yellow"))
     if tools:
         example = shlex.quote(f"{server}/{next(iter(tools))}")
-        parts += [Text(""), safe(f"What one takes: mcpd tools {example}", "dim")]
+        parts += [Text(""), safe(f"The arguments of one: mcpd tools {example}", "dim")]
     return draw(parts, screen)
 
 
@@ -87,7 +87,7 @@ def _category(name: str, category: reports.CategoryReport) -> Iterator[Renderabl
     origin = "" if servers == name else f" (from {servers})"
     yield safe(f"{name}{origin}, {counted(len(category['tools']), 'tool')}", "bold")
     if not any(tool["listed"] for tool in category["tools"].values()):
-        yield paragraph("none listed yet: `mcpd status` says how its server is", indent=2, style="yellow")
+        yield paragraph("none listed yet: `mcpd status` says why", indent=2, style="yellow")
     if category["description"]:
         yield paragraph(category["description"], indent=2)
 
@@ -145,7 +145,10 @@ def render_sessions(answer: reports.SessionsReport, *, now: float, screen: Scree
     if any(session["invalid"] for session in sessions):
         parts += [Text(""), Text("Which tools are invalid, and why: `mcpd sessions KEY`")]
     if answer.get("more"):
-        parts += [Text(""), Text("There are older ones; `mcpd sessions KEY` shows any.", style="dim")]
+        parts += [
+            Text(""),
+            Text("There are older sessions; `mcpd sessions KEY` shows one of them.", style="dim"),
+        ]
     return draw(parts, screen)
 
 

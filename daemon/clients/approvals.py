@@ -72,8 +72,8 @@ class NoChoice(StrEnum):
 
     REFUSED = "the user has refused"
     DECLINED = (
-        "the client has declined or cancelled the question (its user has, or the client itself where it runs"
-        " without one)"
+        "the client has declined or cancelled the question (its user did, or the client itself if it runs"
+        " without a user)"
     )
     NOT_OFFERED = "the answer names no choice that was offered"
 

@@ -235,7 +235,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
     if lacks := lacking(call.declared or NOTHING, request):
         answer_instead(request, lacks)
     elif call.method not in input_required.ASKING:
-        request.refuse(INVALID_REQUEST, f"nothing can be asked about {call.method}")
+        request.refuse(INVALID_REQUEST, f"a server cannot ask its client anything during {call.method}")
     else:
         if call.parked is None:
             call.parked = ParkedCall(call).waiting

@@ -140,7 +140,7 @@ class ClientTasks:
     def require_room(self, owner: Hashable) -> None:
         """Raise Overloaded if a session has too many tasks to make another."""
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
-            text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
+            text = "mcpd keeps too many tasks. Wait until some of them expire (their ttl)."
             raise Overloaded(text, bound="tasks that are known")
 
     def add(self, make: Callable[..., T], server: str, owner: Hashable, members: Mapping[str, Raw]) -> T | None:

@@ -96,10 +96,10 @@ class ResourceSubscriptions:
             return
         at_server = self._servers.setdefault(following.server, {})
         if len(own) >= MAX_FOLLOWED:
-            text = f"{MAX_FOLLOWED} resources are followed by this client: unsubscribe from one first"
+            text = f"{MAX_FOLLOWED} resources are subscribed to by this client: unsubscribe from one first"
             raise Overloaded(text)
         if following.own not in at_server and len(at_server) >= MAX_FOLLOWED_AT_SERVER:
-            text = f"{MAX_FOLLOWED_AT_SERVER} resources of server {following.server} are followed already"
+            text = f"{MAX_FOLLOWED_AT_SERVER} resources of server {following.server} are subscribed to already"
             raise Overloaded(text, server=following.server)
         own[following] = None
         is_first = following.own not in at_server

@@ -362,7 +362,7 @@ class Dispatch:
             call.method == protocol.CALL_TOOL and session.selection.profile.permissions
         ):
             # The name means something else now, so permissions and trust cannot judge the call as before.
-            text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."
+            text = f"{call.label} no longer has this name. Nothing was sent: call it again."
             raise UpstreamUnavailable(text, server=upstream.of)
         return True
 

@@ -219,7 +219,7 @@ class Round(msgspec.Struct, eq=False):
         """Check that a call still goes to the server that asked. Raises UpstreamUnavailable if not."""
         if (forward.server, forward.head) != (self.server, self.head):
             text = (
-                f"{self.label} is not called by this name any more. The call was not sent again: its"
+                f"{self.label} no longer has this name. The call was not sent again: its"
                 " client's answers are for the former tool only."
             )
             raise UpstreamUnavailable(text, server=self.server)

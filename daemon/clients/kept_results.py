@@ -90,9 +90,7 @@ class KeptResults:
             with trio.fail_after(DISK_SECONDS):
                 whole = await self._disk(self._read, _key(call, asked.id), trio.current_time())
         except (KeyError, OSError, trio.TooSlowError):
-            text = (
-                "it is not kept any more: results are kept for an hour, in their session. Call the tool again."
-            )
+            text = "this result is gone: results are kept for an hour, for their session. Call the tool again."
             raise ResultExpired(text) from None
         if asked.grep or asked.jq:
             found = await self._search((await self._disk(taken_apart, whole))[0], asked)

@@ -134,7 +134,7 @@ class _SharedLogin(msgspec.Struct, frozen=True, eq=False):
 
     def _failed(self, outcome: Done | Failed | None) -> UpstreamUnavailable:
         why = f" ({outcome.message})" if isinstance(outcome, Failed) else ""
-        text = f"{self.error.message} The user was handed the link, and has not logged in{why}."
+        text = f"{self.error.message} The user got the link to the login, but has not logged in{why}."
         return UpstreamUnavailable(text, **self.error.details)
 
 

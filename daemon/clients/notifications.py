@@ -38,7 +38,7 @@ WORKSPACE_SECONDS = 10.0
 ROOTS_SECONDS = 60.0
 """Seconds for a client to name its roots otherwise: SDKs wait no longer for an answer."""
 
-ROOTS_TOO_LATE = f"the client has not told its roots within {ROOTS_SECONDS:g} s"
+ROOTS_TOO_LATE = f"the client has not named its roots within {ROOTS_SECONDS:g} s"
 
 TASK_TOO_LATE = "the task that it belongs to is no longer known"
 

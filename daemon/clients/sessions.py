@@ -256,7 +256,7 @@ def fault_of_key(key: object) -> str:
         return f"a session's key has 1 to {MAX_KEY} printable characters"
     for prefix in (OTHERS, TOKENS):
         if key.startswith(prefix):
-            return f"a session's key does not begin with '{prefix}', which other users' keys have"
+            return f"a session's key must not begin with '{prefix}', as other users' keys do"
     return ""
 
 
@@ -501,7 +501,7 @@ async def call_watchers(watchers: dict[object, Callable[[], None]]) -> None:
             try:
                 look()
             except Exception:  # noqa: BLE001 - the boundary: a fault met for one client concerns no other
-                logger.exception("internal error in mcpd while looking at what a client was given")
+                logger.exception("internal error in mcpd while comparing the lists of a client")
         if number % CALLED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
 

@@ -227,7 +227,7 @@ class PolledTask(Struct, eq=False):
                 text = f"server {server} asks {each.method!r} for this call, which no client can be asked"
                 raise errors.InputRefused(text, server=server, method=each.method)
             if lacks := lacking(call.declared or NOTHING, each):
-                text = f"server {server} needs {each.method} of the client for this call, and it lacks {lacks}"
+                text = f"server {server} needs {each.method} for this call, but the client lacks {lacks}"
                 raise errors.InputRefused(text, server=server, method=each.method)
 
         def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:

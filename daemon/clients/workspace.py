@@ -138,9 +138,13 @@ def _fits(path: str, allowed: tuple[str, ...]) -> bool:
 
 
 def _refused(said: object) -> str:
-    where = shown(said.encode(errors="backslashreplace").decode()) if isinstance(said, str) else "that it names"
+    where = (
+        shown(said.encode(errors="backslashreplace").decode())
+        if isinstance(said, str)
+        else "the directory that it names"
+    )
     return (
-        f"this client may not work in {where}: an operator of mcpd allows directories to a token, or to another"
+        f"this client may not work in {where}: an operator of mcpd must allow it for the token or the"
         " user (`workspaces` in `listen`)"
     )
 
@@ -196,7 +200,7 @@ def _fault_of_place(real: str, *, is_directory: bool) -> str:
     if real == "/":
         return "is the root of the file system, which cannot be a workspace"
     if not os.access(real, os.X_OK):
-        return "must not be entered by the user that mcpd runs as"
+        return "cannot be entered by the user that mcpd runs as"
     return "" if paths.is_utf8(real) else "is not UTF-8"
 
 

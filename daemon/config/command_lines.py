@@ -125,7 +125,7 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
         return
     if not _image(run.image).pinned:
         yield (
-            f"the image '{run.image}' has no version: anyone who may push it decides what runs here at the next"
+            f"the image '{run.image}' has no version: whoever can push it decides what runs here after the next"
             " pull. Name a release, or better its digest: image@sha256:..."
         )
     for option, value in run.options:
@@ -134,7 +134,7 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
         elif option == "--pid" and value == "host":
             yield "--pid=host shows the container every process of the machine. Leave it out"
         elif option in {"-v", "--volume", "--mount"} and (whole := _whole(value)):
-            yield f"the container is given {whole}, and so the whole machine. Give it what it needs"
+            yield f"the container gets {whole}, and with it the whole machine. Give it only what it needs"
 
 
 def runs_a_container(words: Sequence[str]) -> bool:

@@ -44,7 +44,7 @@ def with_scripts(config: Config, path: Path) -> Config:
         return config
     why = f"{len(names)} scripts, of which {MAX_FILES} are read at most" if len(names) > MAX_FILES else ""
     if SCRIPT_SERVER in {*config.mcp_servers, *config.categories}:
-        why = f"no script is a tool while a server or category has the name {SCRIPT_SERVER}: rename that"
+        why = f"no script is a tool while a server or category is named {SCRIPT_SERVER}: rename that one"
     elif importlib.util.find_spec("pydantic_monty") is None:
         why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
     if why:
@@ -82,7 +82,7 @@ def with_scripts(config: Config, path: Path) -> Config:
 def _script(name: str, path: Path) -> tuple[str, bytes]:
     """A script's code, followed by a call of `main`, and its tool. Raises SyntaxError and other faults."""
     if not (name.isidentifier() and name.isascii()) or path.is_symlink():
-        raise SyntaxError("write the file itself here, with a name of letters, digits and _")
+        raise SyntaxError("put a regular file here, not a link, with a name of letters, digits and _")
     tree = ast.parse(text := text_of(path, MAX_CODE, "script"))
     main = next((each for each in tree.body if getattr(each, "name", "") == "main"), None)
     if not (said := ast.get_docstring(tree)) or not isinstance(main, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -144,8 +144,9 @@ def open_to_others(path: Path) -> list[Fault]:
     if foreign is not None:
         owner = foreign.lstat().st_uid
         message = (
-            f"user {owner} owns {foreign}, and root obeys no other user's configuration, so nothing was read: "
-            f"run this as that user (`sudo -u '#{owner}' …`), or keep a configuration in a place of root's"
+            f"user {owner} owns {foreign}, and root accepts no other user's configuration, so nothing was read:"
+            f" run this as that user (`sudo -u '#{owner}' …`), or keep a configuration where only root can"
+            " write"
         )
         faults.append(Fault(path=ROOT, message=message))
     return faults
@@ -327,7 +328,7 @@ def text_of(path: Path, most: int, what: str, trail: str = "", *, waits: bool = 
             return content.decode()
         message = f"larger than {most // 1024} KiB: this is not a {what}"
         if not is_fit:
-            message = f"this is not a regular file: put the {what}'s own here"
+            message = f"this is not a regular file: put the {what} itself here"
     except FileNotFoundError as error:
         raise NoFile(str(path), [Fault(path=trail, message=f"cannot be read: {error.strerror}")]) from None
     except OSError as error:

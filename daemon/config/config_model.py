@@ -53,7 +53,7 @@ MAX_RULES = 256
 Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
 Port = Annotated[int, Rule(lambda port: "" if 0 < port <= MAX_PORT else f"a port is 1 to {MAX_PORT}")]
 DirectoryGlob = Annotated[
-    str, like(re.compile(r"(?:/|~/|\*).*", re.DOTALL), "this fits no directory: begin it with /, ~/ or *")
+    str, like(re.compile(r"(?:/|~/|\*).*", re.DOTALL), "this matches no directory: begin it with /, ~/ or *")
 ]
 HttpsUrl = Annotated[
     str, like(re.compile("https://.*", re.DOTALL), "write an https:// URL: others are not accepted")
@@ -153,7 +153,7 @@ class Annotations:
         return {name: value for name, value in said.items() if value is not None}
 
 
-_FITS_ALL = 'this fits every tool: write "destructive": true or the like, or remove the key'
+_FITS_ALL = 'this matches every tool: write "destructive": true or the like, or remove the key'
 
 SomeAnnotations = Annotated[Annotations, Rule(lambda said: "" if said.wanted else _FITS_ALL)]
 

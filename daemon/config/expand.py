@@ -43,7 +43,7 @@ def read_env(text: str) -> dict[str, str]:
 def with_variable(text: str, name: str, value: str) -> str:
     """Set a variable in a variable file's text: in its last assignment, or in a new line. Raises ValueError."""
     if "\0" in value or "\r" in value:
-        raise ValueError("a value in a file of variables holds no NUL and no carriage return")
+        raise ValueError("a value in a file of variables must not hold a NUL or a carriage return")
     text = _unix(text)
     written = value if _BARE.fullmatch(value) else '"' + _TO_ESCAPE.sub(r"\\\g<0>", value) + '"'
     line = f"{name}={written}\n"
@@ -304,8 +304,8 @@ def variable_of(words: str) -> str:
 def _input(name: str, sources: Sources) -> str:
     variable = variable_of(name)
     raise Unresolved(
-        f"mcpd cannot ask for '{name}' while it starts: put the value into {sources.base / ENV_FILE}, as a line"
-        f" {variable}=..., and write ${{{variable}}} here"
+        f"mcpd cannot ask the user for '{name}' while it starts: put the value into {sources.base / ENV_FILE},"
+        f" as a line {variable}=..., and write ${{{variable}}} here"
     )
 
 

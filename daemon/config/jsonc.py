@@ -198,7 +198,7 @@ def _oddities(trail: str, value: object) -> Iterator[Fault]:
             yield Fault(path=trail, message=UNSOUND)
         case _Pairs():
             for key in value.repeated:
-                yield Fault(path=below(trail, key), message="this key stands here twice: keep one of them")
+                yield Fault(path=below(trail, key), message="this key occurs twice: keep one of them")
             for key, item in value.items():
                 if not sound(key):
                     yield Fault(path=below(trail, key), message=UNSOUND)

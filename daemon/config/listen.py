@@ -84,7 +84,7 @@ def wrong_address(address: str) -> str:
         return ""
     return (
         f"{quoted(host)} is a name: write an address of this machine, as in {DEFAULT_HTTP_ADDRESS}; 0.0.0.0"
-        " and [::] are all it has. Names by which clients reach it stand in `hosts`"
+        " and [::] mean all its addresses. Write the names that clients use into `hosts`"
     )
 
 
@@ -118,12 +118,12 @@ def _wrong_proxy(proxy: str) -> str:
         return f"{quoted(proxy)} is not an address or network: write 10.0.0.7 or 10.0.0.0/24"
     if network.prefixlen:
         return ""
-    return f"{quoted(proxy)} is everybody, who could then pretend to be anybody: name the proxies"
+    return f"{quoted(proxy)} would trust every machine to name any client: name the proxies"
 
 
 def _wrong_path(path: str) -> str:
     if _NO_PATH.search(path):
-        return "write the path of a PEM file, not what is in it"
+        return "write the path of a PEM file, not its content"
     return "~ is not expanded here: write ${HOME}" if path == "~" or path.startswith("~/") else ""
 
 
@@ -138,7 +138,11 @@ TokenName = Annotated[
 TokenValue = Annotated[str, Rule(_wrong_token)]
 Profiles = Annotated[
     tuple[str, ...],
-    Rule(lambda names: "" if names else "without a profile it lets nobody in: remove the key for all of them"),
+    Rule(
+        lambda names: (
+            "" if names else "without a profile the token is useless: remove the key to allow all profiles"
+        )
+    ),
 ]
 HostName = Annotated[
     str,
@@ -254,7 +258,7 @@ def http_problems(http: HttpListen, profiles: Collection[str]) -> Problems:
             if name not in known:
                 yield f"{here}.profiles[{index}]", f"unknown profile {quoted(name)}{suggestion(name, known)}"
         if any(token.name == each.name for each in earlier):
-            yield f"{here}.name", f"{quoted(token.name)} stands here twice: give each token a name of its own"
+            yield f"{here}.name", f"{quoted(token.name)} occurs twice: give each token its own name"
         same = next((each.name for each in earlier if token.value == each.value), None)
         if same is not None:
             yield f"{here}.value", f"this is the value of {quoted(same)}, too: nobody could tell them apart"
@@ -274,8 +278,8 @@ def http_lacks(http: HttpListen) -> Problems:
         yield "tokens", message
     if http.tls is None and not http.trusted_proxies:
         message = (
-            f"{reached}, and without TLS everybody on the way reads the tokens: write"
-            ' "tls": {"cert": PATH, "key": PATH}, or in "trustedProxies" who speaks TLS for mcpd'
+            f"{reached}, and without TLS anyone on the network path can read the tokens: write"
+            ' "tls": {"cert": PATH, "key": PATH}, or in "trustedProxies" the proxies that speak TLS for mcpd'
         )
         yield "tls", message
 

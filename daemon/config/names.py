@@ -93,7 +93,7 @@ COMPILED = 1024
 def pattern_problem(pattern: str) -> str:
     """The fault of a pattern, and the remedy; empty if the pattern is valid."""
     if not pattern:
-        return "an empty pattern fits no tool: remove it"
+        return "an empty pattern matches no tool: remove it"
     if len(pattern) > MAX_PATTERN:
         return f"a pattern has at most {MAX_PATTERN} characters"
     return _regex_problem(pattern) if pattern.startswith("/") else ""

@@ -86,7 +86,7 @@ class _Work:
             if key.startswith(_COMMENT):
                 self._drop(key, "ignored: a comment")
         elif meant.may_be_empty and not self.entry[key]:
-            self._drop(key, "ignored: it says nothing")
+            self._drop(key, "ignored: it has no effect")
         elif meant.becomes:
             self._rename(key, meant.becomes)
         elif meant.limits:
@@ -116,9 +116,9 @@ class _Work:
     def _rename(self, key: str, ours: str) -> None:
         value = self.entry[key]
         if value is None:
-            self._drop(key, "ignored: it says nothing")
+            self._drop(key, "ignored: it has no effect")
         elif ours == "type" and isinstance(value, dict):  # Continue: the whole entry in one key
-            self._drop(key, "understood as what stands in it")
+            self._drop(key, "understood as its content")
             for inner, each in value.items():
                 if self._add(key, inner, each):
                     self.take(inner)
@@ -137,7 +137,7 @@ class _Work:
             self._note(key, f"understood as `{ours}`, in addition to what it holds")
         elif present is not None and present != value:
             self._note(
-                key, f"ignored: `{ours}` stands there, too, and counts more. Keep one of them", lost=True
+                key, f"ignored: `{ours}` is there, too, and takes precedence. Keep one of them", lost=True
             )
         else:
             self.entry[ours] = value
@@ -159,7 +159,7 @@ class _Work:
         if isinstance(value, str) and value.isdecimal() and value.isascii():
             value = int(value)
         if not isinstance(timeouts, dict) or ours in timeouts:
-            self._drop(key, f"ignored: `timeouts.{ours}` counts more. Keep one of them", lost=True)
+            self._drop(key, f"ignored: `timeouts.{ours}` takes precedence. Keep one of them", lost=True)
             return
         said = ""
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -185,7 +185,7 @@ class _Work:
         ours, new = made
         self._become(key, ours, self._oauth(new, key) if ours == "oauth" and isinstance(new, dict) else new)
         for each in sorted(value.keys() - {"headers"}) if folded.startswith("request") else ():
-            self._note(below(key, each), "ignored: mcpd has nothing for it", lost=True)
+            self._note(below(key, each), "ignored: mcpd has no such setting", lost=True)
 
     def _oauth(self, value: dict[str, Any], key: str) -> dict[str, Any]:
         spellings = {client_keys.fold(theirs): ours for theirs, ours in client_keys.table().oauth.items()}
@@ -203,7 +203,7 @@ class _Work:
         if not isinstance(args, list):
             return
         if isinstance(value, dict) and isinstance(value.get("path"), str):  # Zed
-            self._drop("command", "understood as `command`, its `path`, and what else stands in it")
+            self._drop("command", "understood as `command`, from its `path` and other members")
             for key, each in value.items():
                 self._add("command", "command" if key == "path" else key, each)
             self.command()
@@ -238,7 +238,7 @@ class _Work:
         path = self.entry.get("envFile")
         if isinstance(path, str) and _WORKSPACE.search(path):
             message = (
-                "not read: mcpd reads files of variables before a client is there. Name the file by its"
+                "not read: mcpd reads files of variables before any client connects. Name the file by its"
                 " absolute path, or the variables in `env`"
             )
             self._drop("envFile", message, lost=True)
@@ -345,7 +345,7 @@ def _move_section(normal: Normalized, key: str) -> None:
             found, trail = found["servers"], below(trail, "servers")
         elif not all(isinstance(entry, dict) for entry in found.values()):
             del normal.sections[key]  # Gemini CLI's: which servers it uses
-            normal.note(trail, 'ignored: what is not to be used has "enabled": false in mcpd')
+            normal.note(trail, 'ignored: in mcpd, write "enabled": false for a server that is not to be used')
             return
     ours = normal.sections.get(SERVERS, {})
     if not isinstance(found, dict) or not isinstance(ours, dict):
@@ -369,7 +369,7 @@ def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
         if better is not None:
             used.add(better)
             names[name] = better
-            message = f"called '{better}', and this name is its title; in this file both stand for it"
+            message = f"called '{better}', and this name is its title; in this file both names mean it"
             normal.note(below(trail, name), message)
             normal.moved.append((below(trail, better), below(trail, name)))
     if names:

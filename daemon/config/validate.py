@@ -252,13 +252,13 @@ def _tuning(server: Server) -> Problems:
 def _sharing(server: Server) -> Problems:
     if (key := _client_program(server)) and not server.workspace_programs:
         message = (
-            "this lets a client have any program run, by the directory that it names: write a path of your"
-            ' own, or "workspacePrograms": true if all who may connect may do that'
+            "with this, a client could run any program through the directory that it names: write a fixed"
+            ' path, or "workspacePrograms": true if all who may connect may do that'
         )
         yield key, message
     if server.share is Share.ALL and server.uses_workspace:
         message = (
-            "${workspace} is another directory for each client, so they cannot share an instance: remove"
+            "${workspace} differs for each client, so clients cannot share an instance: remove"
             ' this key, or write "workspace" or "session"'
         )
         yield "share", message
@@ -281,7 +281,7 @@ def _login(server: Server) -> Problems:
         return
     yield from _needless_login(server, "oauth")
     if oauth.client_secret is not None and oauth.client_id is None:
-        yield "oauth.clientSecret", "a secret belongs to a clientId: write that, too"
+        yield "oauth.clientSecret", "a client secret needs a clientId: write that, too"
     if oauth.client_id is not None and oauth.metadata_url is not None:
         message = "a client is either registered (clientId) or described by a document: remove one of the two"
         yield "oauth.metadataUrl", message
@@ -291,7 +291,7 @@ def _needless_login(server: Server, key: str) -> Problems:
     if server.type not in LOGIN_TYPES:
         yield key, f"a server of type {server.type} has no login: remove it"
     elif server.has_token:
-        yield key, "the header Authorization counts more than a login: remove one of the two"
+        yield key, "the header Authorization overrides a login: remove one of the two"
 
 
 def _own_login(server: Server) -> Problems:
@@ -331,7 +331,7 @@ def profile_problems(
         if name not in categories:
             yield f"categories[{index}]", f"unknown category {quoted(name)}{suggestion(name, categories)}"
         elif name in (profile.categories or ())[:index]:
-            yield f"categories[{index}]", f"{quoted(name)} stands here twice"
+            yield f"categories[{index}]", f"{quoted(name)} occurs twice"
     for key, tools in (
         ("coreTools", profile.core_tools or ()),
         ("preload", profile.preloaded),
@@ -363,7 +363,7 @@ def reference_problems(
             yield here, message
         elif key in seen:
             earlier = seen[key]
-            what = "stands here twice" if name == earlier else f"is the same tool as {quoted(earlier)}"
+            what = "occurs twice" if name == earlier else f"is the same tool as {quoted(earlier)}"
             yield here, f"{quoted(name)} {what}: keep one of them"
         else:
             seen[key] = name
@@ -374,7 +374,7 @@ def _wrong_reference(
 ) -> str | None:
     if reference.server is None and server is None:
         example = next(iter(servers), "server")
-        return f"{quoted(name)} does not say whose tool it is: write 'server/tool', as in '{example}/{name}'"
+        return f"{quoted(name)} does not name a server: write 'server/tool', as in '{example}/{name}'"
     if reference.server is not None and reference.server not in servers:
         return _unknown_server(reference.server, servers)
     if not tool_name_is_sound(reference.tool):
@@ -415,7 +415,7 @@ def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
             continue
         same = rules[earlier].then is rule.then
         message = (
-            f"this rule is never reached: the first that fits wins, and rule {earlier + 1} fits every tool that"
+            f"this rule is never reached: the first match wins, and rule {earlier + 1} fits every tool that"
             f" this one is for and says {'the same' if same else quoted(str(rules[earlier].then))}."
             f" Remove this one{'' if same else ', or move it before that'}"
         )

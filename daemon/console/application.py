@@ -153,7 +153,7 @@ class Application:
         cookie, delay = self._sign_in_with(form.get("token", "").strip(), address)
         if cookie is None:
             await trio.sleep(delay)
-            problem = "This is not a token that may see the console."
+            problem = "This token is not valid for the console."
             return HTMLResponse(await self._bare("sign_in.html", {"problem": problem}), UNAUTHORIZED)
         response = RedirectResponse("/ui", SEE_OTHER)
         set_cookie(response, request, cookie)
@@ -327,7 +327,7 @@ async def _to_start(_request: Request) -> Response:
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form. Raises HTTPException if the body is not a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise HTTPException(WRONG_TYPE, "This is not how a form is sent.")
+        raise HTTPException(WRONG_TYPE, "This form was sent in an unknown format.")
     try:
         body = (await request.body()).decode()
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS))

@@ -313,7 +313,7 @@ def allowed(answer: AllowReport) -> list[str]:
     """A session's permissions, one line each."""
     if not answer["allowed"]:
         return [f"session {answer['session']}: nothing is allowed beyond its profile"]
-    said = [f"session {answer['session']} may call, unasked:"]
+    said = [f"session {answer['session']} may call without asking:"]
     for each in answer["allowed"]:
         until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
         said.append(f"  {each['tool']}  {until}, says {each['by']}")

@@ -168,7 +168,7 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
             raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
         return WantedServer(name=named(words[0]), entry=_of_command(command))
     if len(words) > 2:  # noqa: PLR2004 - a name, and what it names
-        raise WordsError(f"a command stands behind --: `mcpd add {words[0]} -- {' '.join(words[1:])}`")
+        raise WordsError(f"a command comes after --: `mcpd add {words[0]} -- {' '.join(words[1:])}`")
     if (target := words[-1] if words else "") == "-":
         return _pasted(read(), words[:-1])
     if (found := _PACKAGE.fullmatch(target)) is not None:
@@ -179,9 +179,9 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
     if len(words) == 1 and _URL.fullmatch(target):
         raise WordsError(f"give it a name, too: `mcpd add {name_at(target)} {target}`")
     if len(words) == 1:
-        raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
+        raise WordsError(f"say what '{target}' is: a command after --, a URL, npm:PACKAGE or pypi:PACKAGE")
     if not words:
-        raise WordsError("write a name and a command behind --, a url, a package, registry:SERVER or a bundle")
+        raise WordsError("write a name and a command after --, a URL, a package, registry:SERVER or a bundle")
     if not _URL.fullmatch(target):
         raise WordsError(
             f"'{target}' is not a url, package or bundle, nor registry:SERVER; a command follows --"
@@ -217,7 +217,10 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     name = next(each for each in (*names, *found) if each in found)
     left = [key for key in _USERS if is_snippet and found[name].get(key) is not None]
     notes = [f"{each.path}: {each.message}" for each in normal.notes]
-    notes += [f"{key} is left out: you decide it, by --sandbox, --trust or `mcpd set`" for key in left]
+    notes += [
+        f"{key} is left out of the snippet: only you set it, by --sandbox, --trust or `mcpd set`"
+        for key in left
+    ]
     entry = {key: value for key, value in found[name].items() if key not in left}
     return WantedServer(name=named([*names, name][0]), entry=entry, notes=(*notes,))
 

@@ -109,7 +109,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
                     differs, lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
             except (files.DocumentError, trio.TooSlowError) as error:
                 why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
-                raise CannotApprove(f"the approvals stand in {self.directory / LOCK}: {why}") from None
+                raise CannotApprove(f"the approvals are in {self.directory / LOCK}: {why}") from None
             if approved is not None:
                 # First who approved: the lock itself is the author of what nobody else approved.
                 self.tell(approved)
@@ -122,5 +122,5 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
 def _rewritten(directory: Path, change: Callable[[locking.Content], None]) -> tuple[bool, Lock | None]:
     beside = directory / "mcpd.json"
     if (present := read_lock(beside)) is not None and present.problem:
-        raise files.DocumentError(f"{present.problem}. Mend it, or take it away, then `mcpd reload`")
+        raise files.DocumentError(f"{present.problem}. Repair it, or remove it; then `mcpd reload`")
     return locking.changed(directory / LOCK, change), read_lock(beside)

@@ -181,7 +181,7 @@ def told_held(held: HeldDefinition, name: str) -> ToolHeld:
     word = f"{it.server}/{switch_of(it.kind, it.name)}" if name.endswith(it.name) else it.server
     approve = f"mcpd approve {shlex.quote(word)}"
     text = f"{answers.quoted(name)} waits for an operator's approval: {why}. Nothing was sent. `{approve}`"
-    text += " approves it, with --diff it shows the change. Tell your user, and use something else until then."
+    text += " approves it, with --diff it shows the change. Tell your user, and use something else meanwhile."
     details = {"server": it.server, "because": str(held.because), str(it.kind): asked, "approve": approve}
     return ToolHeld(text, held=held, **details)
 

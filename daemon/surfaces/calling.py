@@ -240,9 +240,9 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
     elif view.catalog.servers[server].disabled:
         why = f"its server {server} is switched off in mcpd's configuration"
     elif view.offer.rules.hides(key):
-        why = "it is for the app of its server alone"
+        why = "only the app of its server may call it"
     elif view.offer.rules.denies(key):
-        why = f"a rule of permission in profile {view.profile.name} of mcpd's configuration denies it"
+        why = f"a permission rule in profile {view.profile.name} of mcpd's configuration denies it"
     else:
         why = "it is switched off by mcpd's configuration"
     return ToolDisabled(
@@ -317,7 +317,8 @@ def _unlisted_hint(view: View) -> str:
     """Name the servers that have not listed yet and may have the tool; empty if all have listed."""
     silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
     return (
-        f" Not known yet are the tools of: {', '.join(answers.some_of(silent, answers.share_of(view) // 2))}."
+        " The tools of these servers are not known yet:"
+        f" {', '.join(answers.some_of(silent, answers.share_of(view) // 2))}."
         if silent
         else ""
     )

@@ -211,7 +211,7 @@ def refusal(
 def _faults(schema: Object, errors: list[ValidationError], literal: object, others: list[str]) -> list[Told]:
     if literal is not None and not isinstance(literal, dict):
         return [_fault("$", f"an object is expected, not {_kind(literal)}")]
-    faults = [_fault("$", f"{key[:50]!r} stands next to the arguments") for key in others[:MAX_FAULTS]]
+    faults = [_fault("$", f"{key[:50]!r} is outside of the arguments") for key in others[:MAX_FAULTS]]
     if literal is None:
         return [*faults, _fault("$", "this cannot be read as JSON")]
     for error in errors:

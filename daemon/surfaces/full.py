@@ -143,7 +143,7 @@ class ItselfSurface(FullSurface):
             (entry.name, _why_absent(entry) or legible(entry.said.instructions)) for entry in servers.values()
         ]
         gone = [answers.quoted(name) for name in view.catalog.chosen if name not in servers]
-        said += [(name, "not in mcpd's configuration; what it has appears here once it is") for name in gone]
+        said += [(name, "not in mcpd's configuration; its tools appear here once it is") for name in gone]
         return "\n\n".join(f"{name}: {words}" for name, words in said if words)
 
 
@@ -153,8 +153,8 @@ def _why_absent(entry: ServerEntry) -> str:
     if entry.disabled:
         return "switched off in mcpd's configuration"
     if is_down(entry):
-        return f"down now. {words(entry, entry.trouble)} What it has appears here once it is up."
+        return f"down now. {words(entry, entry.trouble)} Its tools appear here once it is up."
     if entry.tools is None and not entry.said.introduction:
         why = entry.tool_list.problem or entry.status.reason or str(entry.status.state)
-        return f"not there yet ({answers.one_line(legible(why))}); what it has appears here once it is"
+        return f"not there yet ({answers.one_line(legible(why))}); its tools appear here once it is"
     return ""

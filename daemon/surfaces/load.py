@@ -82,8 +82,8 @@ def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
     name = _name(view, view.offer.tools[changed.key])
     said, load = _loading(name)
     return ToolChanged(
-        f"{name} has changed since you loaded it; nothing was sent. Its definition as it is now stands under"
-        f" error.definition. Load it again: {said}, then call it.",
+        f"{name} has changed since you loaded it; nothing was sent. error.definition has its present"
+        f" definition. Load it again: {said}, then call it.",
         key=changed.key,
         unloads=True,
         **changed.details,

@@ -44,7 +44,7 @@ NEXT_BYTES = 400
 """Bytes about tools that did not fit."""
 
 NOTHING_FITS = (
-    "Nothing here fits that. Say it in other words, or see what a category has:"
+    "No tool here fits that. Say it in other words, or see what a category has:"
     f' {SEARCH}({{"category": "NAME"}})'
 )
 """The note of an answer in which every tool fits only by chance."""

@@ -107,7 +107,7 @@ def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None
         page.goto(f"{opened.address}/sign-in")
         page.get_by_label("token").fill(f"{value}-ci")
         page.get_by_role("button", name="Sign in").click()
-        expect_words(page, "not a token that may see the console")
+        expect_words(page, "token is not valid for the console")
         page.get_by_label("token").fill(value)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(opened.address)

@@ -69,7 +69,10 @@ def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> No
         assert by == f"uid {os.getuid()} (terminal)"
         assert f"{by} approved forecast" in daemon.run("events", "weather")
         told = daemon.outcome("approve", "weather/forecast")
-        assert (told.returncode, told.stdout) == (0, "weather/forecast: nothing of it waits for approval\n")
+        assert (told.returncode, told.stdout) == (
+            0,
+            "weather/forecast: it has nothing that waits for approval\n",
+        )
         told = daemon.outcome("approve", "weather/forcast", "--all")
         assert told.returncode == 2
         told = daemon.outcome("approve", "weather/forcast")

@@ -134,7 +134,7 @@ def test_both_agents_call_a_tool_through_mcpd_and_have_their_own_server_again_af
     servers = _servers(desk)
 
     said = desk.mcpd("up", "--yes", "--no-service", "--clients", "claude", "codex")
-    assert "Works: time, in Claude Code and Codex once started anew." in said
+    assert "Works: time, in Claude Code and Codex once restarted." in said
     assert "Needs attention: nothing." in said
 
     assert list(_servers(desk)) == ["mcpd"]
@@ -175,7 +175,7 @@ def test_what_an_agents_own_rules_forbid_stays_forbidden(desk: Desk) -> None:
     before = settings.read_bytes(), config.read_bytes(), _servers(desk)
 
     said = desk.mcpd("up", "--yes", "--no-service", "--clients", "claude", "codex")
-    assert said.count("  Under their own names: memory, for its own rules go by these: ") == 2
+    assert said.count("  Under their own names: memory, because its own rules use these names: ") == 2
     assert list(_servers(desk)) == ["memory", "mcpd"]
     assert _servers(desk)["mcpd"]["args"][-2:] == ["--without", "memory"]
     # What no rule is about is behind mcpd's entry.

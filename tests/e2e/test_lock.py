@@ -135,7 +135,7 @@ def test_a_check_tells_each_difference_and_changes_nothing() -> None:
                 "b: another command, args or url",
                 "c: not in the lock",
                 f"5 differences from {here.lock}",
-                "Whoever agrees runs `mcpd approve`, or `mcpd lock --approve`, and commits the file.",
+                "To agree, run `mcpd approve` or `mcpd lock --approve`, and commit the file.",
             ],
         )
         assert here.run("--check", "b")[1].startswith("b: another command")
@@ -210,7 +210,7 @@ def test_faults_of_the_files_are_told_apart(words: tuple[str, ...]) -> None:
             here.lock.write_text('{"lockfileVersion": 1, "servers": {}}')
             damage(here.lock)
             status, _, notes = here.run(*words)
-            assert (status, f"{here.lock} is of no use: " in notes) == (78, True), damage
+            assert (status, f"{here.lock} cannot be used: " in notes) == (78, True), damage
             here.lock.rmdir() if here.lock.is_dir() else here.lock.unlink()
         status, _, notes = here.run(*words)
         if words:

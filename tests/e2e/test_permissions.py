@@ -167,7 +167,7 @@ def test_a_client_that_cannot_ask_calls_what_an_operator_allows_and_nothing_else
         assert code(refused) == "PermissionDenied"
         command = refused["structuredContent"]["error"]["allow"].split()
         assert command[:2] == ["mcpd", "allow"]
-        assert "may call, unasked:\n  fs/write" in daemon.run(*command[1:], "--for", "1h")
+        assert "may call without asking:\n  fs/write" in daemon.run(*command[1:], "--for", "1h")
         assert not client.run("fs", "write", path="/x")["isError"]
         assert code(other.run("fs", "write", path="/x")) == "PermissionDenied"
         session = command[2]
@@ -194,7 +194,7 @@ def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon:
         assert "remove" not in client.listed()
         refused = call_on(client, surface, "remove")
         assert code(refused) == "ToolDisabled"
-        assert f"a rule of permission in profile {surface}" in message(refused)
+        assert f"a permission rule in profile {surface}" in message(refused)
         assert code(call_on(client, surface, "write")) == "PermissionDenied"
         for allowed in ("read", "move"):
             assert not call_on(client, surface, allowed)["isError"]
@@ -296,7 +296,7 @@ def test_rules_hold_for_a_server_that_is_shown_as_itself(
         assert "remove" not in names
         denied = client.call("remove", {})
         assert code(denied) == "ToolDisabled"
-        assert "a rule of permission in profile default" in message(denied)
+        assert "a permission rule in profile default" in message(denied)
         for allowed in ("read", "move"):
             assert not client.call(allowed, {}).get("isError")
         assert client.asked == []

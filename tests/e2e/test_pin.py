@@ -109,7 +109,7 @@ def test_what_is_not_found_is_said(pinning: Pinning) -> None:
         ("inside", "mcp-server-time"),
     ):
         status, said = pinning.run(server)
-        assert (status, f"{word} is not pinned, for no version was found" in said) == (1, True), said
+        assert (status, f"{word} is not pinned: neither npm nor uv found a version" in said) == (1, True), said
     status, said = pinning.run("tim")
     assert (status, "did you mean 'time'" in said) == (1, True), said
     assert pinning.changed() == []

@@ -235,7 +235,7 @@ CASES = [
         lambda daemon: daemon.changes("s", OTHER, WRITE),
         as_it_was,
         "server s has changed it since it was loaded",
-        "nothing was sent. Its definition as it is now stands under error.definition",
+        "nothing was sent. error.definition has its present definition",
         "It counts again once it is loaded again",
     ),
     Case(

@@ -70,8 +70,8 @@ def as_agent(daemon: Daemon, profile: str, *words: str) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("call", "fs/remove", "path=/x"), "a rule of permission in profile default"),
-        (("tools", "fs/remove"), "a rule of permission in profile default"),
+        (("call", "fs/remove", "path=/x"), "a permission rule in profile default"),
+        (("tools", "fs/remove"), "a permission rule in profile default"),
         (("call", "held/wipe"), "waits for an operator's approval"),
         (("tools", "held/wipe"), "waits for an operator's approval"),
         (("call", "fs/read", "path=/x", "--profile", "narrow"), "cannot be called"),
@@ -297,7 +297,7 @@ def test_uninstalling_mcpd_takes_its_skills_and_leaves_changed_ones(daemon: Daem
     (desk.home / PLACES[0]).write_text("mine\n")
     said = desk.run("uninstall", "--all", check=1)
     assert "Claude Code: " in said
-    assert "is not as mcpd wrote it, and stays" in said
+    assert "is not as mcpd wrote it, so it stays" in said
     assert (desk.home / PLACES[0]).read_text() == "mine\n"
     assert not (desk.home / PLACES[3]).exists()
 

@@ -51,7 +51,7 @@ def test_a_form_is_filled_in(daemon: Daemon) -> None:
     with Typing(daemon, "call", FORM) as person:
         assert "everything asks: Please provide inputs" in person.until("text: ")
         person.write("")
-        assert "This one is needed." in person.until("text: ")
+        assert "This value is required." in person.until("text: ")
         person.write(answers.pop("text: "))
         for prompt, line in answers.items():
             person.until(prompt)
@@ -143,7 +143,7 @@ def test_a_call_that_needs_a_page_first_is_made_again(daemon: Daemon) -> None:
     with Typing(daemon, *PAGE, "errorPath=true") as person:
         person.until("N] ")
         person.write("m")
-        person.until("the call is made again. ")
+        person.until("the call is then repeated. ")
         person.write("")
         # Made again, this call asks in the usual way.
         assert "https://login.example.org/start" in person.until("N] ")

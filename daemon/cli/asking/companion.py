@@ -63,7 +63,10 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
             asked = {**params, **wishes, **companion.inputs(result)}
         elif not companion.visits(pages_of(result)):
             return result
-    raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
+    raise RemoteFault(
+        INVALID_REQUEST,
+        f"server {server} has asked questions {MAX_ROUNDS} times without an answer to the request",
+    )
 
 
 def converse_as_client(options: argparse.Namespace, server: str, tool: str, arguments: Message) -> Message:
@@ -203,7 +206,7 @@ class CallCompanion(NamedTuple):
         if any(self._elicit({**page, "mode": "url"}, None)["action"] != "accept" for page in pages):
             return False
         try:
-            person.line("Enter when you are done there: the call is made again. ")
+            person.line("Press Enter when you are done there: the call is then repeated. ")
         except Interrupted:
             return False
         return True

@@ -94,7 +94,7 @@ DECLINE = "decline"
 """Typing this word declines; a backslash before it makes it a text."""
 
 _HELP = (
-    f"Enter takes what is in brackets, or leaves out what is optional; {DECLINE!r} declines, Ctrl-C cancels."
+    f"Enter takes the value in brackets, or leaves an optional one out; {DECLINE!r} declines, Ctrl-C cancels."
 )
 _ABSENT = object()
 _WARNING = (
@@ -140,7 +140,7 @@ def _form(server: str, message: str, schema: object, person: Terminal) -> Messag
         fields = fields_of(schema)
     except Unaskable as error:
         person.say(f"{visible(server)} asks: {_said(server, message)}")
-        person.say(f"  Declined: this form cannot be asked here, because {visible(str(error))}.")
+        person.say(f"  Declined: this form cannot be shown here, because {visible(str(error))}.")
         raise Declined from None
     person.say(f"{person.loud(visible(server))} asks: {_said(server, message)}")
     if not fields:
@@ -172,7 +172,7 @@ def _ask(field: Field, person: Terminal) -> object:
         if not line.strip():
             if field.default is not None or not field.required:
                 return _ABSENT if field.default is None else field.default
-            person.say("  This one is needed.")
+            person.say("  This value is required.")
             continue
         try:
             return read(field, "decline" if line.strip() == f"\\{DECLINE}" else line)
@@ -225,7 +225,7 @@ def _page(url: object) -> SplitResult | None:
 def _warnings(parts: SplitResult) -> list[str]:
     host, told = parts.hostname or "", []
     if "@" in parts.netloc:
-        told.append(f"What stands before the @ is a name to log in with. The page is one of {host}.")
+        told.append(f"The part before the @ is only a user name. The page is on {host}.")
     if any(label.startswith("xn--") for label in host.split(".")):
         told.append("The host's name has letters beyond ASCII, which may look like others.")
     if parts.scheme == "http" and not is_loopback(host):

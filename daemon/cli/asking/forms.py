@@ -40,7 +40,7 @@ def fields_of(schema: object) -> list[Field]:
     if not isinstance(properties, dict) or not named:
         raise Unaskable("its schema names its fields in no way that MCP knows")
     if len(properties) > MAX_FIELDS:
-        raise Unaskable(f"it has {len(properties)} fields, and more than {MAX_FIELDS} are not asked")
+        raise Unaskable(f"it has {len(properties)} fields; mcpd asks for at most {MAX_FIELDS}")
     if unknown := [name for name in required if name not in properties]:
         raise Unaskable(f"it requires {str(unknown[0])[:MAX_NAMED]!r}, which it does not describe")
     return [_field(name, member, required=name in required) for name, member in properties.items()]
@@ -63,7 +63,7 @@ def _field(name: str, member: object, *, required: bool) -> Field:
         required=required,
     )
     if not _possible(field):
-        raise Unaskable(f"nothing fits {said}: its bounds exclude each other")
+        raise Unaskable(f"no value fits {said}: its bounds exclude each other")
     default = member.get("default")
     # The server itself would refuse a default that does not fit.
     return field._replace(default=default) if default is not None and fits(field, default) else field
@@ -80,7 +80,7 @@ def _kind(member: Message, said: str) -> tuple[str, tuple[Choice, ...]]:
     if (kind is None or kind == "string") and (found := _choices_of(member, said)) is not None:
         return "choice", found
     if not isinstance(kind, str) or kind not in _PLAIN:
-        raise Unaskable(f"{said} is of the type {str(kind)[:MAX_NAMED]!r}, which MCP has in no form")
+        raise Unaskable(f"{said} is of the type {str(kind)[:MAX_NAMED]!r}, which MCP does not allow in forms")
     return kind, ()
 
 
@@ -97,7 +97,7 @@ def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
     else:
         options = _listed(titled, said)
         if not all(isinstance(option, dict) for option in options):
-            raise Unaskable(f"{said} has choices that are none")
+            raise Unaskable(f"{said} has a faulty list of choices")
         pairs = [(option.get("const"), option.get("title", option.get("const"))) for option in options]
     if not all(isinstance(part, str) for pair in pairs for part in pair):
         raise Unaskable(f"{said} has choices that are not texts")
@@ -110,7 +110,7 @@ def _listed(choices: object, said: str) -> list[Any]:
     if not isinstance(choices, list) or not choices:
         raise Unaskable(f"{said} has no choices")
     if len(choices) > MAX_CHOICES:
-        raise Unaskable(f"{said} has {len(choices)} choices, and more than {MAX_CHOICES} are not shown")
+        raise Unaskable(f"{said} has {len(choices)} choices; mcpd shows at most {MAX_CHOICES}")
     return choices
 
 
@@ -125,7 +125,7 @@ def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
         with suppress(ValueError, TypeError, OverflowError, RecursionError):
             validator({"type": "array" if kind == "choices" else kind, **bounds})
             return bounds
-    raise Unaskable(f"{said} has bounds that are not sound")
+    raise Unaskable(f"{said} has faulty bounds")
 
 
 def _possible(field: Field) -> bool:
@@ -216,7 +216,7 @@ def wanted(field: Field) -> str:
         case "choice":
             return "one of them"
     counted = between(schema.get("minItems"), schema.get("maxItems"), " of them")
-    return "any of them, with commas between" + counted
+    return "any of them, separated by commas" + counted
 
 
 def read(field: Field, line: str) -> object:

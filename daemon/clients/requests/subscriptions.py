@@ -141,7 +141,7 @@ async def _follow_all(
                 await _agree(connection, following)
                 settled.add(uri)
         except (CallError, RemoteError) as error:
-            connection.client_log.debug("a resource that cannot be followed: {}", error.message)
+            connection.client_log.debug("a resource that cannot be subscribed to: {}", error.message)
 
     async with trio.open_nursery() as nursery:
         for uri in dict.fromkeys(uris):
@@ -172,7 +172,7 @@ async def _resume(connection: ClientConnection, session: Attachment, following: 
         if found is not None:
             subscriptions.end(found)
         why = connection.context.redact.of(following.of)(error.message)
-        connection.client_log.info("a resource of {} is followed no more: {}", following.of, why)
+        connection.client_log.info("a subscription to a resource of {} has ended: {}", following.of, why)
     finally:
         connection.resuming.discard(following)
     connection.context.outbox.flush()

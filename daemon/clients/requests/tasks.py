@@ -83,7 +83,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
             state = self.tasks.note(self.task, decode_members(bytes(result)))
             state = told(self.task, state, self.calls.context.redact.of(server))
         except UNREADABLE as error:
-            self.lost(UpstreamCallError(f"server {server} tells a state that cannot be read: {error}"))
+            self.lost(UpstreamCallError(f"server {server} sent a task state that cannot be read: {error}"))
         except UnsafeQuestion as error:
             self.lost(self.calls.server_requests.withheld(server, error))
         else:

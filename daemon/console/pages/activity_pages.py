@@ -144,7 +144,7 @@ _KINDS: Mapping[str, frozenset[EventKind]] = {
 async def _events_shown(viewer: Viewer) -> Holders:
     wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "what", "since", "until")}
     if wanted["what"] not in _KINDS:
-        raise InvalidArguments(f"what is wanted is one of {', '.join(filter(None, _KINDS))}, or nothing")
+        raise InvalidArguments(f"choose one of {', '.join(filter(None, _KINDS))}, or nothing")
     only_bad = wanted["what"] == "wrong"
     found = await recent(
         viewer.context,

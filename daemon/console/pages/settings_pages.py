@@ -148,7 +148,7 @@ def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
 async def _throw(viewer: Viewer, fields: Mapping[str, str]) -> str:
     on, profile = fields.get("on", ""), _word(fields.get("profile", "")) or None
     if on not in {"on", "off"}:
-        raise InvalidArguments("a switch is thrown on or off")
+        raise InvalidArguments("a switch can only be set on or off")
     report: Any = await lazy(viewer.context, LazyParams(on=on == "on", profile=profile))
     what = "Loading on demand" if profile is None else f"Loading on demand of profile {profile}"
     return _noted(f"{what} is switched {on}", report["changed"], report["note"])
@@ -170,7 +170,7 @@ async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
 async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
     report: Any = await summaries(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
     test = report["test"]
-    return f"The model has answered in {span(test['seconds'])}: its answer stands below."
+    return f"The model has answered in {span(test['seconds'])}: its answer is below."
 
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:

@@ -30,8 +30,8 @@ def refused(name: str, entry: Mapping[str, Any], machine: Machine) -> str:
     if not asks_for_sandbox(entry) or not (problem := machine.no_sandbox()):
         return ""
     return (
-        f"runs in a sandbox, which cannot be made here: {problem}. It stays there. To have mcpd run it without,"
-        f" name it: `mcpd import --write --unsandboxed {quote(name)}`"
+        f"runs in a sandbox, which cannot be made here: {problem}. It stays there. To run it in mcpd without"
+        f" a sandbox, name it: `mcpd import --write --unsandboxed {quote(name)}`"
     )
 
 
@@ -82,7 +82,7 @@ def _known(rules: Mapping[str, Any], trail: str, known: Any, notes: list[Note]) 
     made = dict[str, Any]()
     for key, value in rules.items():
         if key not in known:
-            notes.append(Note(key=below(trail, key), message="ignored: mcpd has nothing for it", lost=True))
+            notes.append(Note(key=below(trail, key), message="ignored: mcpd has no such setting", lost=True))
         elif key in _KEYS and isinstance(value, dict):
             made[key] = _known(value, below(trail, key), _KEYS[key], notes)
         else:

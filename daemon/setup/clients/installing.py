@@ -346,7 +346,7 @@ class Records:
                 held.enter_context(private_files.locked(self._root, 0))
             except TimeoutError:
                 raise files.DocumentError(
-                    "another `mcpd install` or `mcpd uninstall` is at work: try again when it is done"
+                    "another `mcpd install` or `mcpd uninstall` is running: try again when it is done"
                 ) from None
             except OSError as error:
                 raise files.DocumentError(

@@ -101,7 +101,7 @@ def keeping(
     else:
         return attrs.evolve(wanted, one_to_one=True)
     raise DocumentError(
-        f"its own rules would hold no more ({listed(rules)}): {how}; or write them as `permissions` of a"
+        f"its own rules would no longer apply ({listed(rules)}): {how}; or write them as `permissions` of a"
         " profile (docs/permissions.md), remove them there, and try again. Nothing was changed"
     )
 

@@ -256,7 +256,7 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
             if faulty
             else f"{error}\n`{SHOW_JOURNAL}` says more"
         )
-        raise ServiceRefused(f"the units are written, and the service does not start: {helps}") from None
+        raise ServiceRefused(f"the units are written, but the service does not start: {helps}") from None
     return Installed(
         written=tuple(change.found.path for change in plan.changes),
         kept=tuple(kept),

@@ -282,7 +282,7 @@ def _wait_ready(pid: int, stderr: int, ready: socket.socket, deadline: float) ->
     finally:
         os.close(pidfd)
         os.close(stderr)
-    raise NotStarted(f"the daemon (pid {pid}) does not serve yet, and goes on starting: `{SHOW_LOG}`")
+    raise NotStarted(f"the daemon (pid {pid}) does not serve yet, and is still starting: `{SHOW_LOG}`")
 
 
 def _ended(returned: int, said: bytes) -> NotStarted:
@@ -427,7 +427,7 @@ def _has_failed(front: Path, deadline: float) -> None:
         pause(deadline, "the daemon is still ending; see `mcpd logs --daemon`")
     if not os.path.lexists(front):
         raise NotForWindow(
-            "the daemon was stopped; `mcpd start` starts it again, and so does a client that is opened anew"
+            "the daemon was stopped; `mcpd start` starts it again, and so does a newly opened client"
         )
 
 

@@ -164,7 +164,7 @@ async def test_an_authorization_server_that_lies_about_its_issuer_gets_nobody_to
         otherwise = issuer.replace("127.0.0.1", "localhost")
         with protected_by(otherwise, otherwise) as url:
             async with login(tmp_path, url) as running:
-                assert f"claims to be another one than {otherwise}" in await running.failed()
+                assert f"says that it is another one than {otherwise}" in await running.failed()
 
 
 # --- logins at the SDK's example of authorization, whose two sides are apart, and at the one fr --------------
@@ -365,7 +365,7 @@ async def test_it_is_forgotten_whether_or_not_its_authorization_server_can_be_to
 
 async def test_what_cannot_be_ended_there_is_said_and_forgotten_here(tmp_path: Path) -> None:
     ended = await end_login(kept(tmp_path, None), "s", URL)
-    assert ended == Ended(existed=True, problem="its authorization server offers no way to end one")
+    assert ended == Ended(existed=True, problem="its authorization server cannot end logins")
 
 
 async def test_without_a_login_nothing_happens_and_a_damaged_one_is_forgotten(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_daemon_that_hangs_up_without_a_word_again_and_again_is_a_failure_with
             ends.accept().close()
         code, said = ends.end()
     assert code == 1
-    assert b"before it said anything" in said
+    assert b"closed the connection without an answer" in said
     assert b"listen.servers" in said
 
 

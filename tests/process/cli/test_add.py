@@ -255,7 +255,7 @@ def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path, con
     config.with_name("env").write_text("ONE=1\nTWO=2\n")
     config.with_name("env").chmod(0o600)
     done = alone(tmp_path, "remove", "a")
-    assert done.stderr == f"mcpd: {config.with_name('env')} still holds what nothing else uses: ONE\n"
+    assert done.stderr == f"mcpd: {config.with_name('env')} still has variables that nothing else uses: ONE\n"
 
 
 # --- `mcpd lazy` and `mcpd summaries` with a real daemon ----------------------------------------------------

@@ -194,7 +194,7 @@ def test_lines_that_were_missed_are_counted_beside_the_others(sockets: Path) -> 
     with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon, "--json") as following:
         assert json.loads(following.line())["text"] == "one"
         daemon.answers["logs"] = page("nine", first=9, dropped=7)
-        assert following.said().startswith("mcpd: 7 lines came faster")
+        assert following.said().startswith("mcpd: 7 lines were lost: they came faster")
         assert json.loads(following.line()) == {"n": 9, "text": "nine"}
 
 

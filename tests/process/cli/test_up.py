@@ -57,7 +57,7 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     assert 'Servers run in a sandbox ("sandbox": "home")' in done.stdout
     # Both clients had the same server.
     assert done.stdout.splitlines()[-3:] == [
-        "Works: echo, in Cursor and Codex once started anew.",
+        "Works: echo, in Cursor and Codex once restarted.",
         "Needs attention: nothing.",
         "Undo: `mcpd uninstall cursor codex`, then `mcpd stop`.",
     ]
@@ -147,7 +147,8 @@ def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> N
     done = here.mcpd("up", "--yes", *CLIENTS)
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        f"Under their own names: echo, for its own rules go by these: Mcp(echo:echo) in {rules}" in done.stdout
+        f"Under their own names: echo, because its own rules use these names: Mcp(echo:echo) in {rules}"
+        in done.stdout
     )
     made = json.loads(cursor.read_text().removesuffix(" // mine\n"))["mcpServers"]
     assert list(made) == ["echo", "mcpd"]
@@ -238,7 +239,7 @@ def test_what_needs_attention_is_said_and_what_a_project_has_is_not_taken(here: 
     done = here.mcpd("up", "--yes", *CLIENTS, cwd=tmp_path)
     assert done.returncode == 1
     assert "config.toml" in done.stderr
-    assert "Works: echo, in Cursor once started anew." in done.stdout
+    assert "Works: echo, in Cursor once restarted." in done.stdout
     assert "Needs attention: broken: failed, command not found: /no/program." in done.stdout
     assert f"; {codex}: 1 fault" in done.stdout
     assert codex.read_text() == "= broken"
@@ -255,7 +256,7 @@ def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alo
     done = here.mcpd("up", "--yes", "--clients", "claude-code")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert f"own: Claude Code has it in {at} alone; from mcpd only clients that work there get it" in said
+    assert f"own: Claude Code has it in {at} alone, so mcpd offers it only to clients that work there" in said
     made = json.loads(config(here).read_text())["mcpServers"]["own"]
     assert (made["args"][-1], made["share"]) == ("${workspace}", "workspace")
     assert made["workspaces"] == [str(at)]

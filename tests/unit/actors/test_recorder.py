@@ -695,4 +695,4 @@ async def test_a_fault_while_a_result_is_looked_at_or_stored_costs_only_that(
         nursery.cancel_scope.cancel()
     shapes = [observed.shape(tool("a", f"t{number}").schema_hash) for number in range(3)]
     assert shapes == [None, Shape(b'{"id":"int"}'), Shape(b'{"id":"int"}')]
-    assert sum("internal error in mcpd while looking at results" in line for line in logged) == 1
+    assert sum("internal error in mcpd while examining results" in line for line in logged) == 1

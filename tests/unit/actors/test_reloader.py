@@ -206,7 +206,7 @@ async def test_a_file_that_cannot_be_read_in_time_costs_one_reload_and_not_the_n
 def test_a_plan_in_words_names_what_happened_only() -> None:
     plan = Plan(added=("a", "b"), disabled=("c",), kept=("d",), needs_restart_of_daemon=("listen",))
     assert in_words(plan) == (
-        "added: a, b; switched off: c; needs a new start of mcpd: listen; unchanged servers: 1"
+        "added: a, b; switched off: c; needs a restart of mcpd: listen; unchanged servers: 1"
     )
     every = attrs.fields_dict(Plan).keys() - {"kept"}
     assert in_words(Plan(**dict.fromkeys(every, ("x",)))).count("x") == len(every)

@@ -177,7 +177,7 @@ def test_our_own_tool_answers_at_once_where_nobody_starts_a_daemon(talk: Talk) -
 def test_a_method_that_we_do_not_know_is_refused_as_soon_as_a_list_would_be_answered(talk: Talk) -> None:
     talk.says({"id": 3, "method": "prompts/new"})
     (answer,) = later(talk, LIST_SECONDS)
-    assert "That was so for 3 s" in answer["error"]["message"]
+    assert "This has lasted for 3 s" in answer["error"]["message"]
 
 
 def calm(talk: Talk) -> bool:

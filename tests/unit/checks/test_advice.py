@@ -49,7 +49,7 @@ def test_a_version_that_moves_is_told_with_one_that_does_not(
 
 
 def test_what_mcpd_can_pin_is_told_with_the_command_that_does(programs: str) -> None:
-    how = ". `mcpd pin s` writes the newest"
+    how = ". `mcpd pin s` writes the newest version"
     (message,) = moving("npx", ["-y", "some-mcp"], programs)
     assert message.endswith(how)
     (message,) = moving("npx", ["-y", "some-mcp@^1"], programs)
@@ -241,7 +241,7 @@ def test_rules_of_permission_that_no_call_comes_to_are_told() -> None:
     config = config_of({"mcpServers": {"s": entry}, "profiles": {"p": {"permissions": rules}}})
     told = {fault.path: fault.message for fault in oversights(config)}
     assert told.keys() == {"$.profiles.p.permissions[1]", "$.profiles.p.permissions[2].match"}
-    assert "first that fits wins" in told["$.profiles.p.permissions[1]"]
+    assert "first match wins" in told["$.profiles.p.permissions[1]"]
     assert "unknown server 'other'" in told["$.profiles.p.permissions[2].match"]
 
 

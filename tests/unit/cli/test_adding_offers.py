@@ -86,7 +86,9 @@ def test_a_version_or_offline_without_a_registry_is_refused_and_what_to_write_is
     config = tmp_path / "mcpd.json"
     with pytest.raises(SystemExit, match="2"):
         ADD.main([*option, "--config", str(config), "--no-reload", *words])
-    assert "are for registry:SERVER: write npm:PACKAGE@V" in " ".join(capsys.readouterr().err.split())
+    assert "are for registry:SERVER; for a package, write npm:PACKAGE@V" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert not config.exists()
 
 

@@ -134,16 +134,16 @@ def test_an_intact_audit_is_verified_with_the_heads_that_are_known(
     assert status == 0
     assert told == (
         f"{directory}: records 1 to 1,200:\nintact\n"
-        f"Known elsewhere up to record 1,100. To compare later: --head {newest}\n"
+        f"Confirmed elsewhere: up to record 1,100. To compare later: --head {newest}\n"
         "Compared with heads of the store: 1; the journal: 1; --head: 0.\n"
     )
-    assert "Known elsewhere up to record 1,200." in run(f"verify --head {newest}")[1]
+    assert "Confirmed elsewhere: up to record 1,200." in run(f"verify --head {newest}")[1]
 
 
 def test_without_a_daemon_the_verdict_says_what_was_not_compared(tmp_path: Path, run: Run) -> None:
     written(tmp_path / "audit", {FILE: some(3)})
     status, told = run("verify")
-    assert "Known elsewhere nowhere: a cut end" in told
+    assert "Confirmed elsewhere: nowhere, so a cut end" in told
     store = f"no daemon answers, and there is no {tmp_path}/state.db"
     compared = f"Compared with heads of the store: {store}; the journal: journalctl is missing; --head: 0."
     assert (status, told.splitlines()[-1]) == (0, compared)
@@ -177,7 +177,7 @@ def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_i
     other = head_of(some(4, "ee" * 32), chain="ee" * 32)
     (tmp_path / "heads.txt").write_text(f"audit head 4 {other.digest} of {other.chain}\n")
     status, told = run(f"verify --head {tmp_path}/heads.txt")
-    missing = f"Not here: chain {'ee' * 32} with record 4: another daemon's, or removed."
+    missing = f"Not here: chain {'ee' * 32} with record 4: of another daemon, or removed."
     assert (status, missing in told) == (1, True)
     monkeypatch.setattr(audit, "journal", lambda _uid: ([other], ""))
     status, told = run("verify")

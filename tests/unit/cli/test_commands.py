@@ -115,7 +115,7 @@ ROWS = (
         "the login at hub is forgotten here, but not ended at its authorization"
         " server: it is away. End it there if somebody may have it.\n", code=1),
     row("allow 4 fs/write --for 1h", "allow", {"session": "#4", "allowed": GRANTS},
-        "session #4 may call, unasked:\n  fs/write  for 1h, says an operator\n "
+        "session #4 may call without asking:\n  fs/write  for 1h, says an operator\n "
         " fs/\\x1bmove  as long as it is in use, says uid 0 (session #4)\n",
         asked={"session": "4", "tool": "fs/write", "seconds": 3600.0, "revoke": False}),
     row("allow k --revoke", "allow", {"session": "k", "allowed": []},
@@ -128,7 +128,7 @@ ROWS = (
     row("sessions k --profile review", "move", MOVED,
         "session k: its 2 connections have profile review now\n", asked={"key": "k", "profile": "review"}),
     row("sessions k --profile review", "move", {**MOVED, "moved": 0},
-        "session k: nobody is connected; who comes next has profile review now\n"),
+        "session k: no client is connected; the next one gets profile review now\n"),
     row("cancel 17", "cancel", {"call": CALL},
         "cancelled after 46s: git/log of agent 1; it was sent, and may have run\n", asked={"id": 17}),
     row("cancel 17", "cancel", {"call": {**CALL, "sent": False, "client": ""}},
@@ -267,7 +267,7 @@ def test_the_list_of_tokens_marks_those_that_do_not_count(control: Controls, cap
     assert implementation("token").main(["list"]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("(no name): all profiles; made ")
-    assert first.endswith("COUNTS NOT until `mcpd token confirm --default`")
+    assert first.endswith("NOT VALID until `mcpd token confirm --default`")
     assert second.startswith("ci: a, b; the console, to read; made ")
     assert "last used" in second
     assert third == "old: all profiles; workspaces /a/*, ~/b; configured"

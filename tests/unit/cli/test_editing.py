@@ -129,7 +129,7 @@ def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(
     assert told(config, "set", ".", f"listen.http.tokens={KEY}{OTHER}", "--dry-run") == 0
     said = "".join(capsys.readouterr())
     assert (KEY in said, OTHER in said) == (False, False)
-    assert "still holds what nothing else uses: TIME__API_TOKEN_2" in said
+    assert "still has variables that nothing else uses: TIME__API_TOKEN_2" in said
     assert '"tokens": "[redacted]"' in said
     assert f"{env}, for you only, keeps TIME__API_TOKEN" in said
 
@@ -228,7 +228,10 @@ def test_a_change_of_somebody_else_meanwhile_has_a_status_of_its_own(
         monkeypatch.setattr(kind, "write", write)
     assert told(config, *words.split()) == EX_MEANWHILE == 75
     said = "".join(capsys.readouterr())
-    assert ("was changed meanwhile: nothing undoes this change alone" in said, "undo:" in said) == (True, False)
+    assert ("was changed meanwhile: no single command undoes this change" in said, "undo:" in said) == (
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("key", ["autoApprove", "timeoutz"])

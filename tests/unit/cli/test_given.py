@@ -122,7 +122,7 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
         ("add x -", json.dumps([KEY]), 2, "write `mcpd add NAME -`"),
         ("add x -", json.dumps({"mcpServers": [KEY]}), 2, "write `mcpd add NAME -`"),
         ("add x -", json.dumps({"mcpServers": KEY, "x": KEY}), 2, "write `mcpd add NAME -`"),
-        ("add x y -", json.dumps(TIME), 2, "a command stands behind --"),
+        ("add x y -", json.dumps(TIME), 2, "a command comes after --"),
         ("add X -", json.dumps(TIME), 2, "a server's name has up to 64"),
         ("add x -", f'{{"command": "uvx", "env": {{"A": {KEY}}}', 78, "expected a value"),
         ("add x -", json.dumps({**TIME, "env": KEY}), 78, "expected an object"),
@@ -183,7 +183,7 @@ def test_a_snippet_decides_neither_the_sandbox_nor_the_trust(
         stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
         assert told(config, "add", "-", "--sandbox", "strict", *more) == 0
         err = capsys.readouterr().err
-        assert all(f"{key} is left out: you decide it" in err for key in keys)
+        assert all(f"{key} is left out of the snippet: only you set it" in err for key in keys)
     assert servers(config)["time"] == {**TIME, "sandbox": "strict"}
     stdin(json.dumps({**TIME, "trust": "all"}).encode())
     assert told(config, "add", "own", "-") == 0
@@ -243,11 +243,11 @@ def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path
 @pytest.mark.parametrize(
     ("changed", "status", "said"),
     [
-        ({"args": [SECRET, SECRET]}, 1, "stands where no secret does"),
-        ({"args": ["time==1", "--report-to", SECRET]}, 1, "stands where no secret does"),
-        ({"command": f"{SECRET}x"}, 1, "stands where no secret does"),
-        ({"env": {"NEW": SECRET}}, 1, "stands where no secret does"),
-        ({"env": [SECRET]}, 1, "stands where no secret does"),
+        ({"args": [SECRET, SECRET]}, 1, "is at a place without a secret"),
+        ({"args": ["time==1", "--report-to", SECRET]}, 1, "is at a place without a secret"),
+        ({"command": f"{SECRET}x"}, 1, "is at a place without a secret"),
+        ({"env": {"NEW": SECRET}}, 1, "is at a place without a secret"),
+        ({"env": [SECRET]}, 1, "is at a place without a secret"),
         ({"url": "https://example.com/"}, 78, "url"),
         ({"timeoutz": KEY}, 78, "did you mean 'timeouts'?"),
         ({"command": None}, 78, "a stdio server needs a command"),

@@ -58,7 +58,7 @@ def test_the_sandbox_that_a_project_wrote_is_shown(
     said = " ".join(capsys.readouterr().out.split())
     assert 'theirs: the project\'s author wrote its sandbox: {"network": {"allowedDomains": ["*"]}}' in said
     assert "mine: the project" not in said
-    assert "mine: sandbox.y: ignored: mcpd has nothing for it" in said
+    assert "mine: sandbox.y: ignored: mcpd has no such setting" in said
 
 
 def test_servers_are_added_once_with_their_secrets_apart(
@@ -314,7 +314,7 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Ma
     found = find(here, [PROGRAMS["vscode"]])
     options = argparse.Namespace(socket="/s")
     works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], found, options)
-    assert works == "Works: time, later, new, in Codex once started anew."
+    assert works == "Works: time, later, new, in Codex once restarted."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
     assert "new: 2 held until you approve (`mcpd approve new`)" in attention

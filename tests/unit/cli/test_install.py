@@ -236,7 +236,7 @@ def test_purge_deletes_what_mcpd_made_and_nothing_else(
     for each in ("state/mcpd/audit", "share/mcpd/servers/git"):
         assert (line := re.findall(rf"\n( *\d+B  ~/.local/{each}\n)", asked)), asked
         assert f"deleted {line[0]}" in gone
-    stays = {*re.findall(r"stays, for mcpd did not make it: ~/(.*)", shown)}
+    stays = {*re.findall(r"stays, since mcpd did not make it: ~/(.*)", shown)}
     assert links | {".config/mcpd/profiles.d", ".config/systemd/user/mcpd.socket"} <= stays
     assert ".config/mcpd/profiles.d/a.json" not in stays
     assert not (purged / ".local/share/mcpd/bundles").exists()

@@ -179,7 +179,7 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
         "invalid_renamed": 1}, "extraRoundTrips": 99, "estimatedTokensNotSent": 1_234_567,
     }  # fmt: skip
     assert (
-        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded;"
+        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found their tool loaded;"
         " 3 tools became invalid (2 changed, 1 renamed); 99 extra round trips;"
         " about 1,234,567 tokens not sent (an estimate).\n"
     ) in shown({}, PIPE, metrics=metrics_of(**counted))

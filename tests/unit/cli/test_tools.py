@@ -89,7 +89,7 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(
         "git/git_pull\\x1b waits for approval: it changed: title",
         "git/bad\\x1b is not offered: its schema is none",
         "",
-        "What one takes: mcpd tools git/git_log",
+        "The arguments of one: mcpd tools git/git_log",
     ]
     assert asked_for(daemon.asked) == [("tools", {"server": "git"})]
     assert main(["git", "--json"]) == 0
@@ -245,7 +245,7 @@ def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None
     ]
     assert approval({**REVIEW, "server": "a b"})[-1].startswith("To approve: mcpd approve 'a b/prompt:review")
     assert approval() == ["nothing waits for approval"]
-    assert approval(idle=["git/\x1b"]) == ["git/\\x1b: nothing of it waits for approval"]
+    assert approval(idle=["git/\x1b"]) == ["git/\\x1b: it has nothing that waits for approval"]
 
 
 def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() -> None:

@@ -317,7 +317,7 @@ def test_root_obeys_no_other_users_configuration(path: Path, monkeypatch: pytest
     load(path, {})
     for what in (path, path.parent):
         owned(STRANGER, what)
-        assert f"user {STRANGER} owns {what}, and root obeys no other user's" in refused(path)
+        assert f"user {STRANGER} owns {what}, and root accepts no other user's" in refused(path)
         assert f"`sudo -u '#{STRANGER}' …`" in refused(path)
     monkeypatch.setattr(config_files, "_UID_MAP", path.with_name("uid_map"))
     path.with_name("uid_map").write_text("0 1000 1\n")

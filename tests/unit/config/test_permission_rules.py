@@ -81,7 +81,7 @@ def test_it_is_said_which_rule_wins() -> None:
     rules = [rule("git/*", "ask"), rule("git/push", "deny"), rule("git/log", "ask")]
     contradicting, equal = unreachable(rules, "$")
     assert (contradicting.path, equal.path) == ("$[1]", "$[2]")
-    assert "the first that fits wins" in contradicting.message
+    assert "the first match wins" in contradicting.message
     assert "says 'ask'" in contradicting.message
     assert "move it before that" in contradicting.message
     assert "says the same" in equal.message

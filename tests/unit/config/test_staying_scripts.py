@@ -123,12 +123,12 @@ def test_files_that_others_may_have_made_are_refused_with_the_reason(tmp_path: P
     config = load(path, {})
     assert list(config.mcp_servers["script"].scripts) == ["good"]
     beginnings = [
-        "scripts/a-b.py: write the file itself here, with a name of letters, digits and _",
+        "scripts/a-b.py: put a regular file here, not a link, with a name of letters, digits and _",
         "scripts/folder.py: ",
         "scripts/latin.py: line 5 is not UTF-8",
-        "scripts/linked.py: write the file itself here",
+        "scripts/linked.py: put a regular file here, not a link",
         "scripts/open.py: every user of this machine can write ",
-        "scripts/pipe.py: this is not a regular file: put the script's own here",
+        "scripts/pipe.py: this is not a regular file: put the script itself here",
     ]
     said = [str(fault) for fault in config.script_faults]
     assert [text[: len(begin)] for text, begin in zip(said, beginnings, strict=True)] == beginnings
@@ -157,7 +157,7 @@ def test_a_server_or_category_of_that_name_keeps_it(tmp_path: Path, section: str
     config = load(path, {})
     assert all(server.type is TransportType.STDIO for server in config.mcp_servers.values())
     (fault,) = faults_of(path)
-    assert fault == ("scripts: no script is a tool while a server or category has the name script: rename that")
+    assert fault == ("scripts: no script is a tool while a server or category is named script: rename that one")
 
 
 def test_without_the_extra_no_script_is_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_a_plain_list_has_it_for_clients_that_show_apps_in_its_servers_order() -
     view = showing(ONE)
     assert len(FullSurface().listed(view)) == len(FullSurface().list_tools(view))
     assert called(FullSurface(), showing(ONE), step).name == step
-    with pytest.raises(ToolDisabled, match="for the app of its server alone"):
+    with pytest.raises(ToolDisabled, match="only the app of its server may call it"):
         FullSurface().call(view_of(ONE), step, b"{}", patient=False)
 
 

@@ -213,7 +213,7 @@ def test_a_held_tool_that_an_operator_switched_off_is_switched_off(form: str, wo
 def test_a_held_tool_for_apps_alone_is_none_of_a_models(form: str) -> None:
     step = tool("git", "step", _meta={"ui": {"visibility": ["app"]}})
     seen = view(form, catalog(listed("git", *BEFORE, step)))
-    with pytest.raises(ToolDisabled, match="for the app of its server alone"):
+    with pytest.raises(ToolDisabled, match="only the app of its server may call it"):
         call(form, seen, "step")
 
 

@@ -152,7 +152,7 @@ def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
         ("write", {}) if surface in {"load", "full"} else call(surface, NAMES[surface][0], "write")
     )
     error = refused(SURFACES[surface], view, name, arguments, errors.ToolDisabled)
-    assert "a rule of permission in profile default" in error.message
+    assert "a permission rule in profile default" in error.message
 
 
 @cases("surface", "name", "arguments")

@@ -146,7 +146,7 @@ def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are(
     assert isinstance(action, Reply)
     structured = msgspec.json.decode(action.result)["structuredContent"]
     assert structured["tools"] == []
-    assert structured["meta"]["note"].startswith("Nothing here fits that.")
+    assert structured["meta"]["note"].startswith("No tool here fits that.")
     assert structured["meta"]["note"] in text_of(action)
     assert "Available categories: file_operations, symbolic_read, shell" in text_of(action)
     assert action.loading == Loading(leaving=())

@@ -76,7 +76,7 @@ class Attempts:
         if attempt.said_at is not None and now - attempt.said_at < SAY_SECONDS:
             attempt.unsaid += 1
             return
-        more = f" (and {attempt.unsaid} refusals since this was last said)" if attempt.unsaid else ""
+        more = f" (and {attempt.unsaid} refusals since the last such line)" if attempt.unsaid else ""
         attempt.said_at, attempt.unsaid = now, 0
         logger.warning("http: refused {}: {}{}", address, text, more)
 
@@ -140,7 +140,7 @@ def is_preflight(head: Head) -> bool:
     return head.method == "OPTIONS" and "access-control-request-method" in head.headers
 
 
-WANTED = "show a bearer token, in `Authorization`: on the daemon's machine {}\n"
+WANTED = "send a bearer token in the header `Authorization`; on the daemon's machine, {}\n"
 """Answers a missing and a wrong token alike, so that a guesser learns nothing."""
 
 
@@ -265,7 +265,10 @@ class HttpAdmission:
 
     def _forbidden(self, head: Head, reason: str, what: str, key: str) -> Refusal:
         self._refused(head, reason, f"{what}, which {key} does not have")
-        return Refusal(HTTPStatus.FORBIDDEN, f"this {reason} is not one of the daemon's: {key} names them\n")
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"this {reason} is not allowed: {key} in mcpd's configuration names those that are\n",
+        )
 
     def _unauthorized(self, delay: float) -> Refusal:
         headers = {"WWW-Authenticate": "Bearer"}

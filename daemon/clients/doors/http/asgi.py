@@ -70,7 +70,10 @@ class AsgiRequest:
         """Serve the request in a task once its body has arrived. Raises `Refusal` for its length (411, 413)."""
         exchange = self.exchange
         if exchange.length is None:
-            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "say how long the body is: Content-Length\n")
+            raise Refusal(
+                HTTPStatus.LENGTH_REQUIRED,
+                "the header Content-Length is missing: it must give the length of the body\n",
+            )
         if exchange.length > BODY_BYTES:
             text = f"the body is longer than {BODY_BYTES} bytes\n"
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)

@@ -98,7 +98,7 @@ def _what_to_do(number: int, port: int) -> str:
                 + ")"
             )
         case errno.EADDRNOTAVAIL:
-            return ". This machine has no such address: `ip address` lists those it has"
+            return ". This machine has no such address: `ip address` lists the addresses that it has"
         case errno.EAFNOSUPPORT:
             return ". This machine has no such family of addresses: take 127.0.0.1"
     return ""

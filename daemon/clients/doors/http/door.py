@@ -309,7 +309,7 @@ def key_of_opening(head: Head) -> str:
         )
         raise Refusal(HTTPStatus.BAD_REQUEST, text)
     if protocol.SUBPROTOCOL not in options(headers.get("sec-websocket-protocol", "")):
-        text = "offer the subprotocol mcp (Sec-WebSocket-Protocol): nothing else is spoken here\n"
+        text = "offer the subprotocol mcp (Sec-WebSocket-Protocol): mcpd speaks no other\n"
         raise Refusal(HTTPStatus.BAD_REQUEST, text)
     return key
 

@@ -80,7 +80,7 @@ def require_get(head: Head) -> None:
 def require_all_profiles(visitor: Principal) -> None:
     """Raise Refusal for a token bound to profiles, because metrics name every server."""
     if visitor.profiles is not None:
-        text = "metrics name every server: a token that is bound to profiles does not read them\n"
+        text = "metrics name every server, so a token that is bound to profiles cannot read them\n"
         raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 

@@ -202,7 +202,9 @@ class McpEndpoint:
         """Acknowledge a notification, which MCP 2026-07-28 ignores; refuse an answer."""
         version = exchange.head.headers.get(VERSION_HEADER)
         if message.method is UNSET:
-            text = "Invalid Request: a server of this revision asks nothing, so there is nothing to answer"
+            text = (
+                "Invalid Request: in this revision servers send no requests, so a client has nothing to answer"
+            )
             _refuse(exchange, b"null", envelope.INVALID_REQUEST, text)
         elif version != protocol.MODERN_VERSION:
             _refuse(exchange, b"null", *protocol.unsupported(version))

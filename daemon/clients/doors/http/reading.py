@@ -143,7 +143,7 @@ class RequestReader:
         self._looked = len(self.held)
         bare = fresh.count(b"\n") - fresh.count(b"\r\n") - fresh.startswith(b"\n")
         if bare or self.held[:1] in _NO_METHOD:
-            raise BadRequest("no line of a head")
+            raise BadRequest("its head has a malformed line")
 
     def _begin_body(self, headers: Mapping[str, str]) -> None:
         if "transfer-encoding" in headers:
@@ -190,7 +190,7 @@ class RequestReader:
 
 
 def _no_coding() -> BadRequest:
-    return BadRequest("its body may be chunked, and in no other coding", HTTPStatus.NOT_IMPLEMENTED)
+    return BadRequest("its Transfer-Encoding is not chunked", HTTPStatus.NOT_IMPLEMENTED)
 
 
 def options(header: str) -> list[str]:
@@ -219,7 +219,7 @@ def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:
     headers = fields.headers()
     host = headers.get("host")
     if (host is None and version == b"1.1") or (host and "," in host and fields.hosts() > 1):
-        raise BadRequest("it names no host, or two")
+        raise BadRequest("it has no Host header, or two")
     target = raw_target.decode("ascii")
     if target.lower().startswith(SCHEMES):
         headers["host"], slash, path = target.partition("//")[2].partition("/")

@@ -114,7 +114,7 @@ class Tokens:
             if self.kept.default is not None:
                 raise tokens.TokenTrouble(
                     "an earlier daemon made the token without a name, and only its digest is kept: clients that"
-                    " have it go on using it. `mcpd token new NAME` makes one for another client, `mcpd token"
+                    " have it can still use it. `mcpd token new NAME` makes one for another client, `mcpd token"
                     " revoke --default` puts a new one in its place"
                 )
             await self.renew_default()
@@ -169,7 +169,7 @@ class Tokens:
         if name is None:
             if default is None:
                 raise tokens.TokenTrouble(
-                    "no token without a name waits to be confirmed: `mcpd token` shows the one there is"
+                    "no unnamed token waits to be confirmed: `mcpd token` shows the present one"
                 )
             await self._change(
                 lambda kept, doubted: (_with(kept, default=default), _with(doubted, default=None))

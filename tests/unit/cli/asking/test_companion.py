@@ -153,7 +153,7 @@ def test_where_nobody_looks_no_progress_is_asked_for(control: Controls) -> None:
 def test_a_modern_server_is_asked_again_with_the_answers(control: Controls) -> None:
     asks = {"resultType": "input_required", "inputRequests": {"k": FORM}, "requestState": "s"}
     daemon = control({"call": asks})
-    with pytest.raises(RemoteFault, match="server alpha has asked 20 times, and not answered"):
+    with pytest.raises(RemoteFault, match="server alpha has asked questions 20 times without an answer"):
         converse(options("-q"), "alpha", "call", {"a": 1})
     again = {"a": 1, "inputResponses": {"k": {"action": "decline"}}, "requestState": "s"}
     assert [params for _, params in asked_for(daemon.asked)] == [{"a": 1}, *[again] * 19]

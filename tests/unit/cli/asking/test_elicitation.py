@@ -33,7 +33,7 @@ def test_a_form_is_asked_question_by_question_and_shown_before_it_is_sent() -> N
     assert result == {"action": "accept", "content": {"name": "Eve", "age": 7}}
     assert "*alpha* asks: Tell me\\x1b[2J" in person.all
     assert "*Your name*: In full" in person.all
-    assert "This one is needed." in person.all
+    assert "This value is required." in person.all
     assert "Wanted is text, at least 2 characters." in person.all
     assert "  a whole number [42]: " in person.all
     assert "  1) Cat\n  2) Dog" in person.all
@@ -61,7 +61,7 @@ def test_what_cannot_be_asked_is_declined_and_said_so() -> None:
     result, person = asked({"message": "?", "requestedSchema": {"properties": {"a": {"type": "object"}}}})
     assert result == {"action": "decline"}
     assert (
-        "Declined: this form cannot be asked here, because its field 'a' is of the type 'object'" in person.all
+        "Declined: this form cannot be shown here, because its field 'a' is of the type 'object'" in person.all
     )
 
 
@@ -93,7 +93,7 @@ def test_a_page_is_shown_in_full_and_opened_only_after_a_yes() -> None:
     assert (result, opened) == ({"action": "accept"}, [URL])
     assert "https://user@*login.example.org:8443*/start?x=1" in person.all
     assert "Host: *login.example.org*" in person.all
-    assert "What stands before the @" in person.all
+    assert "The part before the @" in person.all
     assert page(URL, "")[::2] == ({"action": "decline"}, [])
     assert page(URL, "hm", "no")[::2] == ({"action": "decline"}, [])
     assert page(URL)[::2] == ({"action": "cancel"}, [])

@@ -421,7 +421,7 @@ async def test_a_call_in_line_whose_name_means_another_tool_now_is_not_sent_to_t
     trust.change(NEW)
     stage = trusting(tmp_path, "category", {"forms": {"server": "beta"}}).stage
     trust.stage.learn(Configured(config=stage.catalog.value.config, now=1.0))
-    with pytest.raises(Exception, match="is not called by this name any more"):
+    with pytest.raises(Exception, match="no longer has this name"):
         queued.call.check()
 
 

@@ -83,7 +83,7 @@ def test_a_record_is_forgotten_with_its_backup_or_without(tmp_path: Path, record
 def test_one_command_at_a_time_works_on_them(tmp_path: Path) -> None:
     with (
         Records(tmp_path).locked(),
-        pytest.raises(DocumentError, match="is at work"),
+        pytest.raises(DocumentError, match="is running"),
         Records(tmp_path).locked(),
     ):
         pass

@@ -87,7 +87,7 @@ def test_what_stands_beside_is_joined_to_what_stands_inside_and_never_dropped() 
     assert msgspec.json.decode(taken.arguments) == {"path": "x", "limit": 3}
     assert taken.repair is Repair.FLATTENED
     for stray in ("limits", "path"):
-        assert "stands next to the arguments" in refused(STRICT, b'{"path":"x"}', **{stray: 3}).message
+        assert "is outside of the arguments" in refused(STRICT, b'{"path":"x"}', **{stray: 3}).message
 
 
 def test_a_tool_that_really_has_such_a_parameter_is_taken_literally() -> None:
@@ -114,7 +114,7 @@ def test_two_readings_that_fit_are_one_too_many() -> None:
         "properties": {"args": {"type": "object"}, "a": {"type": "integer"}},
         "additionalProperties": False,
     }
-    with pytest.raises(InvalidArguments, match="'args' stands next to the arguments"):
+    with pytest.raises(InvalidArguments, match="'args' is outside of the arguments"):
         Checker().read(tool("s", "t", inputSchema=schema), "t", None, {"args": Raw(b'{"a":1}')})
 
 

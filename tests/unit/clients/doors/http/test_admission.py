@@ -190,7 +190,7 @@ def test_the_log_says_once_a_minute_who_was_refused_and_never_the_token(log: lis
     refused(place, head(peer=STRANGER, host="evil\x1b.com" + "x" * 1000))
     first, second = log
     assert first.strip() == f"WARNING http: refused {STRANGER}: a wrong token"
-    assert "(and 4 refusals since this was last said)" in second
+    assert "(and 4 refusals since the last such line)" in second
     assert "\x1b" not in second
     assert len(second) < 300
     assert not any(ANN.value in line for line in log)
