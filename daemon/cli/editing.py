@@ -241,7 +241,7 @@ def _settle(
         if undo:
             (note if options.json or becomes else print)(visible(f"{stays}undo: {undo}"))
     elif not status:
-        note(f"{path} was changed meanwhile: nothing undoes this change alone")
+        note(f"{path} was changed meanwhile: no single command undoes this change")
         status = EX_MEANWHILE
     return status
 

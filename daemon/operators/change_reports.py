@@ -302,7 +302,7 @@ def newly_described(answer: DescribeReport) -> list[str]:
 def moved(answer: MoveReport) -> list[str]:
     """The outcome of moving a session to another profile."""
     count, key = answer["moved"], answer["key"]
-    who = "nobody is connected; who comes next has" if not count else "its connection has"
+    who = "no client is connected; the next one gets" if not count else "its connection has"
     if count > 1:
         who = f"its {count} connections have"
     name = f"#{answer['number']}, no key" if key is None else key

@@ -184,7 +184,7 @@ def _private(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory") from None
         # In a directory such as /tmp another user may have created the file, or a link to one of this user.
         if (owner := path.lstat().st_uid) not in {os.getuid(), 0}:
-            text = f"{path} belongs to uid {owner}, not to us: remove it, or choose another --state-dir"
+            text = f"{path} belongs to uid {owner}, not to this user: remove it, or choose another --state-dir"
             raise PermissionError(errno.EACCES, text) from None
         # Root's file, or a read-only file system: using it will show what is possible.
         with contextlib.suppress(OSError):

@@ -65,4 +65,4 @@ def test_a_call_is_found_and_an_edit_or_a_cut_end_is_too() -> None:
         daemon.ready()
         # Nor is it forgotten by the next daemon, which copies a head of its own.
         status, report = verdict(daemon)
-        assert (status, "before it was changed or removed" in report["chains"][0]["faults"][-1]) == (1, True)
+        assert (status, "changed or removed" in report["chains"][0]["faults"][-1]) == (1, True)

@@ -178,7 +178,7 @@ def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
                 assert box.use(read=["~/notes/a.md"]) == "a"
                 assert "mcpd is learning its sandbox" in box.daemon.run("status", check=None)
                 twice = box.daemon.outcome("sandbox", "box", "--learn")
-                assert (twice.returncode, "already" in twice.stderr) == (1, True)
+                assert (twice.returncode, "under way" in twice.stderr) == (1, True)
                 command.send_signal(end)
                 said, _ = command.communicate(timeout=WAIT)
             finally:

@@ -86,7 +86,7 @@ LINES = (
     *each(same, "a line that is slow", ("unix", "http"), None, Call(), up=LATE, down=LATE),
     *each(
         *(case, "a black hole during a call", ("unix", "http"), HASTY),
-        *(UP, answers_meet(Fate.SWALLOW), Call(code="UpstreamTimeout", says="unknown"), Line()),
+        *(UP, answers_meet(Fate.SWALLOW), Call(code="UpstreamTimeout", says="may have run"), Line()),
         *(Call(code="|UpstreamTimeout"), Call()),
     ),
     *each(

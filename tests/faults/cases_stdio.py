@@ -393,7 +393,7 @@ CALLS = (
     same(
         "it commits and never says so",
         stdio({"timeouts": {"call": 0.4}}),
-        Call("effect", {"then": {"never": True}}, code="UpstreamTimeout", says="unknown"),
+        Call("effect", {"then": {"never": True}}, code="UpstreamTimeout", says="may have run"),
         effects=1,
     ),
     same("it refuses a call", stdio(), Call("refuse", code="UpstreamCallError", says="I refuse")),

@@ -80,7 +80,7 @@ def test_without_systemctl_nothing_is_wrong(house: House) -> None:
 @pytest.mark.parametrize("script", ["exit 1", "echo nonsense", "kill -9 $$"])
 def test_a_systemd_that_does_not_answer_is_no_fault(house: House, script: str) -> None:
     house.program("systemctl", f"#!/bin/sh\n{script}\n")
-    assert "No unit" in only(units(house.look()), Level.NOTE)
+    assert "No systemd unit" in only(units(house.look()), Level.NOTE)
 
 
 def test_an_active_unit_is_fine_and_only_questions_are_asked(systemd: Systemd) -> None:

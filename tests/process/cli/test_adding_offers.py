@@ -120,7 +120,7 @@ ANSWERED = ("--yes", "--env", f"key={SECRET}", "--env", "level=true")
 def test_without_a_terminal_nothing_is_written_before_somebody_agreed(person: Person) -> None:
     before = person.written
     done = person.outcome("add", str(person.bundle), *ANSWERED[1:])
-    assert (done.returncode, "--yes agrees" in done.stderr, person.written) == (1, True, before), done.stderr
+    assert (done.returncode, "--yes to agree" in done.stderr, person.written) == (1, True, before), done.stderr
     done = person.outcome("add", str(person.bundle))
     assert (done.returncode, "tool.mcpb --yes --env=level=... --env=key=..." in done.stderr) == (2, True)
     assert not [*person.unpacked.glob("*/*")]

@@ -205,7 +205,7 @@ def test_all_is_as_it_was_unless_somebody_agrees_and_a_daemon_can_run(here: User
     done = here.mcpd("up", *CLIENTS)
     assert "It would ask: Take this server into ~/.config/mcpd/mcpd.json?" in done.stdout
     assert "It would ask: Put mcpd into Cursor and Codex" in done.stdout
-    assert "--yes agrees" in done.stderr
+    assert "--yes to agree" in done.stderr
     found = here.mcpd("up", "--dry-run", "--yes", "--socket", str(here.front), *CLIENTS)
     assert (found.returncode, found.stdout) == (0, done.stdout), found.stderr
     assert contents(here) == before
@@ -244,7 +244,7 @@ def test_what_needs_attention_is_said_and_what_a_project_has_is_not_taken(here: 
     assert f"; {codex}: 1 fault" in done.stdout
     assert codex.read_text() == "= broken"
     assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo", "broken"]
-    assert f"Not taken: theirs of the project, in {project} (`mcpd import`" in done.stdout
+    assert f"Left out: theirs of the project, in {project} (`mcpd import`" in done.stdout
 
 
 def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alone(here: User) -> None:

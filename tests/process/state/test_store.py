@@ -404,7 +404,7 @@ def test_without_what_speaks_postgresql_it_is_said_what_to_install() -> None:
 
 
 def test_only_a_file_can_be_set_aside(postgres_place: Postgres) -> None:
-    with pytest.raises(StoreFault, match="cannot be set aside"):
+    with pytest.raises(StoreFault, match="cannot rename a PostgreSQL database"):
         set_aside(postgres_place.url, 0.0)
 
 

@@ -76,7 +76,7 @@ def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:
         found = list(check(house.look()))
     assert levels(found) == ["fault", "fault"]
     assert "tool is not on the PATH" in found[0].what
-    assert "Nobody listens" in found[1].why
+    assert "No program listens" in found[1].why
 
 
 def test_a_server_that_clients_do_not_share_says_how_many_of_it_there_may_be(house: House) -> None:

@@ -303,7 +303,7 @@ def test_without_a_terminal_nobody_agrees_unless_the_command_line_does(
 ) -> None:
     monkeypatch.setattr("sys.stdin", stdin)
     assert not agreed("Really?", yes=False)
-    assert "--yes agrees" in capsys.readouterr().err
+    assert "--yes to agree" in capsys.readouterr().err
     assert agreed("Really?", yes=True)
     assert capsys.readouterr() == ("", "")
 

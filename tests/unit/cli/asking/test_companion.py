@@ -167,7 +167,7 @@ def refused_for(pages: object) -> Json:
 def test_pages_are_opened_before_a_call_is_made_again(scene: Scene) -> None:
     pages = pages_of(refused_for([{"url": "https://example.org/", "message": "Log in"}, 7]))
     assert len(pages) == 1
-    asked = Typist(scene, "m", "", ends=("] ", "again. "))
+    asked = Typist(scene, "m", "", ends=("] ", "repeated. "))
     assert scene.companion(stderr=asked).visits(pages)
     assert "asks you to open a page: Log in" in asked.getvalue()
     assert not scene.companion(stderr=Typist(scene, "n")).visits(pages)

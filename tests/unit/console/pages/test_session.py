@@ -80,7 +80,7 @@ async def test_a_session_is_moved() -> None:
     told = await ACTS["move"](viewer_of(context, session="#3"), {"profile": "review"})
     assert told == "session #3, no key: its connection has profile review now"
     told = await ACTS["move"](viewer_of(context, session="k"), {"profile": "review"})
-    assert told == "session k: nobody is connected; who comes next has profile review now"
+    assert told == "session k: no client is connected; the next one gets profile review now"
     told = await ACTS["revoke"](viewer_of(context, session="k"), {})
     assert told == "session k: nothing is allowed beyond its profile"
     with pytest.raises(InvalidArguments, match="no profile is named"):
