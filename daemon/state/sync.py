@@ -314,9 +314,9 @@ class Sync:
         if not self._poll.shared:
             notes.servers.also_judge(names)
         again, self._remembered = self._remembered, True
-        if not (again and self._poll.shared):
-            # Otherwise the next poll reads other daemons' changes of sessions.
-            self._poll.opened(memory.version)
+        # The next poll reads other daemons' changes of sessions; all of them, as a database that has lost its
+        # last commits gives their numbers again.
+        self._poll.opened(0 if again and self._poll.shared else memory.version)
         # Switches first: they change the epoch of their server, and the stored epoch includes that.
         self._recalling.switches(memory.switched, opened.switched, certainly=not again)
         # Before the lists that they judge. A file that is edited behind a running daemon approves nothing.

@@ -16,7 +16,7 @@ from daemon.state.poll import POLL_SECONDS
 from daemon.state.sql import StoreFault
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
-from tests.unit.state.postgres import Server, postgres
+from tests.unit.state.postgres import Server, name_in, postgres
 from tests.waiting import until
 
 __all__ = ["postgres"]
@@ -182,6 +182,24 @@ async def test_a_daemon_that_was_cut_off_catches_up_before_it_writes(postgres: S
         assert found is not None
         assert {tool for _server, tool in found.loaded.tools} == {"read", "write", "third"}
         assert {tool for _server, tool in one.adopted[-1].loaded.tools} == {"read", "write", "third"}
+
+
+async def test_a_number_that_a_database_gives_twice_after_it_lost_a_commit_hides_no_write(
+    postgres: Server, url: str
+) -> None:
+    async with life(on(url, "one")) as one, life(on(url, "two")) as two:
+        one.live.add("key")
+        one.recorder.keep(session("key", "read"))
+        assert await one.recorder.kept("key")
+        await one.written()
+        await two.written()
+        # As after a failover to a copy that had not received the last commit.
+        postgres.run("UPDATE version SET value = value - 1", database=name_in(url))
+        postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'one'")
+        two.recorder.keep(session("key", "read", "write"))
+        assert await two.recorder.kept("key")
+        await until(lambda: bool(one.adopted))
+        assert {tool for _server, tool in one.adopted[-1].loaded.tools} == {"read", "write"}
 
 
 async def test_a_database_that_is_frozen_holds_nobody(postgres: Server, url: str) -> None:
