@@ -22,7 +22,7 @@ from bench.calls.targets import DOOR, application
 from bench.calls.web import LOOPBACK
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
-from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.http.http_connection import Bounds, HttpConnection
 from daemon.clients.doors.http.http_sessions import JSON
 from daemon.clients.doors.listening import Listener
 from daemon.wire.outbox import Outbox
@@ -89,15 +89,13 @@ async def by_hypercorn(listener: socket.socket) -> None:
 
 async def by_door(listener: socket.socket) -> None:
     """The daemon's connection: llhttp in the poll of all links."""
-    outbox = Outbox()
+    outbox, bounds = Outbox(), Bounds(door="bench", strangers=sys.maxsize, queue=MB, pause=MB, body=MB)
 
     def answer(exchange: HttpExchange) -> None:
         exchange.on_body = lambda _body: exchange.respond(HTTPStatus.OK, (BODY,), JSON)
 
     async def serve(link: socket.socket, peer: str) -> None:
-        connection = HttpConnection(
-            link, answer, peer=peer, outbox=outbox, max_body=MB, max_queue=MB, pause_at=MB
-        )
+        connection = HttpConnection(link, answer, peer=peer, outbox=outbox, bounds=bounds)
         try:
             await connection.run()
         finally:

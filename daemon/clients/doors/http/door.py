@@ -24,11 +24,11 @@ from daemon.clients.client import Principal, fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.asgi import AsgiRequest, WebApplication, is_console
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
-from daemon.clients.doors.http.http_connection import HttpExchange, Refusal
-from daemon.clients.doors.http.http_listener import Bounds, HttpListener, Visit
+from daemon.clients.doors.http.http_connection import Bounds, HttpExchange, Refusal
+from daemon.clients.doors.http.http_listener import HttpListener, Visit
 from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.local import OWNER, answers, is_probe, require_all_profiles
-from daemon.clients.doors.http.mcp import McpEndpoint, named_in
+from daemon.clients.doors.http.mcp import McpEndpoint, with_names
 from daemon.clients.doors.http.reading import Head, options
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.listening import PAUSE_SHARE
@@ -241,13 +241,13 @@ class HttpDoor:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
     def _upgrade(self, exchange: HttpExchange, visit: Visit, place: Place) -> None:
-        key, named = key_of_opening(exchange.head), named_in(exchange.head.headers)
+        key, hello = key_of_opening(exchange.head), with_names(place, exchange.head.headers).hello
         exchange.responses.upgrade()
         visit.upgrade = partial(
             serve_websocket,
             key=key,
             visitor=place.visitor,
-            hello=place.hello(named),
+            hello=hello,
             serve=self._serve,
             outbox=self._outbox,
             limits=self._limits,

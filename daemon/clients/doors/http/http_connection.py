@@ -230,6 +230,18 @@ unread bytes, and lose the response (RFC 9112, 9.6)."""
 V = TypeVar("V")
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """A listener's limits for its clients."""
+
+    door: str  # for the log
+    strangers: int  # unauthenticated connections; one more closes the oldest, so that they keep nobody out
+    places: int = 0  # authenticated connections, which none closes
+    queue: int  # bytes that may wait for a client before it is behind
+    pause: int  # bytes that may wait for a client that is read
+    body: int  # bytes of the longest body
+    seconds: float = math.inf  # for a whole connection, which then has one request
+
+
 class HttpConnection:
     """Serves the requests of one client. Owns its socket until `close` or `release`."""
 
@@ -240,12 +252,12 @@ class HttpConnection:
         *,
         peer: str,
         outbox: Outbox,
-        max_body: int,
-        max_queue: int,
-        pause_at: int,
+        bounds: Bounds,
     ) -> None:
-        """Take over a connected, non-blocking socket; `serve` gets each request's head. Bounds are in bytes."""
-        self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        """Take over a connected, non-blocking socket; `serve` gets each request's head."""
+        self.writer = FdWriter(
+            self, connection.fileno(), outbox=outbox, max_queue=bounds.queue, pause_at=bounds.pause
+        )
         self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
         self._reader = RequestReader()
         self.responses = ResponseWriter(self.writer, self._reader, self._on_response)
@@ -253,7 +265,7 @@ class HttpConnection:
         self._outbox = outbox
         self._serve = serve
         self._peer = peer
-        self._body, self._max_body = bytearray(), max_body
+        self._body, self._max_body = bytearray(), bounds.body
         self._deadline = trio.current_time() + HEAD_SECONDS
         self._seen = 0  # bytes taken by the client at the last check
         self._is_idle = self._is_shut = self._is_released = False

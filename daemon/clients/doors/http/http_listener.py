@@ -10,12 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
-import msgspec
 import trio
 from loguru import logger
 
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.http.http_connection import Bounds, HttpConnection
 from daemon.clients.doors.listening import Listener, Strangers
 from daemon.errors import leaf
 from daemon.kit.later import later
@@ -35,18 +34,6 @@ else:
     Turns = later("daemon.clients.doors.tls", "Turns")
 
 TICK_SECONDS = 0.5  # seconds between checks for due work: every deadline is 2 s or more
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """A listener's limits for its clients."""
-
-    door: str  # for the log
-    strangers: int  # unauthenticated connections; one more closes the oldest, so that they keep nobody out
-    places: int = 0  # authenticated connections, which none closes
-    queue: int  # bytes that may wait for a client before it is behind
-    pause: int  # bytes that may wait for a client that is read
-    body: int  # bytes of the longest body
-    seconds: float = math.inf  # for a whole connection, which then has one request
 
 
 @attrs.define(eq=False, repr=False)
@@ -150,15 +137,7 @@ class HttpListener:
                 connection.close_when_done()
             self._judge(exchange, visit)
 
-        connection = HttpConnection(
-            plain,
-            judge,
-            peer=address,
-            outbox=self._outbox,
-            max_body=self._bounds.body,
-            max_queue=self._bounds.queue,
-            pause_at=self._bounds.pause,
-        )
+        connection = HttpConnection(plain, judge, peer=address, outbox=self._outbox, bounds=self._bounds)
         try:
             try:
                 async with trio.open_nursery() as tasks:

@@ -284,30 +284,27 @@ MAX_STREAMS = 4  # open GET streams of a session, of which SDKs open one; a furt
 MAX_UNSENT = 16  # messages that wait for a stream: a changed list is announced once
 
 
-class RequestNames(msgspec.Struct, frozen=True):
-    """The session key and workspace that a request names."""
-
-    key: str | None = None
-    workspace: str | None = None  # the client's directory
-
-
 @attrs.frozen(kw_only=True)
 class Place:
-    """The profile, surface and servers that a path names, with the principal of the request."""
+    """A request's principal, and the profile, surface, servers, session key and workspace that it names."""
 
     visitor: Principal
     profile: str
     surface: str | None = None  # none: the profile's
     servers: tuple[str, ...] = ()  # servers to see as themselves
+    # Of the request that begins a session; later ones of the session may name others.
+    key: str | None = attrs.field(default=None, eq=False)
+    workspace: str | None = attrs.field(default=None, eq=False)  # the client's directory
 
-    def hello(self, named: RequestNames) -> Mapping[str, object]:
-        """The hello of a session at this path (`clients.requests.initialize.hello`)."""
+    @property
+    def hello(self) -> Mapping[str, object]:
+        """The hello of a session at this place (`clients.requests.initialize.hello`)."""
         told = {
             "profile": self.profile,
             "surface": self.surface,
             "servers": list(self.servers) or None,
-            "session": named.key,
-            "workspace": named.workspace,
+            "session": self.key,
+            "workspace": self.workspace,
         }
         return {member: value for member, value in told.items() if value is not None}
 
@@ -315,8 +312,8 @@ class Place:
 class HttpSession(ExchangeLink[ResumableReply]):
     """A session over HTTP, as the link that carries its messages."""
 
-    def __init__(self, place: Place, outbox: Outbox, named: RequestNames) -> None:
-        super().__init__(outbox, place.hello(named))
+    def __init__(self, place: Place, outbox: Outbox) -> None:
+        super().__init__(outbox, place.hello)
         self.id = secrets.token_urlsafe(24)  # 192 random bits: it cannot be guessed
         self.place = place
         self.log = EventLog()
@@ -396,11 +393,11 @@ class HttpSessions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, place: Place, named: RequestNames) -> HttpSession:
+    def begin(self, place: Place) -> HttpSession:
         """Begin a session; raises Refusal if all places are in use."""
         if len(self._known) >= self._places:
             self._make_room()
-        session = HttpSession(place, self._outbox, named)
+        session = HttpSession(place, self._outbox)
         self._known[session.id] = session
         self._start(session, place.visitor, lambda: self.end(session))
         return session

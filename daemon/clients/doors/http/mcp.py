@@ -23,6 +23,7 @@ from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.clients.client import Principal
 from daemon.clients.doors.http import http_sessions
 from daemon.clients.doors.http.http_connection import HttpExchange, Refusal, ResponseWriter
+from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope, Line, as_line, mended
@@ -33,9 +34,6 @@ METHOD_HEADER = "mcp-method"
 NAME_HEADER = "mcp-name"
 
 HEADER_MISMATCH = -32020  # JSON-RPC code for headers that contradict the body
-
-GONE = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""Methods that MCP 2026-07-28 has dropped."""
 
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
@@ -57,7 +55,7 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
     name = "" if named is None else getattr(named, protocol.NAMED_BY[method])
     if name and _header_value(headers.get(NAME_HEADER)) != name:
         return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{protocol.NAMED_BY[method]}"
-    if method in GONE:
+    if method in {"initialize", "ping"}:
         return envelope.METHOD_NOT_FOUND, f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
     return None
 
@@ -107,16 +105,7 @@ MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
 
 POSTING = ("application/json", "text/event-stream")
 
-
-@attrs.frozen
-class _Posted:
-    """A client's message, and the exchange and place that it came by."""
-
-    exchange: HttpExchange
-    place: http_sessions.Place
-    named: http_sessions.RequestNames
-    message: Envelope
-    line: Line
+_ModernLink = http_sessions.ExchangeLink[http_sessions.PostReply]
 
 
 @attrs.define(eq=False, repr=False)
@@ -128,27 +117,21 @@ class McpEndpoint:
     _outbox: Outbox = attrs.field(kw_only=True)
     _places: int = attrs.field(kw_only=True)
     """The most sessions that may be open."""
-    _definition: Callable[[http_sessions.Place, str], bytes] = attrs.field(kw_only=True)
+    _definition: Callable[[Place, str], bytes] = attrs.field(kw_only=True)
     """Returns the raw definition of a place's tool by name; empty if there is none."""
     sessions: http_sessions.HttpSessions = attrs.field(init=False)
-    _links: dict[
-        ResponseWriter,
-        dict[
-            tuple[http_sessions.Place, http_sessions.RequestNames],
-            http_sessions.ExchangeLink[http_sessions.PostReply],
-        ],
-    ] = attrs.field(factory=dict, init=False)
+    _links: dict[ResponseWriter, dict[object, _ModernLink]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.sessions = http_sessions.HttpSessions(self._start, self._outbox, self._places)
 
-    def serve(self, exchange: HttpExchange, place: http_sessions.Place) -> None:
+    def serve(self, exchange: HttpExchange, place: Place) -> None:
         """Answer an admitted request, now or after its body, or raise Refusal."""
         method, headers = exchange.head.method, exchange.head.headers
-        named = named_in(headers)
+        place = with_names(place, headers)
         if method == "POST":
             _require_post(exchange)
-            exchange.on_body = partial(self._post, exchange, place, named)
+            exchange.on_body = partial(self._post, exchange, place)
         elif _is_modern(headers.get(VERSION_HEADER)) or method not in {"GET", "DELETE"}:
             allowed = "POST" if _is_modern(headers.get(VERSION_HEADER)) else "GET, POST, DELETE"
             text = f"{method} is not served here\n"
@@ -162,9 +145,7 @@ class McpEndpoint:
         for link in self._links.pop(connection, {}).values():
             link.end()
 
-    def _post(
-        self, exchange: HttpExchange, place: http_sessions.Place, named: http_sessions.RequestNames, body: bytes
-    ) -> None:
+    def _post(self, exchange: HttpExchange, place: Place, body: bytes) -> None:
         line: Line = as_line(body)
         headers = exchange.head.headers
         version = headers.get(VERSION_HEADER)
@@ -176,12 +157,11 @@ class McpEndpoint:
         if _is_modern(version) or (
             version is None and SESSION_HEADER not in headers and _is_enveloped(message)
         ):
-            self._post_modern(_Posted(exchange, place, named, message, line))
+            self._post_modern(exchange, place, message, line)
         else:
-            self._post_in_session(_Posted(exchange, place, named, message, line))
+            self._post_in_session(exchange, place, message, line)
 
-    def _post_modern(self, posted: _Posted) -> None:
-        exchange, message = posted.exchange, posted.message
+    def _post_modern(self, exchange: HttpExchange, place: Place, message: Envelope, line: Line) -> None:
         if message.id is UNSET or message.method is UNSET:
             self._drop_modern(exchange, message)
             return
@@ -189,14 +169,14 @@ class McpEndpoint:
         params = None if message.params is UNSET else message.params
         fault = fault_of(exchange.head.headers, message.method, params)
         if fault is None and params is not None and message.method == protocol.CALL_TOOL:
-            definition = partial(self._definition, posted.place)
+            definition = partial(self._definition, place)
             fault = marked_fault_of(exchange.head.headers, definition, params)
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return
-        link = self._link(posted)
+        link = self._link(exchange, place)
         link.replies[request_id] = http_sessions.PostReply(exchange)
-        link.post(message, posted.line)
+        link.post(message, line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
         """Acknowledge a notification, which MCP 2026-07-28 ignores; refuse an answer."""
@@ -211,24 +191,23 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(self, posted: _Posted) -> http_sessions.ExchangeLink[http_sessions.PostReply]:
-        links, place, named = self._links.setdefault(posted.exchange.responses, {}), posted.place, posted.named
-        known = links.pop((place, named), None)
+    def _link(self, exchange: HttpExchange, place: Place) -> _ModernLink:
+        links, names = self._links.setdefault(exchange.responses, {}), (place, place.key, place.workspace)
+        known = links.pop(names, None)
         if known is None or known.is_over:
             while len(links) >= MAX_LINKS:
                 links.pop(next(iter(links))).end()
-            known = http_sessions.ExchangeLink(self._outbox, place.hello(named))
+            known = http_sessions.ExchangeLink(self._outbox, place.hello)
             self._start(known, attrs.evolve(place.visitor, keeps=False), known.end)
-        links[place, named] = known
+        links[names] = known
         return known
 
-    def _post_in_session(self, posted: _Posted) -> None:
-        exchange, place, message = posted.exchange, posted.place, posted.message
+    def _post_in_session(self, exchange: HttpExchange, place: Place, message: Envelope, line: Line) -> None:
         session_id = exchange.head.headers.get(SESSION_HEADER)
         if session_id is not None:
             session = self.sessions.find(session_id, place)
         elif message.method == "initialize" and message.id is not UNSET:
-            session = self.sessions.begin(place, posted.named)
+            session = self.sessions.begin(place)
             exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
         else:
             text = (
@@ -240,13 +219,13 @@ class McpEndpoint:
             _refuse(exchange, envelope.id_of(message), envelope.INVALID_REQUEST, text)
             return
         if message.method is UNSET or message.id is UNSET:
-            session.post(message, posted.line)
+            session.post(message, line)
             if message.method == protocol.CANCEL:
                 self._end_cancelled(session.replies, message)
             exchange.respond(HTTPStatus.ACCEPTED)
             return
         if _expect(session, exchange, bytes(message.id)):
-            session.post(message, posted.line)
+            session.post(message, line)
 
     def _end_cancelled(self, replies: dict[bytes, http_sessions.ResumableReply], message: Envelope) -> None:
         request_id = protocol.cancelled_id(message.params if isinstance(message.params, Raw) else Raw(b"{}"))
@@ -254,25 +233,27 @@ class McpEndpoint:
         if reply is not None:
             reply.answer(envelope.error_response(request_id, CANCELLED, "Request cancelled"))
 
-    def _listen(self, exchange: HttpExchange, place: http_sessions.Place, _body: bytes) -> None:
+    def _listen(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
         headers = exchange.head.headers
         session = self.sessions.find(_session_id(headers.get(SESSION_HEADER)), place)
         if not _accepts(headers.get("accept"), "text/event-stream"):
             raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "GET opens a stream: accept text/event-stream\n")
         session.listen(exchange, headers.get("last-event-id"))
 
-    def _delete(self, exchange: HttpExchange, place: http_sessions.Place, _body: bytes) -> None:
+    def _delete(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
         session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))
         self.sessions.end(self.sessions.find(session_id, place))
         exchange.respond(HTTPStatus.NO_CONTENT)
 
 
-def named_in(headers: Mapping[str, str]) -> http_sessions.RequestNames:
-    """The session key and workspace in the headers; raises Refusal for an invalid key."""
+def with_names(place: Place, headers: Mapping[str, str]) -> Place:
+    """The place with the session key and workspace in the headers; raises Refusal for an invalid key."""
     key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
-    return http_sessions.RequestNames(key, None if workspace is None else path_in(workspace))
+    if key is workspace is None:
+        return place
+    return attrs.evolve(place, key=key, workspace=None if workspace is None else path_in(workspace))
 
 
 @lru_cache(maxsize=MAX_WORKSPACES)

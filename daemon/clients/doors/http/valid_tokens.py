@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 import attrs
@@ -23,14 +23,6 @@ from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host import tokens
 from daemon.kit.wording import quoted, suggestion
-
-
-@attrs.frozen
-class KnownToken:
-    """A valid token and its principal."""
-
-    digest: bytes = attrs.field(repr=False)
-    visitor: Principal
 
 
 @attrs.define(eq=False, repr=False)
@@ -53,23 +45,24 @@ class Tokens:
     kept: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # mcpd's own, valid tokens
     doubted: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # tokens vouched for by the file alone
     _keeps_default: bool = attrs.field(init=False)
-    _configured: tuple[KnownToken, ...] = attrs.field(init=False)
-    _known: tuple[KnownToken, ...] = attrs.field(init=False)
+    _configured: Mapping[bytes, Principal] = attrs.field(init=False)
+    """The principals of the configuration's tokens, by digest."""
+    _known: Mapping[bytes, Principal] = attrs.field(init=False)
     _default: str = attrs.field(default="", init=False)
     _changing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._keeps_default = self._listen.tokens is None
-        self._known = self._configured = tuple(_configured(self._listen))
+        self._known = self._configured = dict(_configured(self._listen))
 
     def match(self, value: str) -> Principal | None:
         """The principal of a client's token; None if the token is invalid."""
         shown = tokens.digest(value)
         found = None
-        for token in self._known:
+        for digest, visitor in self._known.items():
             # To the end, even after a match: see the module's docstring.
-            if self._same(token.digest, shown):
-                found = token.visitor
+            if self._same(digest, shown):
+                found = visitor
         if found is not None:
             self.used[found.token] = self._wall()
         return found
@@ -124,7 +117,7 @@ class Tokens:
         """Replace the default token; raises TokenTrouble if the file cannot be written."""
         value = self._new_value()
         made = tokens.KeptToken(sha256=tokens.digest(value).hex(), since=self._wall())
-        await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
+        await self._change(lambda kept, doubted: (_with(kept, None, made), _with(doubted, None, None)))
         self._default = value
 
     async def add(
@@ -153,7 +146,7 @@ class Tokens:
                 raise tokens.TokenTrouble(
                     f"there are {tokens.MAX_TOKENS} tokens already: revoke those that nobody uses"
                 )
-            return _with(kept, tokens={**kept.tokens, name: made}), doubted
+            return _with(kept, name, made), doubted
 
         await self._change(with_it)
         return value
@@ -161,29 +154,23 @@ class Tokens:
     async def revoke(self, name: str) -> None:
         """Remove a named token, valid or doubted. Raises TokenTrouble if it is unknown or the write fails."""
         self._require(name, self.kept.tokens | self.doubted.tokens)
-        await self._change(lambda kept, doubted: (_without(kept, name), _without(doubted, name)))
+        await self._change(lambda kept, doubted: (_with(kept, name, None), _with(doubted, name, None)))
 
     async def confirm(self, name: str | None) -> None:
         """Make a doubted token valid. Raises `TokenTrouble`: not doubted, or the file is not writable."""
-        default = self.doubted.default
-        if name is None:
-            if default is None:
-                raise tokens.TokenTrouble(
-                    "no unnamed token waits to be confirmed: `mcpd token` shows the present one"
-                )
-            await self._change(
-                lambda kept, doubted: (_with(kept, default=default), _with(doubted, default=None))
+        if name is not None:
+            self._require(name, self.doubted.tokens, " that waits to be confirmed")
+        elif self.doubted.default is None:
+            raise tokens.TokenTrouble(
+                "no unnamed token waits to be confirmed: `mcpd token` shows the present one"
             )
+        each = self.doubted.default if name is None else self.doubted.tokens[name]
+        await self._change(lambda kept, doubted: (_with(kept, name, each), _with(doubted, name, None)))
+        if name is None:
             self._default = ""
-            return
-        self._require(name, self.doubted.tokens, " that waits to be confirmed")
-        each = self.doubted.tokens[name]
-        await self._change(
-            lambda kept, doubted: (_with(kept, tokens={**kept.tokens, name: each}), _without(doubted, name))
-        )
 
     def _require(self, name: str, among: Collection[str], which: str = "") -> None:
-        if any(each.visitor.token == name for each in self._configured):
+        if any(each.token == name for each in self._configured.values()):
             raise tokens.TokenTrouble(
                 f"the configuration has token {quoted(name)}: change it there (listen.http.tokens), and start"
                 " the daemon again"
@@ -214,25 +201,24 @@ class Tokens:
 
     def _take(self, kept: tokens.Kept) -> None:
         self.kept = kept
-        before, self._known = self._known, (*self._configured, *self._made(kept))
-        left = {token.digest for token in self._known}
-        for token in before:
-            if token.digest not in left:
-                self.used.pop(token.visitor.token, None)
-                self.on_revoked(token.visitor)
-
-    def _made(self, kept: tokens.Kept) -> Iterator[KnownToken]:
+        before, made = (
+            self._known,
+            {bytes.fromhex(each.sha256): bearer(name, each) for name, each in kept.tokens.items()},
+        )
         if self._keeps_default and kept.default is not None:
-            yield KnownToken(bytes.fromhex(kept.default.sha256), Principal())
-        for name, token in kept.tokens.items():
-            yield KnownToken(bytes.fromhex(token.sha256), bearer(name, token))
+            made[bytes.fromhex(kept.default.sha256)] = Principal()
+        self._known = {**self._configured, **made}
+        for visitor in (before[digest] for digest in before.keys() - self._known.keys()):
+            self.used.pop(visitor.token, None)
+            self.on_revoked(visitor)
 
 
-_with = msgspec.structs.replace
-
-
-def _without(kept: tokens.Kept, name: str) -> tokens.Kept:
-    return _with(kept, tokens={each: token for each, token in kept.tokens.items() if each != name})
+def _with(kept: tokens.Kept, name: str | None, token: tokens.KeptToken | None) -> tokens.Kept:
+    """Replace the token with this name, or the default without a name; remove it if `token` is None."""
+    if name is None:
+        return msgspec.structs.replace(kept, default=token)
+    others = {each: known for each, known in kept.tokens.items() if each != name}
+    return msgspec.structs.replace(kept, tokens=others if token is None else {**others, name: token})
 
 
 def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
@@ -246,9 +232,9 @@ def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
     )
 
 
-def _configured(listen: HttpListen) -> Iterator[KnownToken]:
+def _configured(listen: HttpListen) -> Iterator[tuple[bytes, Principal]]:
     if isinstance(listen.tokens, str):
-        yield KnownToken(tokens.digest(listen.tokens), Principal())
+        yield tokens.digest(listen.tokens), Principal()
         return
     for token in listen.tokens or ():
-        yield KnownToken(tokens.digest(token.value), bearer(token.name, token))
+        yield tokens.digest(token.value), bearer(token.name, token)

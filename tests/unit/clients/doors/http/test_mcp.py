@@ -12,7 +12,6 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.clients.doors.http import mcp
 from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.unit.cases import cases
@@ -214,14 +213,14 @@ async def test_half_characters_are_mended_as_on_every_door() -> None:
 
 @cases("header", "path")
 def test_a_workspace_may_be_percent_encoded(header: str, path: str) -> None:
-    assert mcp.named_in({"mcpd-workspace": header}) == RequestNames(None, path)
+    assert mcp.with_names(ALICE, {"mcpd-workspace": header}).hello == {**ALICE.hello, "workspace": path}
 
 
 def test_a_key_is_checked_where_it_is_read() -> None:
-    assert mcp.named_in({"mcpd-session": "work"}) == RequestNames("work")
-    assert mcp.named_in({}) == RequestNames()
+    assert mcp.with_names(ALICE, {"mcpd-session": "work"}).hello == {**ALICE.hello, "session": "work"}
+    assert mcp.with_names(ALICE, {}) is ALICE
     with pytest.raises(Refusal, match="printable"):
-        mcp.named_in({"mcpd-session": "\t"})
+        mcp.with_names(ALICE, {"mcpd-session": "\t"})
 
 
 META = {VERSION_KEY: MODERN_VERSION, CAPABILITIES_KEY: {}}

@@ -11,7 +11,7 @@ import trio.testing
 
 from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply, RequestNames
+from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.envelope import Envelope, Line
@@ -227,10 +227,10 @@ async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open()
 
 async def test_who_begins_many_sessions_ends_nobody_elses() -> None:
     async with an_endpoint(places=4) as endpoint, endpoint.visiting() as visit:
-        bobs = endpoint.mcp.sessions.begin(BOB, RequestNames())
+        bobs = endpoint.mcp.sessions.begin(BOB)
         await trio.sleep(1)
         for _ in range(10):
-            endpoint.mcp.sessions.begin(ALICE, RequestNames())
+            endpoint.mcp.sessions.begin(ALICE)
         assert len(endpoint.mcp.sessions) == 4
         assert endpoint.mcp.sessions.find(bobs.id, BOB) is bobs
         assert visit.connection.exchange is None

@@ -10,7 +10,7 @@ import trio.testing
 
 from daemon.clients.doors.http import http_sessions
 from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
+from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT
 from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -165,7 +165,7 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> N
         await three.client.send("POST", "/mcp", third, message("tools/call", 1, name="x"))
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(Refusal, match=r"2 sessions are in use"):
-            sessions.begin(ALICE, RequestNames())
+            sessions.begin(ALICE)
 
 
 async def test_sessions_of_some_visitors_can_be_ended() -> None:

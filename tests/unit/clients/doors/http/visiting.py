@@ -12,7 +12,7 @@ import h11
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.http_connection import HttpConnection, HttpExchange
+from daemon.clients.doors.http.http_connection import Bounds, HttpConnection, HttpExchange
 from daemon.wire.outbox import Outbox
 
 MAX_BODY = 1000
@@ -126,9 +126,8 @@ async def visiting(
     near, far = socket.socketpair()
     near.setblocking(False)
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    connection = HttpConnection(
-        near, serve, peer="192.0.2.1", outbox=outbox, max_body=MAX_BODY, max_queue=max_queue, pause_at=pause_at
-    )
+    bounds = Bounds(door="test", strangers=1, queue=max_queue, pause=pause_at, body=MAX_BODY)
+    connection = HttpConnection(near, serve, peer="192.0.2.1", outbox=outbox, bounds=bounds)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(far))
     visit = Visit(connection, outbox, HttpClient(stream))
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
