@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -20,20 +19,15 @@ from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import Template, fitting, read_mcpd_uri
 from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
+from daemon.catalog.trust import HeldDefinition
 from daemon.errors import InvalidArguments, ToolHeld, UnknownResource
 from daemon.history.event_words import of_held
 from daemon.kit.wording import some
-from daemon.model import Kind
+from daemon.model import Kind, ToolKey
 from daemon.protocol import UNREADABLE, decode_members
 from daemon.surfaces import answers
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments, one_line, room_of, size_of, some_of
 from daemon.surfaces.surface import READS, Action, Forward, MetaTool, ReadResult, RunScript, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.trust import HeldDefinition
-    from daemon.model import ToolKey
-    from daemon.surfaces.surface import View
-
 
 SCHEME = "mcpd://results/"
 _URI = re.compile(SCHEME + "([0-9a-f]{32})", re.IGNORECASE)

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.snapshot import ServerEntry
 from daemon.causes import CURED_BY_LOGIN, Reason
 from daemon.errors import CallError, InvalidArguments
 from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant, some
 from daemon.protocol import UNREADABLE, decode_members
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.surfaces.surface import View
-
+from daemon.surfaces.surface import View
 
 T = TypeVar("T")
 
@@ -104,13 +101,7 @@ def instead(view: View, names: Iterable[str], wanted: str, near: list[str] | Non
 
 def some_of(names: Iterable[str], room: int) -> list[str]:
     """The first `MAX_NAMED` names that fit in `room` bytes; at least one."""
-    some: list[str] = []
-    for name in islice(names, MAX_NAMED):
-        room -= size_of(name)
-        if some and room < 0:
-            break
-        some.append(name)
-    return some
+    return names_within(islice(names, MAX_NAMED), room)
 
 
 def quoted(name: str) -> str:

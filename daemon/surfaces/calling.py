@@ -6,33 +6,24 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
+from daemon import errors
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import is_page
+from daemon.catalog.offer import Offer, Offered
+from daemon.catalog.snapshot import Catalog, ServerEntry
+from daemon.config.config_model import Profile
 from daemon.config.names import CLIENT_PREFIX, read_reference
-from daemon.errors import (
-    InvalidArguments,
-    ToolChanged,
-    ToolDisabled,
-    ToolNotLoaded,
-    UnknownTool,
-    UpstreamUnavailable,
-)
 from daemon.kit.wording import closest
 from daemon.model import Kind, Tool, ToolKey
 from daemon.protocol import decode_members, tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only, refuse_held
-from daemon.surfaces.describing import (
-    definition,
-    starting,
-    unlisted,
-)
+from daemon.surfaces.describing import definition, starting, unlisted
 from daemon.surfaces.surface import (
     ALWAYS_LOAD,
     RUNS_ANYTHING,
@@ -43,17 +34,10 @@ from daemon.surfaces.surface import (
     Loading,
     MetaTool,
     Services,
-    Target,
     View,
     renamed,
 )
 from daemon.surfaces.wrapped import Wrapped, Wrapper
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offer, Offered
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.config.config_model import Profile
-
 
 CALL_TOOL = "call_tool"
 CALL_READ_ONLY = "call_read_only_tool"
@@ -74,27 +58,29 @@ def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = T
     found = find(view, wrapped.name, patient=patient)
     if isinstance(found, AwaitListing):
         return found
-    tool, label = found.tool, label_of(found.tool)
-    target = Target(server=tool.server, name=tool.name, label=label, tool=tool, asks=found.asks, lasts=lasts)
-    return run(view, target, wrapped)
+    tool = found.tool
+    return run(view, wrapped, (tool.server, tool.name), tool, label_of(tool), asks=found.asks, lasts=lasts)
 
 
-def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
-    """Decide to send a wrapper call's arguments to a tool. Raises `InvalidArguments`."""
-    read = view.services.checker.read(
-        target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
-    )
-    page = "" if target.tool is None else target.tool.app.page
+def run(
+    view: View, wrapped: Wrapped, key: ToolKey, tool: Tool | None, label: str, *, asks: bool, lasts: bool = True
+) -> Forward:
+    """Decide to send a wrapper call's arguments to a tool. Raises `InvalidArguments`.
+
+    `lasts` says whether the decision holds for all such calls while the view is valid.
+    """
+    checker, page = view.services.checker, "" if tool is None else tool.app.page
+    read = checker.read(tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example)
     return Forward(
-        server=target.server,
-        name=target.name,
-        head=tool_head(target.name),
+        server=key[0],
+        name=key[1],
+        head=tool_head(key[1]),
         arguments=read.arguments,
-        label=target.label,
+        label=label,
         repair=read.repair,
-        ask=target.tool if target.asks else None,
-        tool=target.tool,
-        wrapper=wrapped.wrapper if target.lasts and not page else None,
+        ask=tool if asks else None,
+        tool=tool,
+        wrapper=wrapped.wrapper if lasts and not page else None,
         page=page,
     )
 
@@ -130,7 +116,7 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
     servers = view.catalog.servers
     if plain in meta_tools and read_reference(name, servers).server not in servers:
         text = f"{plain} is one of mcpd's own tools and always there: call it directly, by its name."
-        raise InvalidArguments(text, tool=plain)
+        raise errors.InvalidArguments(text, tool=plain)
 
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
@@ -154,14 +140,18 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
     if contested and server is None:
         names = [apps.name_of(each.key, each.name) for each in apps.by_name[name]]
         text = f"several servers have a tool {answers.quoted(name)}. Call one of them: {', '.join(names)}."
-        raise UnknownTool(text, tool=answers.cut(name, answers.MAX_QUOTED), closest=names)
+        raise errors.UnknownTool(text, tool=answers.cut(name, answers.MAX_QUOTED), closest=names)
     if not contested:
         try:
             return decide()
-        except (UnknownTool, ToolDisabled, ToolNotLoaded) as error:
+        except (errors.UnknownTool, errors.ToolDisabled, errors.ToolNotLoaded) as error:
             key = view.catalog.names.key_of(name, view.catalog.servers) or ("", name)
             own = apps.hidden.get(key)
-            if own is None and isinstance(error, UnknownTool) and (own := apps.shown.get(key)) is not None:
+            if (
+                own is None
+                and isinstance(error, errors.UnknownTool)
+                and (own := apps.shown.get(key)) is not None
+            ):
                 refuse_changed(view, own.tool, name, own.description)
             if own is not None:
                 return direct(own, arguments)
@@ -219,7 +209,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
         seen = view.loaded.tools[key].schema_hash
     if seen in {None, tool.schema_hash}:
         return
-    raise ToolChanged(
+    raise errors.ToolChanged(
         f"{answers.quoted(name)} has changed since you were shown it; nothing was sent. error.definition has"
         " its present definition: call it again, with arguments that fit this definition.",
         key=key,
@@ -229,7 +219,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
     )
 
 
-def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
+def disabled(view: View, key: ToolKey, name: str) -> errors.ToolDisabled:
     """The error about a tool that exists but is switched off."""
     server, tool = key
     if (server, "") in view.catalog.switched:
@@ -245,7 +235,7 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
         why = f"a permission rule in profile {view.profile.name} of mcpd's configuration denies it"
     else:
         why = "it is switched off by mcpd's configuration"
-    return ToolDisabled(
+    return errors.ToolDisabled(
         f"{answers.quoted(name)} cannot be called: {why}. Use another tool.",
         tool=answers.cut(tool, answers.MAX_QUOTED),
         server=server,
@@ -259,7 +249,7 @@ def _is_off(view: View, key: ToolKey) -> bool:
     return entry.disabled or not view.offer.rules.allows(key) or view.offer.rules.hides(key)
 
 
-def unknown_tool(view: View, name: str) -> UnknownTool:
+def unknown_tool(view: View, name: str) -> errors.UnknownTool:
     """The error about a name that no server has, or no longer has."""
     if (moved := renamed(view, name)) is not None:
         new = view.catalog.names.name_of(moved[1].key)
@@ -278,16 +268,16 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         "",
     )
     known = answers.instead(view, names, name, near)
-    return UnknownTool(
+    return errors.UnknownTool(
         f"there is no tool {answers.quoted(name)}{why}. {known}{_unlisted_hint(view)}",
         tool=answers.cut(name, answers.MAX_QUOTED),
         closest=near,
     )
 
 
-def moved_away(name: str, offered: Offered, new: str, advice: str, **more: object) -> UnknownTool:
+def moved_away(name: str, offered: Offered, new: str, advice: str, **more: object) -> errors.UnknownTool:
     """The error about the former `name` of a renamed tool; `advice` is a sentence."""
-    return UnknownTool(
+    return errors.UnknownTool(
         f"{renaming(name, offered, new)} {advice}",
         tool=answers.cut(name, answers.MAX_QUOTED),
         server=offered.tool.server,
@@ -302,11 +292,11 @@ def renaming(name: str, offered: Offered, new: str) -> str:
     return f"server {offered.tool.server} has renamed {answers.quoted(name)}: it is called {new} now."
 
 
-def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
+def never_listed(view: View, entry: ServerEntry) -> errors.UpstreamUnavailable:
     """The error about a tool whose server has never listed its tools."""
     why = entry.tool_list.problem or answers.told(entry.status.why) or str(entry.status.state)
     helps = answers.what_helps(entry.name, entry.status.why) or "Try again later."
-    return UpstreamUnavailable(
+    return errors.UpstreamUnavailable(
         f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent. {helps}",
         server=entry.name,
         **answers.unavailable_entry(entry, view.now()),

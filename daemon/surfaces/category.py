@@ -14,8 +14,8 @@ from daemon.model import Kind
 from daemon.surfaces import calling, describing
 from daemon.surfaces.additions import read_only, refuse_held
 from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
-from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
-from daemon.surfaces.wrapped import Wrapper
+from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, Forward, MetaTool, Surface, View
+from daemon.surfaces.wrapped import Wrapped, Wrapper
 
 GET = "get-category-tools"
 CALL = "call-category-tool"
@@ -31,15 +31,10 @@ def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
     wrapped = _BY_CATEGORY.unwrap(arguments)
-    category = describing.find_category(view, wrapped.said["category"])
-    found = _find(view, category, wrapped.name, patient=patient)
-    return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
-
-
-def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
+    category, name = describing.find_category(view, wrapped.said["category"]), wrapped.name
     key = describing.member_key(category, name)
     if key is None:
-        return _find_unlisted(view, category, name, patient=patient)
+        return _call_unlisted(view, category, wrapped, patient=patient)
     member = category.members[key]
     entry = view.catalog.servers[member.server]
     if not view.offer.rules.shows(member):
@@ -56,17 +51,19 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
         calling.refuse_changed(view, known, name, view.offer.rules.describe(known, member))
     elif patient and _depends_on_definition(view, member):
         return AwaitListing(servers=(member.server,), calling=True)
-    return _target(view, category, member)
+    return _run(view, category, member, wrapped)
 
 
-def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool = True) -> Target:
+def _run(
+    view: View, category: ToolCategory, member: Member, wrapped: Wrapped, *, lasts: bool = True
+) -> Forward:
     entry = view.catalog.servers[member.server]
     tool = (entry.tools or {}).get(member.tool)
     if tool is None and _depends_on_definition(view, member):
         raise calling.never_listed(view, entry)
-    label = f"{category.name}/{member.tool}"
-    asks = view.offer.rules.permission((member.server, member.tool)) is Permission.ASK
-    return Target(server=member.server, name=member.tool, label=label, tool=tool, asks=asks, lasts=lasts)
+    label, key = f"{category.name}/{member.tool}", (member.server, member.tool)
+    asks = view.offer.rules.permission(key) is Permission.ASK
+    return calling.run(view, wrapped, key, tool, label, asks=asks, lasts=lasts)
 
 
 def _depends_on_definition(view: View, member: Member) -> bool:
@@ -75,8 +72,11 @@ def _depends_on_definition(view: View, member: Member) -> bool:
     return permission is not Permission.ALLOW or not view.catalog.servers[member.server].gate.is_open
 
 
-def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    """Find a tool that the category may get once its server has listed; otherwise the server decides."""
+def _call_unlisted(
+    view: View, category: ToolCategory, wrapped: Wrapped, *, patient: bool
+) -> Forward | AwaitListing:
+    """Call a tool that the category may get once its server has listed; otherwise the server decides."""
+    name = wrapped.name
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
     members = [member for member in prospects if member is not None] if category.open else []
@@ -88,7 +88,7 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
         # With several servers, the owner is unknown.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
     # For this call only: a patient call waits for the list.
-    return _target(view, category, members[0], lasts=False)
+    return _run(view, category, members[0], wrapped, lasts=False)
 
 
 def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> ToolDisabled:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from daemon.catalog.definitions import merged
 from daemon.config.jsonc import resolve
 from daemon.errors import InvalidArguments, UnknownTool
-from daemon.model import ToolKey
+from daemon.model import Tool, ToolKey
 from daemon.protocol import decoded
 from daemon.safety.escape import json_line, legible
 from daemon.surfaces import answers, calling, describing, finding
@@ -36,7 +36,6 @@ from daemon.surfaces.wrapped import Wrapped, Wrapper
 
 if TYPE_CHECKING:
     from daemon.catalog.tool_results import Shape
-    from daemon.model import Tool
 
 
 MAX_DEPTH, MAX_MEMBERS, MAX_OPTIONS, MAX_PARTS = 4, 40, 20, 150

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.categories import Member, ToolCategory
 from daemon.catalog.definitions import compact, shown_parts
+from daemon.catalog.snapshot import ServerEntry
 from daemon.config.names import own_name
 from daemon.errors import InvalidArguments, SchemaFetchError, UnknownCategory, UnknownTool
+from daemon.facts import ServerStatus
 from daemon.kit.wording import closest, some
 from daemon.model import Kind, Tool
 from daemon.protocol import decoded
@@ -21,12 +24,6 @@ from daemon.surfaces.additions import refuse_held
 from daemon.surfaces.summing import category_line, first_instructions, tool_line
 from daemon.surfaces.surface import Action, AwaitListing, Reply, View
 
-if TYPE_CHECKING:
-    from daemon.catalog.categories import Member, ToolCategory
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.facts import ServerStatus
-
-
 HASH_DIGITS = 12
 """Hex digits of a hash for models: 48 bits distinguish definitions, and a whole hash costs many tokens."""
 
@@ -36,15 +33,6 @@ _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
 Described = tuple[str, "Tool", str]
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools that fit into one answer, and where the next one begins."""
-
-    tools: Mapping[str, object]
-    end: int
-    left: int
-    whole: bool = True
 
 
 def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
@@ -70,13 +58,13 @@ def _annotations(raw: bytes) -> Raw | None:
     return Raw(legible_schema(msgspec.json.encode(said))) if said else None
 
 
-def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
+def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> dict[str, object]:
     """The definitions from `start` on that fit into `room` bytes; at least one, so that it can be called."""
     defined = ((name, definition(view, tool, description)) for name, tool, description in tools[start:])
-    return _page(answers.fitting(defined, room), start, len(tools))
+    return answers.fitting(defined, room)
 
 
-def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
+def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> dict[str, object]:
     """A line for each tool from `start` on, as many as fit into `room` bytes."""
 
     def line(number: int) -> str:
@@ -85,12 +73,7 @@ def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) 
 
     names = [name for name, _tool, _description in tools[start:]]
     lines = answers.lines_within(names, line, room, answers.size_of({"description": ""}) + answers.MEMBER_BYTES)
-    return _page({name: {"description": said} for name, said in lines.items()}, start, len(tools), whole=False)
-
-
-def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = True) -> Page:
-    end = start + len(tools)
-    return Page(tools=tools, end=end, left=count - end, whole=whole)
+    return {name: {"description": said} for name, said in lines.items()}
 
 
 def position(cursor: str | None, count: int) -> int:
@@ -252,60 +235,46 @@ def describe_category(
         **(first_instructions(view, entries) if cursor is None else {}),
         **({"skill": answers.cut(category.skill, answers.room_of(view) // 2)} if category.skill else {}),
     }
-    answer = _definitions_of_some if wanted else _definitions_of_all
-    return answer(view, described, position(cursor, len(described)), meta, tool)
+    return _page(view, described, position(cursor, len(described)), meta, tool, chosen=bool(wanted))
 
 
-def _definitions_of_some(
-    view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
+def _page(
+    view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str, *, chosen: bool
 ) -> Reply:
-    names = [name for name, _tool, _description in tools]
-    # Name the rest, so that the model need not remember it; a third of the room holds some 400 names.
-    most = (answers.room_of(view) - _beside(meta)) // 3
-    longest = _left(len(names), _call(tool, meta["category"], toolNames=answers.names_within(names, most)))
-    page = paged(view, tools, answers.room_of(view) - _beside({**meta, **longest}), start)
-    if page.left:
-        rest = answers.names_within(names[page.end :], most)
-        meta |= _left(page.left, _call(tool, meta["category"], toolNames=rest))
-    return _described(page, tools, meta)
+    """Answer with the tools from `start` on that fit; `meta` gets the call that leads to the others.
 
+    With definitions, if the model has `chosen` the tools or all definitions fit one answer, else with lines.
+    """
+    names, room, beside = [name for name, _tool, _description in tools], answers.room_of(view), _beside(meta)
+    most = (room - beside) // 3  # bytes of names, some 400
+    defines = chosen or len(paged(view, tools, room - beside)) == len(tools)
 
-def _definitions_of_all(
-    view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
-) -> Reply:
-    page = paged(view, tools, answers.room_of(view) - _beside(meta))
-    if page.left:
-        some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
-        call = _call(tool, meta["category"], toolNames=some)
+    def call(**arguments: object) -> dict[str, Any]:
+        return {"name": tool, "arguments": {"category": meta["category"], **arguments}}
+
+    def rest(begin: int) -> dict[str, object]:
+        # Chosen ones are named, so that the model need not remember them.
+        named = answers.names_within(names[begin:], most) if chosen else []
+        following = call(toolNames=named) if chosen else call(cursor=str(begin))
+        return {"toolsLeft": len(names) - begin, "next": following}
+
+    if not defines:
+        example = call(toolNames=names[start : start + NAMED_IN_NOTE])
         meta["note"] = (
             f"The definitions of all {len(tools)} tools do not fit one answer, so these are lines. Ask for the"
-            f" definitions that you need: {tool}({answers.written(call)})"
+            f" definitions that you need: {tool}({answers.written(example)})"
         )
-        longest = _left(len(tools), _call(tool, meta["category"], cursor=str(len(tools))))
-        page = outlined(view, tools, answers.room_of(view) - _beside({**meta, **longest}), start)
-        if page.left:
-            meta |= _left(page.left, _call(tool, meta["category"], cursor=str(page.end)))
-    elif start:
-        page = paged(view, tools, answers.room_of(view), start)
-    return _described(page, tools, meta)
-
-
-def _described(page: Page, tools: Sequence[Described], meta: dict[str, Any]) -> Reply:
-    seen = ((known.server, known.name) for name, known, _text in tools if name in page.tools)
-    return Reply(answers.result({"tools": page.tools, "meta": meta}), shown=tuple(seen) if page.whole else ())
+    if chosen or not defines:
+        room -= _beside({**meta, **rest(0)}) + len(str(len(tools)))
+    shown = (paged if defines else outlined)(view, tools, room, start)
+    if start + len(shown) < len(tools):
+        meta |= rest(start + len(shown))
+    seen = ((known.server, known.name) for name, known, _text in tools if name in shown)
+    return Reply(answers.result({"tools": shown, "meta": meta}), shown=tuple(seen) if defines else ())
 
 
 def _beside(meta: Mapping[str, Any]) -> int:
     return answers.size_of({"tools": {}, "meta": meta})
-
-
-def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
-    return {"name": tool, "arguments": {"category": category, **arguments}}
-
-
-def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
-    """Members of `meta` that lead to the other tools: how many there are, and the exact call."""
-    return {"toolsLeft": count, "next": following}
 
 
 def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.catalog.offer import Offered
+from daemon.catalog.snapshot import ServerEntry
 from daemon.errors import CallError, InvalidArguments, UnknownTool
 from daemon.kit.wording import closest
-from daemon.model import Kind
+from daemon.model import Kind, ToolKey
 from daemon.surfaces import answers
 from daemon.surfaces.additions import refuse_held
 from daemon.surfaces.calling import find, public_name, refuse_meta_tool
 from daemon.surfaces.describing import entries_of, find_category, position, shown, starting, unlisted
 from daemon.surfaces.surface import AwaitListing, View, renamed
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import ToolKey
 
 DEFAULT_RESULTS = 20
 """Tools found by default, as in Serena; each has a line."""

@@ -7,22 +7,19 @@ does the tool `mcpd_status`, which is listed only while a server is down.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from daemon.catalog.offer import Offered
+from daemon.catalog.snapshot import ServerEntry
+from daemon.causes import Reason
 from daemon.kit.wording import some
 from daemon.safety.escape import legible
 from daemon.states import WAITING, ServerState
 from daemon.surfaces import answers, calling
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offered
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.causes import Reason
-
 
 STATUS = "mcpd_status"
 """Also the name of the bridge's tool while no daemon runs (`bridge.stand_in`)."""

@@ -10,12 +10,15 @@ import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
+from daemon.catalog.offer import Offered
+from daemon.catalog.snapshot import ServerEntry
 from daemon.config.config_model import USUAL
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
 from daemon.surfaces import answers, calling, finding
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.finding import Wanted
 from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 from daemon.surfaces.surface import (
     Action,
@@ -30,10 +33,8 @@ from daemon.surfaces.surface import (
 )
 
 if TYPE_CHECKING:
-    from daemon.catalog.offer import Offered
-    from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
-    from daemon.surfaces.finding import Wanted
+
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"
@@ -205,12 +206,12 @@ def _loaded(view: View, wanted: Wanted) -> Reply:
     tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
     beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
     page = paged(view, tools, answers.room_of(view) - beside)
-    if page.left:
+    if len(page) < len(tools):
         beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
         page = paged(view, tools, answers.room_of(view) - beside)
-    left = [name for name in wanted.tools if name not in page.tools]
-    keys = tuple(wanted.tools[name].key for name in page.tools)
-    answer = answers.result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})
+    left = [name for name in wanted.tools if name not in page]
+    keys = tuple(wanted.tools[name].key for name in page)
+    answer = answers.result({"tools": page, "meta": _told(view, wanted, page, left)})
     return Reply(answer, Loading(tools=keys), shown=keys)
 
 

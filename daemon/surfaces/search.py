@@ -8,22 +8,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
+from daemon.catalog.offer import Offered
+from daemon.catalog.snapshot import ServerEntry
 from daemon.kit.wording import some
+from daemon.model import ToolKey
 from daemon.surfaces import answers, calling, describing, finding
+from daemon.surfaces.finding import Findings
 from daemon.surfaces.summing import category_line, first_instructions, topics
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offered
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import ToolKey
-    from daemon.surfaces.finding import Findings
 
 SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)

@@ -7,18 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from daemon.catalog.categories import ToolCategory
+from daemon.catalog.snapshot import ServerEntry
+from daemon.model import Tool
 from daemon.safety.escape import legible
 from daemon.search.language import stem_of
 from daemon.surfaces.answers import MAX_LINE, MAX_NAME, cut, index_lines, one_line, share_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.categories import ToolCategory
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import Tool
-    from daemon.surfaces.surface import View
-
+from daemon.surfaces.surface import View
 
 MAX_PHRASES = 300
 """Names read: a line has room for some thirty."""

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar
 import attrs
 import msgspec
 
+from daemon.catalog.categories import ToolCategory
 from daemon.catalog.definitions import hashes, shown_meta_tool
 from daemon.catalog.loaded import Loaded, Source
+from daemon.catalog.offer import Offer, Offered, Offers
+from daemon.catalog.snapshot import Catalog, ServerEntry
+from daemon.config.config_model import Profile
 from daemon.config.names import read_reference
 from daemon.model import Kind, Repair, Tool, ToolKey
 from daemon.protocol import CALL_TOOL
 from daemon.safety.legible import legible_tool
 from daemon.surfaces.validators import WRAPPERS, Validator
+from daemon.surfaces.wrapped import Checker, Wrapper
 
 if TYPE_CHECKING:
-    from daemon.catalog.categories import ToolCategory
-    from daemon.catalog.offer import Offer, Offered, Offers
-    from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.catalog.tool_results import Shape
-    from daemon.config.config_model import Profile
     from daemon.search.index import Index
-    from daemon.surfaces.wrapped import Checker, Wrapper
 
 
 Key = TypeVar("Key")
@@ -188,18 +188,6 @@ class Reply(msgspec.Struct, frozen=True):
     result: bytes
     loading: Loading | None = None
     shown: tuple[ToolKey, ...] = ()
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool that a call through a meta-tool means."""
-
-    server: str
-    name: str
-    label: str
-    tool: Tool | None
-    asks: bool = False
-    lasts: bool = True
-    """Whether the decision holds for all such calls while the view is valid."""
 
 
 @attrs.frozen(kw_only=True)

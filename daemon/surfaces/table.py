@@ -158,14 +158,7 @@ _DIGITS = 9
 
 
 def _known(client: ClientInfo) -> SearchingClient | None:
-    return next(
-        (
-            each
-            for each in SEARCHING_CLIENTS
-            if client.name == each.name or client.name.startswith(f"{each.name}-")
-        ),
-        None,
-    )
+    return next((each for each in SEARCHING_CLIENTS if f"{client.name}-".startswith(f"{each.name}-")), None)
 
 
 def _version(client: ClientInfo) -> tuple[int, ...] | None:

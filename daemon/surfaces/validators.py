@@ -15,12 +15,11 @@ import msgspec
 
 from daemon.config.jsonc import target
 from daemon.kit.later import later
+from daemon.model import Tool
 from daemon.protocol import decoded
 
 if TYPE_CHECKING:
     import jsonschema_rs
-
-    from daemon.model import Tool
 
 
 if not TYPE_CHECKING:
@@ -115,7 +114,7 @@ class Validator:
         return self._errors(short, _ABOUT_LENGTH) if self._is_told_soon(short) else []
 
     def _is_told_soon(self, value: object) -> bool:
-        return self._work.of(value) <= MAX_WORK and self._work.of_telling(value) <= MAX_TELLING
+        return self._work.of(value) <= MAX_WORK and self._work.of(value, telling=True) <= MAX_TELLING
 
     def _errors(self, value: object, but: frozenset[str]) -> list[jsonschema_rs.ValidationError]:
         return _attempt(lambda: list(islice(self._all_errors(value, but), MAX_ERRORS))) or []
@@ -213,34 +212,26 @@ class Work:
         self._root = root
         self._by_depth: dict[int, int] = {}
 
-    def of(self, value: object) -> int:
-        """The most visits of validating a value; `TOO_MUCH` if they cannot be counted."""
+    def of(self, value: object, *, telling: bool = False) -> int:
+        """The most visits of validating a value, `TOO_MUCH` if they cannot be counted.
+
+        For `telling`, which collects the errors, lengths of strings hardly matter.
+        """
         size = extent(value)
-        return self._visits(size.depth, size.values + size.characters // CHARACTERS_A_VALUE)
+        values = size.values if telling else size.values + size.characters // CHARACTERS_A_VALUE
+        return min(TOO_MUCH, self.at(size.depth) * values)
 
     def at(self, depth: int) -> int:
         """The most visits per value, for a value of `depth` levels."""
-        return self._visits(depth, 1)
-
-    def of_telling(self, value: object) -> int:
-        """The most visits while a value's errors are collected; lengths of strings hardly matter there."""
-        size = extent(value)
-        return self._visits(size.depth, size.values)
-
-    def _visits(self, depth: int, values: int) -> int:
         if depth > MAX_DEPTH:
             return TOO_MUCH
         if depth not in self._by_depth:
-            self._by_depth[depth] = _visits(self._root, depth)
-        return min(TOO_MUCH, self._by_depth[depth] * values)
-
-
-def _visits(root: dict[str, Any], depth: int) -> int:
-    try:
-        return _Count(root).at(root, depth)
-    except (RecursionError, TypeError, AttributeError):
-        # Nested too deeply to be followed, or `$defs` of a dialect that does not look into them.
-        return TOO_MUCH
+            try:
+                self._by_depth[depth] = _Count(self._root).at(self._root, depth)
+            except (RecursionError, TypeError, AttributeError):
+                # Nested too deeply to be followed, or `$defs` of a dialect that does not look into them.
+                self._by_depth[depth] = TOO_MUCH
+        return self._by_depth[depth]
 
 
 class _Count:
