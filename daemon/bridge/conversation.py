@@ -10,20 +10,8 @@ from collections.abc import Callable
 from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
-from daemon.bridge import frames, stand_in
+from daemon.bridge import frames, requests, stand_in
 from daemon.bridge.frames import Outgoing
-from daemon.bridge.requests import (
-    INITIALIZE,
-    LISTEN,
-    SET_LEVEL,
-    SUBSCRIBE,
-    TOOLS_LIST,
-    UNSUBSCRIBE,
-    WAIT_SECONDS,
-    Item,
-    OpenRequests,
-    Waiting,
-)
 from daemon.bridge.stand_in import FULL, Refusal, absent, refuse
 
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
@@ -102,11 +90,13 @@ class Script:
 
     def was_set(self, request_id: bytes, method: bytes | None, line: bytes) -> None:
         """Record a granted request that sets something, or forget the setting that it undoes."""
-        if method == SET_LEVEL:
-            self.settings[SET_LEVEL] = request_id, line
-        elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := frames.uri(line)) is not None:
+        if method == requests.SET_LEVEL:
+            self.settings[requests.SET_LEVEL] = request_id, line
+        elif (
+            method in {requests.SUBSCRIBE, requests.UNSUBSCRIBE} and (resource := frames.uri(line)) is not None
+        ):
             self.settings.pop(resource, None)
-            if method == SUBSCRIBE and len(self.settings) < MAX_WATCHED:
+            if method == requests.SUBSCRIBE and len(self.settings) < MAX_WATCHED:
                 self.settings[resource] = request_id, line
 
     def opening(self) -> tuple[bytes, bytes]:
@@ -146,7 +136,7 @@ class Script:
 
     def announcement(self) -> bytes:
         """The client's notifications at that point: its lists and watched resources may have changed."""
-        watched = b"".join(UPDATED % resource for resource in self.settings if resource != SET_LEVEL)
+        watched = b"".join(UPDATED % resource for resource in self.settings if resource != requests.SET_LEVEL)
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
@@ -180,9 +170,9 @@ class Conversation:
         self.stands_in = False  # whether the client was answered here because no daemon answered
         self.own_tool = b""  # our own tool's name once the client has it: its model may call it at any time
         self.script = Script(hello)
-        self.requests = OpenRequests()
-        self.waiting = Waiting()
-        self.unheard = Waiting()
+        self.requests = requests.OpenRequests()
+        self.waiting = requests.Waiting()
+        self.unheard = requests.Waiting()
         """The client's first requests to a daemon that has sent nothing yet; `requests` has them, too."""
         self.awaited: bytes | None = None
         """The id of the request whose answer shows that the daemon takes the client's lines."""
@@ -219,7 +209,7 @@ class Conversation:
         """Answer the requests that have waited long enough; all of them if `hopeless`."""
         for item in self.waiting.expired(inf if hopeless else now):
             if item.id is not None and not self._stood_in(item.id, item):
-                waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
+                waited = requests.WAIT_SECONDS if self.heard else stand_in.patience(item.method)
                 waited -= max(0.0, item.until - now)
                 self.refuse(item.id, item.method, absent(self.trouble, waited))
         for item in self.unheard.expired(now):
@@ -234,15 +224,15 @@ class Conversation:
         """Keep a line for the next daemon, unless the script repeats it or only the last daemon needed it."""
         if method is None or method in {HELLO, HELD, INITIALIZED, CANCELLED}:
             return
-        if method == LISTEN and request_id in self.script.subscriptions:
+        if method == requests.LISTEN and request_id in self.script.subscriptions:
             return
         if request_id and self.own_tool and stand_in.asks_for_status(line) and not self.starts():
             # This question starts no daemon, so a wait would not change the answer.
             self.refuse(request_id, method, absent(self.trouble))
             return
         if not self.heard:
-            until -= WAIT_SECONDS - stand_in.patience(method)
-        if not self.waiting.put(Item(request_id, method, line, until)) and request_id is not None:
+            until -= requests.WAIT_SECONDS - stand_in.patience(method)
+        if not self.waiting.put(requests.Item(request_id, method, line, until)) and request_id is not None:
             self.refuse(request_id, method, FULL)
 
     def forget(self, request_id: bytes) -> None:
@@ -278,16 +268,16 @@ class Conversation:
             self.through = False
             self.awaited = request_id
 
-    def _stood_in(self, request_id: bytes, item: Item) -> bool:
+    def _stood_in(self, request_id: bytes, item: requests.Item) -> bool:
         line = None if self.heard else stand_in.answer(item, self.trouble)
         if line is None:
             return False
         self.down += line
         self.stands_in = True
-        if item.method == TOOLS_LIST:
+        if item.method == requests.TOOLS_LIST:
             self.own_tool = stand_in.STATUS.encode()
-        elif item.method == INITIALIZE:
+        elif item.method == requests.INITIALIZE:
             self.script.shook_hands(request_id, item.line)
-        elif item.method == LISTEN:
+        elif item.method == requests.LISTEN:
             self.script.subscribed(request_id, item.line)
         return True

@@ -7,19 +7,7 @@ Here they get a handshake and one tool, which names the trouble; once a daemon i
 from __future__ import annotations
 
 from daemon import __version__
-from daemon.bridge.requests import (
-    CALL,
-    DISCOVER,
-    INITIALIZE,
-    LISTEN,
-    PING,
-    PROMPTS_LIST,
-    RESOURCES_LIST,
-    TEMPLATES_LIST,
-    TOOLS_LIST,
-    WAIT_SECONDS,
-    Item,
-)
+from daemon.bridge import requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +59,7 @@ def absent(trouble: str, seconds: float = 0.0) -> Refusal:
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
     """The line that refuses a request: a call with a result for the model, others with a JSON-RPC error."""
     code, text = refusal
-    if method != CALL:
+    if method != requests.CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
     structured = {"structuredContent": {"error": {"code": code, "message": text}}}
     return result_line(request_id, {**_said(f"{code}: {text}", modern=modern), **structured, "isError": True})
@@ -106,15 +94,24 @@ LIST_SECONDS = 3.0
 """Seconds that all else but calls waits; with the handshake below 5 s, when the first agents give up."""
 
 _PATIENCE = {
-    PING: 0.0,
-    LISTEN: 0.0,
-    INITIALIZE: HANDSHAKE_SECONDS,
-    DISCOVER: HANDSHAKE_SECONDS,
-    CALL: WAIT_SECONDS,
+    requests.PING: 0.0,
+    requests.LISTEN: 0.0,
+    requests.INITIALIZE: HANDSHAKE_SECONDS,
+    requests.DISCOVER: HANDSHAKE_SECONDS,
+    requests.CALL: requests.WAIT_SECONDS,
 }
 
-ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST})
+_LISTS = {
+    requests.TOOLS_LIST: "tools",
+    requests.PROMPTS_LIST: "prompts",
+    requests.RESOURCES_LIST: "resources",
+    requests.TEMPLATES_LIST: "resourceTemplates",
+}
+
+ASKED_FIRST = frozenset({requests.INITIALIZE, requests.DISCOVER, *_LISTS})
 """A client's first requests, which the bridge answers even if a daemon has accepted but is silent."""
+
+_ANSWERED = ASKED_FIRST | {requests.PING, requests.LISTEN}
 
 STATUS = "mcpd_status"
 """The only tool in the list; the daemon's tool about servers that are down has the same name."""
@@ -130,7 +127,7 @@ INSTRUCTIONS = (
 _DESCRIPTION = (
     "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
     " this list was made. This says that the tools are there, or what the user has to do; where mcpd starts its"
-    f" daemon by itself, this waits up to {WAIT_SECONDS:.0f} s for it.\nWhat was wrong: "
+    f" daemon by itself, this waits up to {requests.WAIT_SECONDS:.0f} s for it.\nWhat was wrong: "
 )
 
 ARRIVED = (
@@ -162,21 +159,12 @@ _NO_REASON = "it gave no reason; see its log."
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
 
 
-_LISTS = {
-    TOOLS_LIST: "tools",
-    PROMPTS_LIST: "prompts",
-    RESOURCES_LIST: "resources",
-    TEMPLATES_LIST: "resourceTemplates",
-}
-_ANSWERED = {INITIALIZE, DISCOVER, PING, LISTEN, *_LISTS}
-
-
 def patience(method: bytes | None) -> float:
     """Seconds that a request waits for the first daemon."""
     return _PATIENCE.get(method or b"", LIST_SECONDS)
 
 
-def answer(item: Item, trouble: str) -> bytes | None:
+def answer(item: requests.Item, trouble: str) -> bytes | None:
     """The line that answers a request after waiting for a daemon; None if it can only be refused."""
     if item.id is None or item.method not in _ANSWERED:
         return None
@@ -188,7 +176,7 @@ def answer(item: Item, trouble: str) -> bytes | None:
     if version not in (None, _MODERN_VERSION):
         supported = {"supported": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION], "requested": version}
         return error_line(item.id, _UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", supported)
-    if item.method == LISTEN:
+    if item.method == requests.LISTEN:
         return _acknowledged(item.id, params)
     return result_line(item.id, _result(item.method, params, trouble, modern=version is not None))
 
@@ -227,7 +215,7 @@ def _params(line: bytes) -> Json | None:
 
 
 def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
-    if method == INITIALIZE:
+    if method == requests.INITIALIZE:
         wanted = params.get("protocolVersion")
         return {
             "protocolVersion": wanted if wanted in _HANDSHAKE_VERSIONS else _HANDSHAKE_VERSIONS[-1],
@@ -235,7 +223,7 @@ def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
             "serverInfo": {**_IDENTITY, "title": "mcpd, the init system for MCP servers"},
             "instructions": INSTRUCTIONS,
         }
-    if method == DISCOVER:
+    if method == requests.DISCOVER:
         return {
             "resultType": "complete",
             "supportedVersions": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION],
@@ -244,7 +232,7 @@ def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
             **_UNCACHED,
             "_meta": {_META + "serverInfo": _IDENTITY},
         }
-    if method == PING:
+    if method == requests.PING:
         return {}
     tool = {
         "name": STATUS,
@@ -253,7 +241,7 @@ def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "_meta": {"anthropic/alwaysLoad": True},
     }
-    listed: Json = {_LISTS[method]: [tool] if method == TOOLS_LIST else []}
+    listed: Json = {_LISTS[method]: [tool] if method == requests.TOOLS_LIST else []}
     return {"resultType": "complete", **listed, **_UNCACHED} if modern else listed
 
 
