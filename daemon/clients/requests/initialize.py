@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import trio
@@ -27,8 +28,6 @@ from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import AwaitListing, View
 
 TITLE = "mcpd, the init system for MCP servers"
-
-NOTHING_ELSE: Mapping[str, Raw] = {}
 
 _encode = msgspec.json.encode
 
@@ -104,12 +103,6 @@ def instructions_for(selection: Selection, view: View) -> str | None:
     return f"{text}\n{profile.prompt}" if profile.prompt else text
 
 
-def info_for(selection: Selection, servers: Mapping[str, ServerEntry]) -> object:
-    """The raw `serverInfo` of a client's only server; None for mcpd's own."""
-    said = _introduction(selection, servers)
-    return None if said is None or said.info is None else msgspec.Raw(legible_json(bytes(said.info)))
-
-
 def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> tuple[str, ...]:
     """The chosen servers that mcpd has never seen up, but which may soon be."""
     entries = (servers[name] for name in selection.servers if name in servers)
@@ -124,57 +117,45 @@ VERSION, VERSIONS = "protocolVersion", "supportedVersions"
 """The members that name revisions: `VERSION` in results of the handshake era, `VERSIONS` in modern ones."""
 
 
-def others_of(selection: Selection, servers: Mapping[str, ServerEntry], of_era: str) -> Mapping[str, Raw]:
-    """Unknown members of a single server's handshake result; `of_era` is `VERSION` or `VERSIONS`."""
-    said = _introduction(selection, servers)
-    return {} if said is None or of_era not in said.others else said.others
+def introduction(
+    selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
+) -> dict[str, Any]:
+    """The members of a handshake's result that say who mcpd is, or the only server that the client has chosen.
+
+    The server's unknown members are among them, if the server has answered in the same era.
+    """
+    said, version = _introduction(selection, servers), VERSIONS if modern else VERSION
+    told: dict[str, Any] = {} if said is None or version not in said.others else {**said.others}
+    told["capabilities"] = declared_in(selection, view, servers, modern=modern)
+    if (instructions := instructions_for(selection, view)) is not None:
+        told["instructions"] = instructions
+    if said is not None and said.info is not None:
+        told["serverInfo"] = Raw(legible_json(bytes(said.info)))
+    return told
 
 
-def initialize_result(
-    wanted: object,
-    instructions: str | None,
-    declared: Mapping[str, object],
-    info: object = None,
-    others: Mapping[str, Raw] = NOTHING_ELSE,
-) -> bytes:
-    """Make the answer to `initialize`, in the client's version or an older version named in `others`."""
-    newest = _decoded(others.get(VERSION))
+def initialize_result(wanted: object, told: Mapping[str, Any]) -> bytes:
+    """Make the answer to `initialize` of an introduction, in the client's version or the server's older one."""
+    newest = _decoded(told.get(VERSION))
     newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
-    return _encode(
-        {
-            **others,
-            VERSION: wanted if wanted in spoken else newest,
-            "capabilities": declared,
-            "serverInfo": {**IDENTITY, "title": TITLE} if info is None else info,
-            **_if_said(instructions),
-        }
-    )
+    info = {**IDENTITY, "title": TITLE}
+    return _encode({"serverInfo": info, **told, VERSION: wanted if wanted in spoken else newest})
 
 
-def discover_result(
-    instructions: str | None,
-    declared: Mapping[str, object],
-    info: object = None,
-    others: Mapping[str, Raw] = NOTHING_ELSE,
-) -> bytes:
-    """Make the answer to `server/discover` (see `initialize_result`)."""
+def discover_result(told: Mapping[str, Any]) -> bytes:
+    """Make the answer to `server/discover` of an introduction, in the versions that the server speaks, too."""
     ours = (*HANDSHAKE_VERSIONS, MODERN_VERSION)
-    theirs, own = _decoded(others.get(VERSIONS)), _decoded(others.get("_meta"))
-    spoken = [each for each in theirs if each in ours] if isinstance(theirs, list) else ours
+    theirs, own = _decoded(told.get(VERSIONS)), _decoded(told.get("_meta"))
+    info = told.get("serverInfo", IDENTITY)
     return _encode(
         {
-            **others,
+            **{key: value for key, value in told.items() if key != "serverInfo"},
             "resultType": "complete",
-            VERSIONS: spoken,
-            "capabilities": declared,
-            **_if_said(instructions),
+            VERSIONS: [each for each in theirs if each in ours] if isinstance(theirs, list) else ours,
             "ttlMs": LIST_TTL_MS,
             "cacheScope": "private",
-            "_meta": {
-                **(own if isinstance(own, dict) else {}),
-                SERVER_INFO_KEY: IDENTITY if info is None else info,
-            },
+            "_meta": {**(own if isinstance(own, dict) else {}), SERVER_INFO_KEY: info},
         }
     )
 
@@ -183,16 +164,12 @@ def _decoded(raw: Raw | None) -> object:
     return None if raw is None else msgspec.json.decode(raw)
 
 
-def _if_said(instructions: str | None) -> dict[str, object]:
-    return {} if instructions is None else {"instructions": instructions}
-
-
 def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> Introduction | None:
     entry = servers.get(selection.only)
-    return None if entry is None or not entry.said.introduction else read_introduction(entry.said.introduction)
+    return None if entry is None else read_introduction(entry.said.introduction)
 
 
-_NOBODY = msgspec.Raw(b"{}")
+_NOBODY = Raw(b"{}")
 """Replaces a missing `clientInfo` where the connection's previous request may have been another client's."""
 
 
@@ -205,7 +182,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
         connection.calls.server_requests.capabilities = connection.client.capabilities
 
     def answer() -> None:
-        result = initialize_result(fields.protocolVersion, *_introduction_to(connection, VERSION))
+        result = initialize_result(fields.protocolVersion, _introduction_to(connection, modern=False))
         connection.client.protocol = msgspec.json.decode(result)["protocolVersion"]
         connection.lists.handshaken = True
         connection.peer.answer(request_id, result)
@@ -217,22 +194,14 @@ def discover(connection: ClientConnection, request_id: bytes, _params: Raw | Non
     """Answer `server/discover` (MCP 2026-07-28)."""
 
     def answer() -> None:
-        connection.peer.answer(request_id, discover_result(*_introduction_to(connection, VERSIONS)))
+        connection.peer.answer(request_id, discover_result(_introduction_to(connection, modern=True)))
 
     _when_introduced(connection, request_id, answer)
 
 
-def _introduction_to(
-    connection: ClientConnection, of_era: str
-) -> tuple[str | None, dict[str, object], object, Mapping[str, Raw]]:
-    selection, view = connection.selection, connection.attachments.own.view()
-    servers = connection.context.catalog.value.servers
-    return (
-        instructions_for(selection, view),
-        declared_in(selection, view, servers, modern=of_era == VERSIONS),
-        info_for(selection, servers),
-        others_of(selection, servers, of_era),
-    )
+def _introduction_to(connection: ClientConnection, *, modern: bool) -> dict[str, Any]:
+    view, servers = connection.attachments.own.view(), connection.context.catalog.value.servers
+    return introduction(connection.selection, view, servers, modern=modern)
 
 
 def declared(connection: ClientConnection) -> dict[str, object]:

@@ -18,7 +18,7 @@ from tests.unit.cases import cases
 TROUBLE = "cannot reach the daemon at /run/x.sock"
 MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}
 
-DECLARED = capabilities()
+INTRODUCTION = {"capabilities": capabilities(), "instructions": INSTRUCTIONS}
 
 Json = dict[str, Any]
 
@@ -43,11 +43,11 @@ def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Js
 @pytest.mark.parametrize("wanted", [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION, "1999", None, ["x"]])
 def test_the_handshake_is_the_daemons(wanted: object) -> None:
     said = answer(requests.INITIALIZE, {"protocolVersion": wanted})
-    assert said == {"id": 7, "result": json.loads(initialize_result(wanted, INSTRUCTIONS, DECLARED))}
+    assert said == {"id": 7, "result": json.loads(initialize_result(wanted, INTRODUCTION))}
 
 
 def test_discovery_is_the_daemons() -> None:
-    assert answer(requests.DISCOVER, MODERN)["result"] == json.loads(discover_result(INSTRUCTIONS, DECLARED))
+    assert answer(requests.DISCOVER, MODERN)["result"] == json.loads(discover_result(INTRODUCTION))
 
 
 @pytest.mark.parametrize("method", [requests.DISCOVER, requests.TOOLS_LIST])

@@ -13,17 +13,14 @@ from daemon.catalog.extensions import introduction_in
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.clients.client import Client, Selection
 from daemon.clients.requests.initialize import (
-    VERSION,
-    VERSIONS,
     capabilities,
     declared_in,
     declared_to,
     discover_result,
-    info_for,
     initialize_result,
     instructions_for,
+    introduction,
     not_introduced,
-    others_of,
 )
 from daemon.clients.requests.tools import OTHERS
 from daemon.facts import SelfDescription, Switched
@@ -55,7 +52,7 @@ def test_what_a_profile_does_without_is_not_declared(*, prompts: bool, resources
         "logging": {},
     }
     assert declared == {name: each for name, each in wanted.items() if each is not None}
-    assert read(discover_result("", declared))["capabilities"] == declared
+    assert read(discover_result({"capabilities": declared}))["capabilities"] == declared
 
 
 SAID: dict[str, Any] = {
@@ -70,6 +67,7 @@ SAID: dict[str, Any] = {
     },
     "instructions": " Use it.\n",
 }
+SHOWN = {**SAID["serverInfo"], "title": r"Git \u{202e}"}
 PROFILES = {"plain": {"prompts": False, "resources": False}}
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "hg"), "profiles": PROFILES}
 
@@ -106,16 +104,15 @@ def test_of_a_single_server_a_client_is_told_what_that_has_said() -> None:
     assert declared_in(selection, view, UP.servers, modern=True) == wanted
     assert declared_in(selection, view, UP.servers, modern=False) == {**wanted, "tasks": {"list": {}}}
     assert instructions_for(selection, view) == " Use it.\n"
-    info = read(initialize_result("2025-11-25", None, {}, info_for(selection, UP.servers)))["serverInfo"]
-    assert info == {**SAID["serverInfo"], "title": r"Git \u{202e}"}
+    told = introduction(selection, view, UP.servers, modern=False)
+    assert read(initialize_result("2025-11-25", told))["serverInfo"] == SHOWN
 
 
 def test_a_server_that_says_nothing_of_itself_says_nothing_through_mcpd_either() -> None:
     quiet = fold(UP, introduced("git", {"serverInfo": {"name": "Git"}, "capabilities": {"tools": {}}}))
     selection, view = given(quiet, "git")
     assert instructions_for(selection, view) is None
-    assert "instructions" not in read(initialize_result("2025-11-25", None, {}))
-    assert "instructions" not in read(discover_result(None, {}))
+    assert "instructions" not in introduction(selection, view, quiet.servers, modern=False)
     assert declared_in(selection, view, quiet.servers, modern=False) == {"tools": {"listChanged": True}}
 
 
@@ -128,7 +125,7 @@ def test_of_several_servers_each_says_its_own_under_its_name_and_mcpd_is_introdu
     both = fold(UP, introduced("hg", {"instructions": "Or this."}))
     selection, view = given(both, "hg", "git")
     assert instructions_for(selection, view) == "git: Use it.\n\nhg: Or this."
-    assert info_for(selection, both.servers) is None
+    assert "serverInfo" not in introduction(selection, view, both.servers, modern=True)
     assert declared_to(selection, both.servers) == capabilities()
 
 
@@ -187,19 +184,19 @@ VERSIONED: dict[str, Any] = {
 @cases("theirs", "wanted", "told")
 def test_a_single_server_answers_in_no_newer_revision_than_its_own(theirs: str, wanted: str, told: str) -> None:
     up = fold(UP, introduced("git", {**VERSIONED, "protocolVersion": theirs}))
-    selection, _view = given(up, "git")
-    answer = read(initialize_result(wanted, None, {}, None, others_of(selection, up.servers, VERSION)))
+    selection, view = given(up, "git")
+    answer = read(initialize_result(wanted, introduction(selection, view, up.servers, modern=False)))
     assert (answer["protocolVersion"], answer["_meta"], answer["greeting"]) == (told, {"a/b": 1}, "hello")
     assert not answer.keys() & {"resultType", "ttlMs"}
-    assert others_of(selection, up.servers, VERSIONS) == {}
+    assert "greeting" not in introduction(selection, view, up.servers, modern=True)
 
 
 def test_a_single_server_is_discovered_with_its_own_revisions_and_members() -> None:
     versions = {"supportedVersions": ["2026-07-28", "2099-01-01"]}
     up = fold(UP, introduced("git", {**VERSIONED, **versions}))
-    selection, _view = given(up, "git")
-    answer = read(discover_result(None, {}, {"name": "Git"}, others_of(selection, up.servers, VERSIONS)))
+    selection, view = given(up, "git")
+    answer = read(discover_result(introduction(selection, view, up.servers, modern=True)))
     assert answer["supportedVersions"] == ["2026-07-28"]
-    assert answer["_meta"] == {"a/b": 1, "io.modelcontextprotocol/serverInfo": {"name": "Git"}}
+    assert answer["_meta"] == {"a/b": 1, "io.modelcontextprotocol/serverInfo": SHOWN}
     assert (answer["greeting"], answer["ttlMs"]) == ("hello", protocol.LIST_TTL_MS)
-    assert others_of(selection, up.servers, VERSION) == {}
+    assert "greeting" not in introduction(selection, view, up.servers, modern=False)
