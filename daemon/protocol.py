@@ -26,6 +26,15 @@ HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSION = "2026-07-28"
 """The stateless version."""
 
+DROPPED: Mapping[str, str] = {
+    "logging/setLevel": "each request names its level in _meta",
+    "resources/subscribe": "subscriptions/listen names the resources",
+    "resources/unsubscribe": "subscriptions/listen names the resources",
+    "tasks/list": "each client knows its tasks",
+    "tasks/result": "tasks/get has the result",
+}
+"""The methods that `MODERN_VERSION` lacks, except those of the handshake: what replaces each of them."""
+
 META = "io.modelcontextprotocol/"
 """The prefix of the protocol's keys in `_meta`."""
 

@@ -36,16 +36,12 @@ MAX_WAITING = 64
 
 KINDS = (Kind.RESOURCE, Kind.TEMPLATE)
 
-MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen names the resources"
-
 
 def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Subscribe a client to a resource, and answer once the resource's server has agreed.
 
     Raises MsgspecError if the params name no resource, and `Overloaded` if too many subscriptions wait.
     """
-    if _is_of_later_revision(connection, request, "resources/subscribe"):
-        return
     uri = uri_in(protocol.members_of(params))
     if connection.waiting_follows >= MAX_WAITING:
         raise Overloaded(f"{MAX_WAITING} subscriptions wait for their servers already")
@@ -55,21 +51,12 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
 
 def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Unsubscribe a client from a resource; idempotent. Raises MsgspecError if the params name no resource."""
-    if _is_of_later_revision(connection, request, "resources/unsubscribe"):
-        return
     uri = uri_in(protocol.members_of(params))
     subscriptions = connection.context.subscribers.resources
     for each in (*subscriptions.of(connection.notifier), *connection.resuming):
         if each.uri == uri and each.listen is None:
             _end(connection, each)
     connection.peer.answer(request.id, b"{}")
-
-
-def _is_of_later_revision(connection: ClientConnection, request: Request, method: str) -> bool:
-    """Refuse a method dropped by MCP 2026-07-28 and return True, if the client speaks that revision."""
-    if request.modern:
-        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, MODERN_ONLY.format(method))
-    return request.modern
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
@@ -201,10 +188,6 @@ _decode = msgspec.json.Decoder(_SetLevel).decode
 
 def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Set the client's log level for its servers. Raises MsgspecError if the params name no level."""
-    if request.modern:
-        text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
-        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
-        return
     connection.client.log_level = rank_of(_decode(params or b"{}").level)
     connection.context.subscribers.levels.join(connection.notifier)
 

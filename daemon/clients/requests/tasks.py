@@ -171,7 +171,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
 
 def ask_about_task(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a request about one task to its server. Raises MsgspecError: the params name no task."""
-    if request.modern and _refuses(method, connection, params, request):
+    if request.modern and lacks_tasks(connection, params, request):
         return
     tasks = connection.context.subscribers.tasks
     others = protocol.members_of(params)
@@ -200,15 +200,6 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     begin(connection, request, method, params, others, partial(to_server, task, method), make=make)
 
 
-def _refuses(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> bool:
-    """Refuse a method that the extension lacks, or a client without the extension; returns whether it did."""
-    if method not in _METHODS[Task]:
-        text = f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
-        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
-        return True
-    return lacks_tasks(connection, params, request)
-
-
 def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> bool:
     """Refuse a request that does not declare the tasks extension (SEP-2663); returns whether it did."""
     declared = declares_tasks(protocol.meta_of(params).get(protocol.CAPABILITIES_KEY))
@@ -221,10 +212,8 @@ def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Reque
 _NEEDS_TASKS: Mapping[str, object] = {"requiredCapabilities": {"extensions": {protocol.TASKS_EXTENSION: {}}}}
 
 
-def list_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+def list_tasks(connection: ClientConnection, _params: Raw | None, request: Request) -> None:
     """Answer `tasks/list` with the session's tasks, after asking their servers for the present states."""
-    if request.modern and _refuses("tasks/list", connection, params, request):
-        return
     connection.serve_later(request.id, "tasks/list", partial(_list_fresh, connection, request))
 
 
