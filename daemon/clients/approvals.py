@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -17,28 +16,26 @@ from msgspec import Raw
 from daemon.catalog.authorship import OURS
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, described, rule_for
+from daemon.catalog.trust import HeldDefinition
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
 from daemon.clients.call_records import note_question, session_of, user_of
+from daemon.clients.calls import ClientCall
 from daemon.clients.input_required import STATE, TTL, decode_elicited
+from daemon.config.config_model import Profile
 from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import of_held
 from daemon.kit.waiting import keep_latest
+from daemon.model import Tool
 from daemon.protocol import CALL_TOOL, UNREADABLE, decode_text
 from daemon.safety.escape import legible
 from daemon.surfaces.answers import quoted
 from daemon.surfaces.calling import label_of
 from daemon.tracing.call_trace import trace_id
+from daemon.wire.envelope import Buffer
 
-if TYPE_CHECKING:
-    from daemon.catalog.trust import HeldDefinition
-    from daemon.clients.calls import ClientCall
-    from daemon.config.config_model import Profile
-    from daemon.model import Tool
-    from daemon.wire.envelope import Buffer
-
-    Refusal = Callable[[str], CallError]
-    Taking = Callable[..., Awaitable[None]]
+Refusal = Callable[[str], CallError]
+Taking = Callable[..., Awaitable[None]]
 
 
 MAX_SHOWN = 4000

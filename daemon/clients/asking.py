@@ -19,22 +19,13 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
-from daemon import errors
+from daemon import errors, protocol
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.clients import input_required
 from daemon.clients.calls import ClientCall
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.clients.waits import keep_reporting, reporting
 from daemon.counting.tally import CANCELLED
-from daemon.protocol import (
-    ASKED_OF_CLIENTS,
-    CALL_TOOL,
-    LIST_ROOTS,
-    UNREADABLE,
-    decode_members,
-    decoded,
-    members_before,
-)
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer, RemoteError
 from daemon.wire.requests import PeerRequest
 
@@ -83,7 +74,7 @@ class Questions:
             return None
         request = self.made(key, method, params)
         request.server = server
-        if method == LIST_ROOTS and call.upstream is not None:
+        if method == protocol.LIST_ROOTS and call.upstream is not None:
             request.otherwise = call.upstream.roots
         call.calls.server_requests.ask(request, call.request.id)
         return request
@@ -198,17 +189,17 @@ def owner_of(call: ClientCall) -> bytes:
             (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )
-    given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)
+    given = _of_tool(call.given) if method == protocol.CALL_TOOL else _of_request(call.given)
     return hashlib.sha256(b"%d %b%b" % (len(said), said, given)).digest()
 
 
 def _of_tool(arguments: bytes) -> bytes:
-    found = None if len(arguments) > MAX_COMPARED else decoded(msgspec.json.decode, arguments)
+    found = None if len(arguments) > MAX_COMPARED else protocol.decoded(msgspec.json.decode, arguments)
     return arguments if found is None else msgspec.json.encode(found, order="deterministic")
 
 
 def _of_request(params: bytes) -> bytes:
-    members = decoded(decode_members, params)
+    members = protocol.decoded(protocol.decode_members, params)
     if members is None:
         return params
     same = {key: Raw(_of_tool(bytes(members[key]))) for key in members if key not in _OF_ROUNDS}
@@ -254,7 +245,7 @@ def resume(call: ClientCall) -> bool:
         return True
     try:
         responses = input_required.responses_in(call.others)
-    except UNREADABLE:
+    except protocol.UNREADABLE:
         # The state remains valid: it was not answered.
         text = "Invalid params: inputResponses must be an object"
         call.calls.refuse(call, INVALID_PARAMS, text, None, errors.InvalidArguments.code)
@@ -356,7 +347,7 @@ def asks_input(call: ClientCall, result: Buffer) -> bool:
     server, calls = _server(call), call.calls
     try:
         needed = input_required.input_required_by(result)
-    except UNREADABLE as error:
+    except protocol.UNREADABLE as error:
         text = f"server {server} needs input for this call, but its request for input is malformed: {error}"
         call.lost(errors.UpstreamCallError(text))
         return True
@@ -380,12 +371,12 @@ def asks_workspace(call: ClientCall, needed: input_required.InputRequired) -> bo
     if call.upstream is None or call.upstream.roots is None or has(call.declared or NOTHING, "roots"):
         return False
     questions = needed.inputRequests or {}
-    return bool(questions) and all(each.method == LIST_ROOTS for each in questions.values())
+    return bool(questions) and all(each.method == protocol.LIST_ROOTS for each in questions.values())
 
 
 async def _take_round(call: ClientCall, needed: input_required.InputRequired) -> None:
     if call.round is None:
-        before = len(members_before(call.others))
+        before = len(protocol.members_before(call.others))
         call.round = input_required.Round(_server(call), bytes(call.params[0])[before:], call.label)
     call.round.number += 1
     if call.round.number > MAX_ROUNDS or call.method not in input_required.ASKING:
@@ -431,7 +422,7 @@ async def ask_all(call: ClientCall, requests: Mapping[str, input_required.InputR
 
 def _put(asked: Questions, call: ClientCall, key: str, needed: input_required.InputRequest) -> None:
     method, server = needed.method, _server(call)
-    if method not in ASKED_OF_CLIENTS:
+    if method not in protocol.ASKED_OF_CLIENTS:
         asked.refuse(method, "no client can be asked that")
         return
     try:
@@ -446,7 +437,7 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: input_required.In
 
 
 def _authored(server: str, result: Buffer, needed: input_required.InputRequired) -> bytes:
-    members = decode_members(result)
+    members = protocol.decode_members(result)
     if asked := authored_questions(server, needed.inputRequests or {}):
         members[input_required.REQUESTS] = Raw(msgspec.json.encode(asked))
     return msgspec.json.encode(members)

@@ -14,7 +14,7 @@ import trio
 from loguru import logger
 from msgspec import Raw, Struct
 
-from daemon import protocol
+from daemon import errors, protocol
 from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
@@ -29,18 +29,6 @@ from daemon.clients.notifications import Announcement, ListChanges, Savings
 from daemon.clients.sessions import SessionState
 from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
-from daemon.errors import (
-    AuditUnavailable,
-    CallError,
-    InternalError,
-    InvalidArguments,
-    Overloaded,
-    ScriptToRun,
-    ToolChanged,
-    ToolHeld,
-    ToolNotLoaded,
-    UpstreamUnavailable,
-)
 from daemon.ports import CallRoute, Upstream
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.surface import AwaitListing, Forward, ReadResult, Reply, RunScript, View
@@ -190,11 +178,11 @@ class Dispatch:
                 call.meta = with_trace(call.meta, call.trace)
             if len(self._open) > MAX_CALLS:
                 text = f"{MAX_CALLS} calls of this client are in flight. Wait for some to end."
-                raise Overloaded(text, bound="calls in flight of one client")
+                raise errors.Overloaded(text, bound="calls in flight of one client")
             if refuses := self._context.audit.refuses:
-                raise AuditUnavailable(refuses)
+                raise errors.AuditUnavailable(refuses)
             if not call.given.startswith(b"{"):
-                raise InvalidArguments(f'"arguments" of {name} must be an object')
+                raise errors.InvalidArguments(f'"arguments" of {name} must be an object')
             if meta and call.others and resume(call):
                 return
             self._act(call)
@@ -246,7 +234,7 @@ class Dispatch:
         upstream = self._context.upstreams.get(forward.server)
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
-            raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+            raise errors.UpstreamUnavailable(text, server=forward.server, state="disabled")
         if upstream.instances is not None:
             own = call.request.session.instances
             instance = own.of(upstream)
@@ -273,19 +261,19 @@ class Dispatch:
         route = upstream if upstream.second is None or call.request.modern else upstream.second
         try:
             call.key = route.send(call, call, self._client.number)
-        except (UpstreamUnavailable, ScriptToRun) as error:
+        except (errors.UpstreamUnavailable, errors.ScriptToRun) as error:
             return self._unsent(call, upstream, route, forward, error)
         if call.trace is not None:
             call.trace.was_sent(trio.current_time(), in_line=call.in_line)
         return True
 
     def _unsent(
-        self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: CallError
+        self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: errors.CallError
     ) -> bool:
         """Wake the call's server, or run the script that the tool is. Returns False if the call waits."""
         maker = call.made_by
         # A script that is a tool calls no other one.
-        if isinstance(error, ScriptToRun) and (maker is None or maker.upstream is None):
+        if isinstance(error, errors.ScriptToRun) and (maker is None or maker.upstream is None):
             # An upstream that takes calls was made with the configuration in force.
             code, _ = self._context.catalog.value.config.mcp_servers[forward.server].scripts[forward.name]
             inputs = b'{"_mcpd_arguments":%b}' % bytes(call.params[-1])
@@ -346,10 +334,10 @@ class Dispatch:
             return False
         try:
             action = call.decide(session.view(request.turn), patient=False)
-        except ToolChanged as error:
+        except errors.ToolChanged as error:
             session.was_told(error.key, unloads=error.unloads)
             raise
-        except ToolHeld as error:
+        except errors.ToolHeld as error:
             if ask_about_held(call, error):
                 return False
             raise
@@ -363,7 +351,7 @@ class Dispatch:
         ):
             # The name means something else now, so permissions and trust cannot judge the call as before.
             text = f"{call.label} no longer has this name. Nothing was sent: call it again."
-            raise UpstreamUnavailable(text, server=upstream.of)
+            raise errors.UpstreamUnavailable(text, server=upstream.of)
         return True
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:
@@ -434,14 +422,14 @@ class Dispatch:
 
     def fail(self, call: ClientCall, error: Exception) -> None:
         """Answer a call with its error; an internal error of mcpd ends only this call."""
-        if isinstance(error, CallError):
-            if isinstance(error, ToolChanged):
+        if isinstance(error, errors.CallError):
+            if isinstance(error, errors.ToolChanged):
                 call.request.session.was_told(error.key, unloads=error.unloads)
             elif ask_about_held(call, error) or (
-                isinstance(error, UpstreamUnavailable) and hand_link(call, error)
+                isinstance(error, errors.UpstreamUnavailable) and hand_link(call, error)
             ):
                 return
-            elif isinstance(error, ToolNotLoaded):
+            elif isinstance(error, errors.ToolNotLoaded):
                 if self._context.look is not None and call.request.key is not None and not call.synced:
                     # It may have been loaded at another daemon a moment ago.
                     call.synced = True
@@ -453,4 +441,4 @@ class Dispatch:
         bound = logger.bind(session=self._client.number).opt(exception=error)
         bound.error("internal error in mcpd while serving {}", call.label)
         text = f"Internal error: {type(error).__name__}"
-        call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, InternalError.code)
+        call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, errors.InternalError.code)

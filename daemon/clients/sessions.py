@@ -467,28 +467,26 @@ class Sessions:
         if state is None:
             state = SessionState(key, created_at=self._wall())
             state.shown = self._left.pop(key, state.shown)
-        state.tried_at = trio.current_time()
+        state.tried_at, was_whole = trio.current_time(), state.whole
+        state.whole, state.began = False, 0.0
         try:
             record = await self._memory.recall(key)
         except McpdError as error:
-            state.whole, state.began = False, 0.0
             logger.warning("cannot read a session's loaded tools from the store now: {}", error)
             return state
         except Exception:  # noqa: BLE001 - a fault of mcpd costs a session its memory, not its connection
-            state.whole, state.began = False, 0.0
             logger.exception("internal error in mcpd while recalling a session")
             return state
-        if record is not None and record.partial:
-            state.recalled(record)
-            state.whole, state.began = False, 0.0
-            self.judge(state)
-            return state
-        unsaid = not state.whole and (bool(state.loaded.tools) or record is None)
-        # Another daemon may show it something unknown here.
-        state.whole, state.began = True, state.created_at if self._memory.shared else None
+        unsaid = not was_whole and (bool(state.loaded.tools) or record is None)
+        state.whole = record is None or not record.partial
         if record is not None:
             state.recalled(record)
-        if unsaid:
+        else:
+            # Another daemon may show it something unknown here.
+            state.began = state.created_at if self._memory.shared else None
+        if not state.whole:
+            state.began = 0.0
+        elif unsaid:
             self.keep(state)
         self.judge(state)
         return state
