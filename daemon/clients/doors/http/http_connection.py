@@ -59,6 +59,8 @@ def require_loopback(head: Head) -> None:
 
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 
+UNREADABLE = Head(method="", path="", headers={}, peer="")  # of a malformed request
+
 
 class HttpExchange(msgspec.Struct, eq=False):
     """A request and its response."""
@@ -72,6 +74,8 @@ class HttpExchange(msgspec.Struct, eq=False):
     on_due: Callable[[], None] | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)  # for any response
     length: int | None = 0  # bytes of the body as announced; None if unknown
+    is_begun: bool = False
+    is_chunked: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -87,8 +91,16 @@ class HttpExchange(msgspec.Struct, eq=False):
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a whole response, unless one was sent already or the client has left."""
-        if self.is_open:
-            self.responses.respond(status, {**self.headers, **(headers or {})}, parts)
+        if not self.is_open:
+            return
+        told = {**self.headers, **(headers or {})}
+        if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
+            told["content-length"] = str(sum(map(len, parts)))
+        out: list[Buffer] = [self._begun(status, told)]
+        if not self.responses.reader.is_head:
+            out += parts
+        self.responses.writer.queue(out)
+        self.finish()
 
     def refuse(self, refusal: Refusal) -> None:
         """Send a refusal's response after its delay."""
@@ -102,21 +114,36 @@ class HttpExchange(msgspec.Struct, eq=False):
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""
         if self.is_open:
-            self.responses.open_stream({**self.headers, **headers})
+            self.is_chunked = self.responses.reader.takes_chunks
+            framing = {"transfer-encoding": "chunked"} if self.is_chunked else {}
+            self.responses.writer.queue((self._begun(HTTPStatus.OK, {**self.headers, **headers, **framing}),))
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response of unknown length."""
-        if self.is_open:
-            self.responses.send_part(parts)
+        size = sum(map(len, parts))
+        if size and self.is_open and not self.responses.reader.is_head:
+            self.responses.writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self.is_chunked else parts)
 
     def finish(self) -> None:
-        """End a response of unknown length."""
+        """End the response, then serve the next request or close the connection. Idempotent."""
         if self.is_open:
-            self.responses.finish()
+            if self.is_chunked and not self.responses.reader.is_head:
+                self.responses.writer.queue((b"0\r\n\r\n",))
+            # They refer to the request, and would make a cycle for the garbage collector.
+            self.on_body = self.on_due = self.on_gone = self.on_written = None
+            self.responses.end()
 
     def wait_until(self, due: float, on_due: Callable[[], None]) -> None:
         """Call `on_due` at a time; replaces an earlier call that is not due yet."""
         self.due, self.on_due = due, on_due
+
+    def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
+        self.is_begun = True
+        if self.responses.ends:
+            headers = {**headers, "connection": "close"}
+        # A cookie is a secret, which no cache may hold.
+        made = _response.__wrapped__ if "set-cookie" in headers else _response
+        return made(status, tuple(headers.items()))
 
 
 KNOWN_HEADS = 256  # cached heads of responses: most answers share a few lengths
@@ -128,56 +155,22 @@ _UNSAFE = re.compile(r"[\r\n\0]")  # characters that would end a header, and let
 
 
 class ResponseWriter:
-    """Writes the responses of one connection, one at a time."""
+    """The responses of one connection, one at a time."""
 
     def __init__(self, writer: FdWriter, reader: RequestReader, on_done: Callable[[], None]) -> None:
         self.exchange: HttpExchange | None = None  # the request whose response is incomplete
-        self.is_begun = False
         self.is_last = False  # whether the connection ends with this response
-        self.writer = writer
-        self._reader = reader
+        self.writer, self.reader = writer, reader
         self._on_done = on_done
-        self._is_chunked = False
 
-    def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
-        """Send a whole response."""
-        if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
-            headers = {**headers, "content-length": str(sum(map(len, parts)))}
-        out: list[Buffer] = [self._begun(status, headers)]
-        if not self._reader.is_head:
-            out += parts
-        self.writer.queue(out)
-        self.finish()
-
-    def open_stream(self, headers: Mapping[str, str]) -> None:
-        """Begin a response of unknown length."""
-        self._is_chunked = self._reader.takes_chunks
-        if self._is_chunked:
-            headers = {**headers, "transfer-encoding": "chunked"}
-        self.writer.queue((self._begun(HTTPStatus.OK, headers),))
-
-    def send_part(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response of unknown length."""
-        size = sum(map(len, parts))
-        if self._reader.is_head or not size:
-            return
-        self.writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self._is_chunked else parts)
-
-    def finish(self) -> None:
-        """End the response, then serve the next request or close the connection."""
-        if self._is_chunked and not self._reader.is_head:
-            self.writer.queue((b"0\r\n\r\n",))
-        if (done := self.exchange) is not None:
-            # They refer to the request, and would make a cycle for the garbage collector.
-            done.on_body = done.on_due = done.on_gone = done.on_written = None
-        self.exchange = None
-        self.is_begun = self._is_chunked = False
-        self.is_last = self._ends
+    def end(self) -> None:
+        """End the present response."""
+        self.exchange, self.is_last = None, self.ends
         self._on_done()
 
     def upgrade(self) -> None:
         """Release the socket for another protocol; raises Refusal if bytes follow the request."""
-        if self._reader.held or not self._reader.is_complete:
+        if self.reader.held or not self.reader.is_complete:
             # The bytes that have come are no request.
             self.is_last = True
             raise Refusal(
@@ -187,16 +180,9 @@ class ResponseWriter:
         self.writer.end(ConnectionLost("another protocol from here on"))
 
     @property
-    def _ends(self) -> bool:
-        return self.is_last or self._reader.is_last or not self._reader.is_complete
-
-    def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-        self.is_begun = True
-        if self._ends:
-            headers = {**headers, "connection": "close"}
-        # A cookie is a secret, which no cache may hold.
-        made = _response.__wrapped__ if "set-cookie" in headers else _response
-        return made(status, tuple(headers.items()))
+    def ends(self) -> bool:
+        """Whether the connection ends with the present response."""
+        return self.is_last or self.reader.is_last or not self.reader.is_complete
 
 
 @lru_cache(KNOWN_HEADS)
@@ -301,7 +287,7 @@ class HttpConnection:
         try:
             if now >= self._deadline:
                 self._deadline = math.inf
-                if exchange is None or self.responses.is_begun:
+                if exchange is None or exchange.is_begun:
                     self.writer.end(ConnectionLost("no request came in time, or the response was not read"))
                 else:
                     text = "the request was not complete in time\n"
@@ -483,8 +469,10 @@ class HttpConnection:
             status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "internal error in mcpd: see its log\n"
             answers = self.exchange is not None
         self.responses.is_last = True
-        if answers and not self.responses.is_begun:
-            self.responses.respond(status, PLAIN, (text.encode(),))
+        exchange = self.exchange or HttpExchange(UNREADABLE, self.responses)
+        if answers and not exchange.is_begun:
+            self.responses.exchange = exchange
+            exchange.respond(status, (text.encode(),), PLAIN)
         else:
             self.writer.end(ConnectionLost(text))
 
