@@ -35,6 +35,8 @@ NAME_HEADER = "mcp-name"
 
 HEADER_MISMATCH = -32020  # JSON-RPC code for headers that contradict the body
 
+GONE = frozenset({"initialize", "ping", *protocol.DROPPED})
+
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
 
@@ -55,7 +57,7 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
     name = "" if named is None else getattr(named, protocol.NAMED_BY[method])
     if name and _header_value(headers.get(NAME_HEADER)) != name:
         return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{protocol.NAMED_BY[method]}"
-    if method in {"initialize", "ping"}:
+    if method in GONE:
         return envelope.METHOD_NOT_FOUND, f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
     return None
 
