@@ -120,10 +120,7 @@ VERSION, VERSIONS = "protocolVersion", "supportedVersions"
 def introduction(
     selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
 ) -> dict[str, Any]:
-    """The members of a handshake's result that say who mcpd is, or the only server that the client has chosen.
-
-    The server's unknown members are among them, if the server has answered in the same era.
-    """
+    """The members of a handshake's result about mcpd, or about the only server that a client has chosen."""
     said, version = _introduction(selection, servers), VERSIONS if modern else VERSION
     told: dict[str, Any] = {} if said is None or version not in said.others else {**said.others}
     told["capabilities"] = declared_in(selection, view, servers, modern=modern)
