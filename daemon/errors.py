@@ -62,6 +62,10 @@ class CallError(McpdError):
 
     code: ClassVar[str] = "InternalError"
 
+    def __init_subclass__(cls) -> None:
+        # Clients decide by codes (docs/errors.md): a class keeps its name.
+        cls.code = cls.__name__
+
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
         self.message = message
@@ -75,37 +79,25 @@ class InternalError(CallError):
 class UnknownCategory(CallError):
     """No category has the given name."""
 
-    code = "UnknownCategory"
-
 
 class UnknownTool(CallError):
     """The given server or category has no such tool."""
-
-    code = "UnknownTool"
 
 
 class UnknownServer(CallError):
     """No server has the given name."""
 
-    code = "UnknownServer"
-
 
 class ToolDisabled(CallError):
     """The operator disabled the tool."""
-
-    code = "ToolDisabled"
 
 
 class PermissionDenied(CallError):
     """The user did not agree to the call."""
 
-    code = "PermissionDenied"
-
 
 class ToolHeld(CallError):
     """The tool, prompt or template waits for approval. Nothing was sent."""
-
-    code = "ToolHeld"
 
     def __init__(self, message: str, *, held: Any, **details: object) -> None:
         super().__init__(message, **details)
@@ -115,8 +107,6 @@ class ToolHeld(CallError):
 
 class AuditUnavailable(CallError):
     """mcpd cannot write the audit, whose `fail` is `closed`."""
-
-    code = "AuditUnavailable"
 
     def __init__(self, because: str) -> None:
         super().__init__(
@@ -128,61 +118,41 @@ class AuditUnavailable(CallError):
 class ScriptFailed(CallError):
     """A script ended with an error, or at a limit; `error.printed` has its output."""
 
-    code = "ScriptFailed"
-
 
 class ScriptsUnavailable(CallError):
     """Scripts cannot run on this machine."""
-
-    code = "ScriptsUnavailable"
 
 
 class CannotApprove(CallError):
     """The lock cannot be read or written, or the approvals in the store are unknown."""
 
-    code = "CannotApprove"
-
 
 class UnknownPrompt(CallError):
     """No server of the profile has the prompt."""
-
-    code = "UnknownPrompt"
 
 
 class PromptDisabled(CallError):
     """The operator disabled the prompt."""
 
-    code = "PromptDisabled"
-
 
 class UnknownResource(CallError):
     """No server of the profile has the resource."""
-
-    code = "UnknownResource"
 
 
 class ResultExpired(UnknownResource):
     """The large result is no longer kept, or belongs to another session."""
 
-    code = "ResultExpired"
-
 
 class ResourceDisabled(CallError):
     """The operator disabled the resource."""
-
-    code = "ResourceDisabled"
 
 
 class ToolNotLoaded(CallError):
     """The session has not loaded the tool."""
 
-    code = "ToolNotLoaded"
-
 
 class ToolChanged(CallError):
     """The tool changed since the client saw it; sent once, with the current definition."""
-
-    code = "ToolChanged"
 
     def __init__(self, message: str, *, key: tuple[str, str], unloads: bool = False, **details: object) -> None:
         super().__init__(message, **details)
@@ -195,49 +165,33 @@ class ToolChanged(CallError):
 class InvalidArguments(CallError):
     """The arguments of a meta-tool or of the tool that it calls do not match their schema."""
 
-    code = "InvalidArguments"
-
 
 class UpstreamUnavailable(CallError):
     """The server is down. The call was not sent: it is safe to retry."""
-
-    code = "UpstreamUnavailable"
 
 
 class ScriptToRun(CallError):
     """The tool is a script, which only a client's session can run."""
 
-    code = "ScriptToRun"
-
 
 class NoWorkspace(CallError):
     """The server needs a directory of the client, which has named no usable one."""
-
-    code = "NoWorkspace"
 
 
 class NoSession(CallError):
     """The server has an instance for each session, but the client has no session."""
 
-    code = "NoSession"
-
 
 class UpstreamCallError(CallError):
     """The server answered with a JSON-RPC error."""
-
-    code = "UpstreamCallError"
 
 
 class CallCancelled(CallError):
     """An operator cancelled the call, which may have run if it was sent."""
 
-    code = "CallCancelled"
-
 
 class UpstreamLost(CallError):
     """The connection was lost after the call was sent: the call may have run."""
-
-    code = "UpstreamLost"
 
     def at(self, server: str) -> UpstreamLost:
         """The error for a model, with the server and the next step."""
@@ -248,37 +202,25 @@ class UpstreamLost(CallError):
 class UpstreamTimeout(CallError):
     """The server did not answer in time: the call may have run."""
 
-    code = "UpstreamTimeout"
-
 
 class SchemaFetchError(CallError):
     """The server is up but never listed its tools."""
-
-    code = "SchemaFetchError"
 
 
 class RequestTooLarge(CallError):
     """A message exceeds its size limit."""
 
-    code = "RequestTooLarge"
-
 
 class InputRefused(CallError):
     """The client did not give the input that the server needs."""
-
-    code = "InputRefused"
 
 
 class UnknownRequestState(CallError):
     """A client returned a state that is invalid for its request."""
 
-    code = "UnknownRequestState"
-
 
 class Overloaded(CallError):
     """A limit on calls in flight is reached. The call was not sent: it is safe to retry."""
-
-    code = "Overloaded"
 
 
 # --- errors of a run of an upstream -----------------------------------------------------------------------
