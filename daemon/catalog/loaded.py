@@ -12,11 +12,11 @@ import attrs
 import msgspec
 
 from daemon.config.names import spellings
-from daemon.model import Kind
+from daemon.model import Kind, ToolKey
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Tool
 
 
 OTHERS = "uid "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord
 from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import Approval, Definition, GivenName, Kind, Summary, Tool, ToolKey
 from daemon.state.sql import among, chunks
@@ -40,43 +40,9 @@ class _ServerCells(msgspec.Struct):
     refreshed_at: float
 
 
-class _SummaryCells(msgspec.Struct):
-    summary: str
-    keywords: str
-    summary_of: str
-    summary_generated_at: float
-
-
-class _NameCells(msgspec.Struct):
-    kind: Kind
-    name: str
-    server: str
-    own: str
-
-
-class _SessionCells(msgspec.Struct):
-    key: str
-    client: str
-    created_at: float
-    seen_at: float
-
-
-class _LoadedCells(msgspec.Struct):
-    server: str
-    tool: str
-    loaded_schema_hash: str
-    loaded_epoch: _Number
-    status: LoadedStatus
-    invalid_reason: str
-    renamed_to: str | None
-    source: Source
-    loaded_at: float
-    updated_at: float
-
-
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-CellsT = TypeVar("CellsT", bound=msgspec.Struct)
+RecordT = TypeVar("RecordT")
 
 
 def moment(cell: object) -> float:
@@ -108,11 +74,10 @@ class Reader:
         """The given names, and the owners of URIs."""
         given = []
         for row in self._transaction.rows("SELECT * FROM given_names"):
-            cells = self._cells(_NameCells, row, f"the name {row['name']}")
-            if cells is not None:
-                key, beside, since = (cells.server, cells.own), bool(row["beside"]), moment(row["since"])
-                given.append(GivenName(name=cells.name, key=key, kind=cells.kind, beside=beside, since=since))
-        return tuple(given)
+            key, beside, since = (row["server"], row["own"]), bool(row["beside"]), moment(row["since"])
+            cells = {"kind": row["kind"], "name": row["name"], "key": key, "beside": beside, "since": since}
+            given.append(self._record(GivenName, f"the name {row['name']}", cells))
+        return tuple(name for name in given if name is not None)
 
     def approvals(self, since: int = -1, writer: str = "") -> tuple[Approval, ...]:
         """All approvals, or others' since a version: oldest first, a list's before its definitions'."""
@@ -120,7 +85,7 @@ class Reader:
         query = f'SELECT *, by_whom AS "by" FROM approvals WHERE {_BY_OTHERS} ORDER BY at, name'
         for row in self._transaction.rows(query, {"since": since, "me": writer}):
             what = f"the approval of {row['kind']} {row['name']}"
-            each = self._cells(Approval, row, what)
+            each = self._record(Approval, what, row)
             if each is not None and digest(each) == row["digest"]:
                 found.append(each)
             elif each is not None:
@@ -133,10 +98,10 @@ class Reader:
         for chunk in chunks(keys):
             held = self._loaded(chunk)
             for row in self._all("SELECT * FROM sessions", "key", chunk):
-                cells = self._cells(_SessionCells, row, f"session {row['key']}")
-                if cells is not None:
-                    given = msgspec.structs.asdict(cells)
-                    found[cells.key] = SessionRecord(loaded=Loaded(held[cells.key]), **given)
+                cells = {**row, "loaded": Loaded(held[row["key"]])}
+                session = self._record(SessionRecord, f"session {row['key']}", cells)
+                if session is not None:
+                    found[session.key] = session
         return found
 
     def newest(self, limit: int) -> tuple[SessionRecord, ...]:
@@ -185,15 +150,16 @@ class Reader:
             marks, values = among(chunk)
             yield from self._transaction.rows(f"{query} WHERE {column} IN {marks} {order}", values)
 
-    def _cells(self, cells: type[CellsT], row: Row, what: str) -> CellsT | None:
+    def _record(self, kind: type[RecordT], what: str, cells: Mapping[str, object]) -> RecordT | None:
+        """A record of its members' values, which are checked; other values are ignored."""
         try:
-            return msgspec.convert(dict(row), cells)
+            return msgspec.convert(dict(cells), kind)
         except msgspec.ValidationError as fault:
             self.unreadable.append(f"{what}: {fault}")
             return None
 
     def _server(self, row: Row, listed: list[Row], beside: list[Row]) -> ServerRecord | None:
-        cells = self._cells(_ServerCells, row, f"server {row['name']}")
+        cells = self._record(_ServerCells, f"server {row['name']}", row)
         if cells is None:
             return None
         name = cells.name
@@ -244,36 +210,34 @@ class Reader:
     def _summary(self, what: str, row: Row) -> Summary | None:
         if row["summary"] is None:
             return None
-        cells = self._cells(_SummaryCells, row, f"the summary of {what}")
-        if cells is None:
-            return None
         try:
-            keywords = msgspec.json.decode(cells.keywords, type=tuple[str, ...])
-        except msgspec.MsgspecError as fault:
+            keywords = msgspec.json.decode(row["keywords"], type=tuple[str, ...])
+        except (msgspec.MsgspecError, TypeError) as fault:
             self.unreadable.append(f"the summary of {what}: keywords: {fault}")
             return None
-        return Summary(
-            text=cells.summary, keywords=keywords, of=cells.summary_of, at=cells.summary_generated_at
-        )
+        cells = {"text": row["summary"], "of": row["summary_of"], "at": row["summary_generated_at"]}
+        return self._record(Summary, f"the summary of {what}", {**cells, "keywords": keywords})
 
     def _loaded(self, keys: list[str]) -> Mapping[str, dict[ToolKey, LoadedTool]]:
         held: dict[str, dict[ToolKey, LoadedTool]] = defaultdict(dict)
         order = "ORDER BY position, loaded_at, server, tool"
         for row in self._all("SELECT * FROM loaded_tools", "session", keys, order):
+            cells = {
+                "key": (row["server"], row["tool"]),
+                "schema_hash": row["loaded_schema_hash"],
+                "epoch": row["loaded_epoch"],
+                "source": row["source"],
+                "at": row["loaded_at"],
+                "verdict": {
+                    "status": row["status"],
+                    "reason": row["invalid_reason"],
+                    "renamed_to": row["renamed_to"],
+                },
+                "judged_at": row["updated_at"],
+            }
             what = f"{row['server']}/{row['tool']}, loaded by session {row['session']}"
-            cells = self._cells(_LoadedCells, row, what)
-            if cells is not None:
-                held[row["session"]][cells.server, cells.tool] = LoadedTool(
-                    key=(cells.server, cells.tool),
-                    schema_hash=cells.loaded_schema_hash,
-                    epoch=cells.loaded_epoch,
-                    source=cells.source,
-                    at=cells.loaded_at,
-                    verdict=Verdict(
-                        status=cells.status, reason=cells.invalid_reason, renamed_to=cells.renamed_to
-                    ),
-                    judged_at=cells.updated_at,
-                )
+            if (tool := self._record(LoadedTool, what, cells)) is not None:
+                held[row["session"]][tool.key] = tool
         return held
 
 

@@ -186,34 +186,13 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The number of new sessions."""
 
 
-class Recollection(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole content of a store except sessions."""
-
-    version: int = 0
-    """The store's version, for asking for others' changes later."""
-    servers: tuple[ServerRecord, ...] = ()
-    """The records, by name."""
-    switched: frozenset[tuple[str, str]] = frozenset()
-    """Everything that operators have switched off (`facts.Switched`)."""
-    names: tuple[GivenName, ...] = ()
-    """The names that tools and prompts were given, and the owners of URIs."""
-    approvals: tuple[Approval, ...] = ()
-    """The approvals, oldest first."""
-    unreadable: tuple[str, ...] = ()
-    """Rows that were edited into nonsense, each with the reason."""
-    counted: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """All counts by name."""
-    counted_since: float = 0.0
-    """When counting began, in seconds since the epoch; 0 if nothing was counted."""
-
-
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that other daemons wrote since a version."""
 
     version: int
     """The store's version, for the next question."""
     servers: tuple[ServerRecord, ...] = ()
-    """The current records of changed servers."""
+    """The current records of changed servers, by name."""
     sessions: tuple[SessionRecord, ...] = ()
     """The current records of changed sessions, of those asked for."""
     names: tuple[GivenName, ...] | None = None
@@ -222,6 +201,19 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """New approvals, oldest first."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read, each with the reason."""
+
+
+class Recollection(Changes, frozen=True, kw_only=True):
+    """The whole content of a store except sessions."""
+
+    names: tuple[GivenName, ...] = ()
+    """The names that tools and prompts were given, and the owners of URIs."""
+    switched: frozenset[tuple[str, str]] = frozenset()
+    """Everything that operators have switched off (`facts.Switched`)."""
+    counted: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """All counts by name."""
+    counted_since: float = 0.0
+    """When counting began, in seconds since the epoch; 0 if nothing was counted."""
 
 
 class Notification(msgspec.Struct, frozen=True):

@@ -1,10 +1,9 @@
-"""The store of everything that outlives the daemon: synchronous, one caller at a time, in a worker thread."""
+"""The store of everything that outlives the daemon: synchronous; one worker thread has all its calls."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -161,9 +160,6 @@ if not TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TURN_SECONDS = 0.2
-"""Seconds that an operation waits for an earlier one: normally none runs, and one that hangs is abandoned."""
-
 _ALONE = "UPDATE version SET value = value"
 """A statement after which every other writer waits until the transaction ends."""
 
@@ -185,7 +181,6 @@ class Store:
         self._database = database
         self._writer = writer
         self._redact = Redactor(url.secrets)
-        self._turn = threading.Lock()
         self._closed = False
         self._seen = 0
         self._opened: sqlite.FileIdentity | None = None
@@ -381,15 +376,10 @@ class Store:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        if not self._turn.acquire(timeout=TURN_SECONDS):
-            raise StoreFault(StoreCause.UNAVAILABLE, self.where, "an earlier operation has not ended yet")
-        try:
-            if self._closed:
-                raise StoreFault(StoreCause.UNAVAILABLE, self.where, "it was closed")
-            with translated(self.where, self._redact, self._database.errors):
-                yield
-        finally:
-            self._turn.release()
+        if self._closed:
+            raise StoreFault(StoreCause.UNAVAILABLE, self.where, "it was closed")
+        with translated(self.where, self._redact, self._database.errors):
+            yield
 
 
 def _version(transaction: sql.Transaction, where: str) -> int:

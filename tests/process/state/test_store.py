@@ -371,12 +371,6 @@ def test_a_closed_store_says_so(store: Store) -> None:
     assert fault.value.cause is StoreCause.UNAVAILABLE
 
 
-def test_an_operation_beside_one_that_hangs_is_refused(store: Store) -> None:
-    with store._turn, pytest.raises(StoreFault, match="an earlier operation has not ended yet"):
-        store.recall()
-    assert store.recall().switched == frozenset()
-
-
 def test_a_tool_is_judged_once_for_all_sessions(store: Store) -> None:
     store.keep(Batch(at=1.0, sessions=tuple(session(f"key{number}", "git/a", "git/b") for number in range(50))))
     asked: list[tuple[str, str, str]] = []
