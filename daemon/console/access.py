@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from daemon.config.listen import split_authority
 from daemon.console.page import Notice
+from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
     import trio
@@ -205,9 +206,8 @@ class ConsoleSessions:
     def invite(self, who: str, *, may_change: bool) -> str:
         """Make the secret of a link, which lets one browser in, once."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        self._links[_digest(secret)] = _Link(who, may_change, self._clock() + LINK_SECONDS)
-        while len(self._links) > MAX_LINKS:
-            del self._links[next(iter(self._links))]
+        link = _Link(who, may_change, self._clock() + LINK_SECONDS)
+        keep_latest(self._links, _digest(secret), link, MAX_LINKS)
         return secret
 
     def enter(self, secret: str) -> str | None:

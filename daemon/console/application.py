@@ -341,7 +341,8 @@ async def drawn(
     """Draw those fragments that changed since `before`. Raises McpdError if the page's subject is gone."""
     replaced = await trio.to_thread.run_sync(viewer.context.facts.replaced)
     holders = {**_in_header(viewer.context, replaced=replaced), **await page.fragments(viewer)}
-    return await trio.to_thread.run_sync(Snapshot.drawn, holders, rendering.fragment, before)
+    draw = partial(rendering.fragment, may_change=viewer.may_change)
+    return await trio.to_thread.run_sync(Snapshot.drawn, holders, draw, before)
 
 
 def _in_header(context: OperatorContext, *, replaced: bool) -> Holders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,7 +14,7 @@ import msgspec
 import trio
 
 from daemon.console.page import Fragment, Holders
-from daemon.kit.waiting import Watch
+from daemon.kit.waiting import Watch, keep_latest
 
 EVERY_SECONDS = 1.0
 """Seconds between two computations of a view: people read no faster (`ConsolePage.calls_every`)."""
@@ -167,15 +166,13 @@ class Views:
     def __init__(self, changes: ChangeSignal) -> None:
         self._changes = changes
         self._views: dict[object, LiveView] = {}
-        self._kept: OrderedDict[str, tuple[object, Snapshot]] = OrderedDict()
+        self._kept: dict[str, tuple[object, Snapshot]] = {}
         self._number = 0
 
     def keep(self, key: object, snapshot: Snapshot) -> str:
         """Keep the snapshot of a page about to be sent, and return its name for the browser."""
         self._number += 1
-        self._kept[str(self._number)] = key, snapshot
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        keep_latest(self._kept, str(self._number), (key, snapshot), KEPT)
         return str(self._number)
 
     @asynccontextmanager

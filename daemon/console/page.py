@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import attrs
 import msgspec
 
-from daemon.operators.base import OperatorContext
+from daemon.errors import InvalidArguments
+from daemon.operators.base import Command, OperatorContext
 
 
 def server_page(server: str) -> str:
@@ -72,8 +73,8 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     template: str
     values: Mapping[str, object]
-    """Values for the template, which are compared with the last ones. Write a time, which the template shows
-    with `since`, instead of an age in seconds."""
+    """Values for the template, besides `element` (the id) and `may_change`; they are compared with the last
+    ones. Write a time, which the template shows with `since`, instead of an age in seconds."""
 
 
 Holders: TypeAlias = "Mapping[str, Sequence[Fragment]]"
@@ -131,3 +132,18 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     sees the text of the `McpdError` that it may raise."""
     keeps: bool = False
     """Whether the page shows what was typed, until another form is sent or another page follows."""
+
+
+def command_action(
+    path: str, command: Command[Any], words: Callable[[Any], Iterable[str]], **fixed: object
+) -> ConsoleAction:
+    """An action that runs a command with the address's variable parts, the form's fields, and `fixed`."""
+
+    async def act(viewer: Viewer, fields: Mapping[str, str]) -> str:
+        try:
+            params = msgspec.convert({**viewer.path, **fields, **fixed}, command.params, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidArguments(f"this form does not fit the command {command.name}: {error}") from None
+        return "\n".join(words(await command.run(viewer.context, params)))
+
+    return ConsoleAction(path=path, act=act)

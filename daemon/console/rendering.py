@@ -100,9 +100,10 @@ class Rendering:
             "element_id": element_id,
         }
 
-    def fragment(self, fragment: Fragment) -> str:
-        """The HTML of a fragment."""
-        return self._templates.get_template(fragment.template).render(fragment.values, element=fragment.id)
+    def fragment(self, fragment: Fragment, *, may_change: bool) -> str:
+        """The HTML of a fragment, for viewers who may change things or may not."""
+        template = self._templates.get_template(fragment.template)
+        return template.render(fragment.values, element=fragment.id, may_change=may_change)
 
     def page(self, template: str, snapshot: Snapshot | None, values: Mapping[str, object]) -> str:
         """The HTML of a page, with a snapshot's fragments."""

@@ -273,10 +273,11 @@ def connection_status(session: SessionStatistics) -> ConnectionReport:
 
 
 def _loaded(tools: Iterable[LoadedTool], catalog: Catalog, now: float) -> list[LoadedToolReport]:
-    return [_loaded_tool(tool, catalog, now) for tool in tools]
+    return [loaded_tool(tool, catalog, now) for tool in tools]
 
 
-def _loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
+def loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
+    """The report of a tool that a session has loaded."""
     server, name = tool.key
     verdict = judge_in(catalog, tool)
     told: LoadedToolReport = {

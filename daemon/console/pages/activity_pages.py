@@ -16,11 +16,11 @@ from daemon.audit.audit_files import AuditQuery, query, read
 from daemon.audit.inspection import words
 from daemon.audit.record import AuditRecord, Decision
 from daemon.console.page import (
-    ConsoleAction,
     ConsolePage,
     Fragment,
     Holders,
     Viewer,
+    command_action,
     element_id,
     page_number,
     part,
@@ -33,7 +33,7 @@ from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.event_words import NAMED
 from daemon.kit.wording import DAY
 from daemon.operators.base import OperatorContext
-from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
+from daemon.operators.call_commands import CANCEL, CallsParams, calls
 from daemon.operators.change_reports import cancelled
 from daemon.operators.event_commands import condensed, recent
 from daemon.operators.status_commands import audit_problem
@@ -70,7 +70,6 @@ async def _calls_shown(viewer: Viewer) -> Holders:
     ended = report["recent"][::-1]
     shown = ended[(number - 1) * SHOWN : number * SHOWN]
     pages = min(LAST_PAGE, max(1, -(-len(ended) // SHOWN)))
-    may_change = viewer.may_change
     summary = part(
         "calls-summary",
         waiting=len(report["inFlight"]) + report["inFlightMore"],
@@ -91,9 +90,7 @@ async def _calls_shown(viewer: Viewer) -> Holders:
         "calls-filter": [part("calls-wanted", "calls_filter", servers=servers, **wanted)],
         "calls-notes": [summary],
         "in-flight": [
-            part(
-                f"waiting-{each['id']}", "calls_waiting", call=steady(each, "ageSeconds"), may_change=may_change
-            )
+            part(f"waiting-{each['id']}", "calls_waiting", call=steady(each, "ageSeconds"))
             for each in report["inFlight"][:SHOWN]
         ],
         "ended": [part(f"call-{each['number']}", "calls_row", call=each) for each in shown],
@@ -110,14 +107,7 @@ CALLS_PAGE = ConsolePage(
 )
 
 
-async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    written = viewer.path.get("id", "")
-    if not (written.isascii() and written.isdecimal() and len(written) <= 18):  # noqa: PLR2004 - digits of an int64
-        raise InvalidArguments("a call is named by its number")
-    return "\n".join(cancelled(await cancel(viewer.context, CancelParams(id=int(written)))))
-
-
-CANCEL_CALL = ConsoleAction(path="/calls/{id}/cancel", act=_cancel)
+CANCEL_CALL = command_action("/calls/{id}/cancel", CANCEL, cancelled)
 
 
 EVENTS_SHOWN = 100

@@ -153,8 +153,7 @@ async def first_run(viewer: Viewer) -> list[Fragment]:
                 known = Printed(1, str(error))
             _found[key] = trio.current_time(), known
     found, said = (known.data, known.remarks) if may else ({}, "")
-    about = {"found": found, "states": states, "said": said, "helps": known.status == 0, "may_change": may}
-    return [part("set-up", "first_run", **about)]
+    return [part("set-up", "first_run", found=found, states=states, said=said, helps=known.status == 0)]
 
 
 async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:

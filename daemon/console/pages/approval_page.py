@@ -40,11 +40,10 @@ async def _fragments(viewer: Viewer) -> Holders:
     page = page_number(viewer.query.get("page", ""), pages)
     shown = waits[(page - 1) * SHOWN : page * SHOWN]
     facts = {"total": len(waits), "count": len(shown), "forms": _forms(shown), "page": page, "pages": pages}
-    part_of = {"server": server, "word": word, "may_change": viewer.may_change}
     return {
-        "approvals-notes": [part("notes", "approvals_notes", **facts, **part_of)],
+        "approvals-notes": [part("notes", "approvals_notes", **facts, server=server, word=word)],
         "approvals": [
-            of_server(viewer, element_id("held", name), list(held), in_full=bool(word))
+            of_server(element_id("held", name), list(held), in_full=bool(word))
             for name, held in groupby(shown, key=lambda each: each.definition.server)
         ],
     }
@@ -55,15 +54,15 @@ APPROVALS_PAGE = ConsolePage(
 )
 
 
-def of_server(viewer: Viewer, name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
+def of_server(name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
     """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
     rows = [
         (word_of(each), of_held(each.because, each.change), _forms([each]), [] if in_full else _brief(each))
         for each in held
     ]
-    facts = {"server": held[0].definition.server, "forms": _forms(held), "may_change": viewer.may_change}
+    facts = {"server": held[0].definition.server, "forms": _forms(held), "longest": LONGEST}
     members = members_differing(held[0]) if in_full else None
-    return part(name, "approvals_server", rows=rows, held=held[0], members=members, longest=LONGEST, **facts)
+    return part(name, "approvals_server", rows=rows, held=held[0], members=members, **facts)
 
 
 def _brief(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,7 +51,10 @@ Counts = dict[str, list[float | None]]
 """Counts of each part of a period, by name; None if no daemon was counting."""
 
 
-Draw = Callable[[Sequence[float], Counts, Period], "Markup"]
+# Makes one of the page's charts, with its id and the times of the period.
+NewChart = Callable[..., Chart]
+
+Draw = Callable[[NewChart, Counts], "Markup"]
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -61,7 +65,8 @@ async def _fragments(viewer: Viewer) -> Holders:
     moments = _moments(span, context.wall())
     counted = await context.archive.hours(moments[0])
     counts = _of_minutes(context, moments) if word == "hour" else _of_hours(counted, span, moments)
-    drawn = {name: draw(moments, counts, span) for name, draw in _CHARTS.items()}
+    new = partial(Chart, moments=moments, step=span.step)
+    drawn = {name: draw(partial(new, id=name), counts) for name, draw in _CHARTS.items()}
     spans = [(each, about.title) for each, about in SPANS.items()]
     return {
         "savings-spans": [part("savings-span", "savings_spans", now=word, spans=spans)],
@@ -112,38 +117,34 @@ def _of_hours(counted: Hours, span: Period, moments: Sequence[float]) -> Counts:
 _NAMES = ("loads", "load_hits", "load_misses", "invalidations", "extra_round_trips")
 
 
-def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+def _tokens(chart: NewChart, counts: Counts) -> Markup:
     if SPARED not in counts:
         net = Quantity(name="not sent", values=counts["tokensNotSent"])
-        title = "Tokens that models were spared"
-        return bars(Chart(id="tokens", title=title, moments=moments, step=span.step, series=(net,)))
+        return bars(chart(title="Tokens that models were spared", series=(net,)))
     pairs = [*zip(counts[SPARED], counts[INSTEAD], strict=True)]
     shown = Quantity(name="shown when asked for", values=[instead for _spared, instead in pairs])
     spared = Quantity(
         name="never shown", values=[max((spared or 0) - (instead or 0), 0) for spared, instead in pairs]
     )
-    title = "Tokens left out of lists, and what became of them"
-    return bars(Chart(id="tokens", title=title, moments=moments, step=span.step, series=(shown, spared)))
+    return bars(chart(title="Tokens left out of lists, and what became of them", series=(shown, spared)))
 
 
-def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+def _hit_rate(chart: NewChart, counts: Counts) -> Markup:
     rates = [
         100 * (hits or 0) / found if (found := (hits or 0) + (misses or 0)) else None
         for hits, misses in zip(counts["loadHits"], counts["loadMisses"], strict=True)
     ]
-    title = "Calls that found their tool loaded already (hit rate)"
     series = (Quantity(name="hit rate", values=rates),)
-    return lines(
-        Chart(id="hit-rate", title=title, unit="%", moments=moments, step=span.step, series=series, most=100.0)
-    )
+    title = "Calls that found their tool loaded already (hit rate)"
+    return lines(chart(title=title, unit="%", series=series, most=100.0))
 
 
-def _of_counts(name: str, title: str, shown: Mapping[str, str]) -> Draw:
-    """Make a chart of the counts in `shown`, as bars under these names."""
+def _of_counts(title: str, shown: Mapping[str, str]) -> Draw:
+    """Draw the counts in `shown`, as bars under these names."""
 
-    def draw(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+    def draw(chart: NewChart, counts: Counts) -> Markup:
         series = [Quantity(name=each, values=counts[count]) for each, count in shown.items()]
-        return bars(Chart(id=name, title=title, moments=moments, step=span.step, series=series))
+        return bars(chart(title=title, series=series))
 
     return draw
 
@@ -152,14 +153,11 @@ _CHARTS: dict[str, Draw] = {
     "tokens": _tokens,
     "hit-rate": _hit_rate,
     "loads": _of_counts(
-        "loads",
         "Tools that were loaded, and loaded tools that became invalid",
         {"loaded": "loads", "became invalid": "invalidations"},
     ),
     "round-trips": _of_counts(
-        "round-trips",
-        "Extra round trips: calls to find and load tools",
-        {"calls of meta-tools": "extraRoundTrips"},
+        "Extra round trips: calls to find and load tools", {"calls of meta-tools": "extraRoundTrips"}
     ),
 }
 

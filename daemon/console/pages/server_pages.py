@@ -26,6 +26,7 @@ from daemon.console.page import (
     Holders,
     Notice,
     Viewer,
+    command_action,
     element_id,
     part,
     steady,
@@ -35,16 +36,16 @@ from daemon.console.pages.tool_pages import tool_rows
 from daemon.console.pages.upgrade_pages import upgrades, upgrades_part
 from daemon.errors import InvalidArguments
 from daemon.history.event import EventKind
-from daemon.operators.base import OneServer, OperatorContext, Refused, ServerOrAll
+from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.change_reports import logged_out, refreshed, restarted, switched
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
-from daemon.operators.login_commands import LoginAnswerParams, LoginParams, login, login_answer, logout
+from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.news import waiting
 from daemon.operators.own_lines import run_line
 from daemon.operators.report_words import oddities
-from daemon.operators.server_changes import refresh, restart
+from daemon.operators.server_changes import REFRESH, RESTART
 from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
@@ -143,7 +144,6 @@ async def _of_all(viewer: Viewer) -> Holders:
             server=server_facts(context, name, memory),
             minutes={} if as_table else last_hour(context, name),
             newer=name in newer,
-            may_change=viewer.may_change,
         )
         for name in names
         if name in context.catalog.servers
@@ -241,16 +241,6 @@ def _mebibytes(size: int | None) -> float | None:
     return None if size is None else size / MEBIBYTE
 
 
-async def _restart(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    told: Any = await restart(viewer.context, OneServer(fields.get("instance") or viewer.path["server"]))
-    return "\n".join(restarted(told))
-
-
-async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    told: Any = await refresh(viewer.context, ServerOrAll(fields.get("instance") or viewer.path["server"]))
-    return "\n".join(refreshed(told))
-
-
 async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str | Notice:
     name, servers = viewer.path["server"], viewer.context.config.mcp_servers
     if not off and name in servers and not servers[name].enabled:
@@ -290,32 +280,23 @@ async def _chosen(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notic
     return Notice(ran.text, is_error=bool(ran.status), server=", ".join(names))
 
 
-async def _start_login(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    params = LoginParams(viewer.path["server"], device=bool(fields.get("device")), wait=False)
-    await login(viewer.context, params)
-    return f"A login to {viewer.path['server']} is under way: open the page that is shown here."
+def _login_begun(begun: Mapping[str, Any]) -> list[str]:
+    return [f"A login to {begun['server']} is under way: open the page that is shown here."]
 
 
-async def _login_answer(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    params = LoginAnswerParams(viewer.path["server"], fields.get("url", "").strip())
-    await login_answer(viewer.context, params)
-    return "The address was handed to the login; its outcome shows here."
-
-
-async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    told: Any = await logout(viewer.context, OneServer(viewer.path["server"]))
-    return "\n".join(logged_out(told))
+def _login_answered(_told: object) -> list[str]:
+    return ["The address was handed to the login; its outcome shows here."]
 
 
 SERVER_ACTIONS = (
-    ConsoleAction(path="/servers/{server}/restart", act=_restart),
-    ConsoleAction(path="/servers/{server}/refresh", act=_refresh),
+    command_action("/servers/{server}/restart", RESTART, restarted),
+    command_action("/servers/{server}/refresh", REFRESH, refreshed),
     ConsoleAction(path="/servers/{server}/enable", act=partial(_switch, off=False)),
     ConsoleAction(path="/servers/{server}/disable", act=partial(_switch, off=True)),
     ConsoleAction(path="/servers/{server}/give", act=_give),
-    ConsoleAction(path="/servers/{server}/login", act=_start_login),
-    ConsoleAction(path="/servers/{server}/login-answer", act=_login_answer),
-    ConsoleAction(path="/servers/{server}/logout", act=_logout),
+    command_action("/servers/{server}/login", LOGIN, _login_begun, wait=False),
+    command_action("/servers/{server}/login-answer", LOGIN_ANSWER, _login_answered),
+    command_action("/servers/{server}/logout", LOGOUT, logged_out),
     *(
         ConsoleAction(path=f"/servers/{{server}}/{word}", act=partial(_change, word), keeps=True)
         for word in ("set", "rename", "pin", "upgrade", "remove")
@@ -351,7 +332,7 @@ async def _of_server(viewer: Viewer) -> Holders:
     if name not in context.catalog.servers:
         raise context.unknown(name)
     seen = server_facts(context, name, await memory_now(context))
-    facts: dict[str, Any] = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
+    facts: dict[str, Any] = {"server": steady(seen, "instances")}
     tab = viewer.query.get("tab", "")
     of_tab = _OF_TABS.get(tab, _overview)
     return {

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.config.labels import server_of
-from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, part, steady
+from daemon.console.page import ConsolePage, Holders, Viewer, command_action, element_id, part, steady
 from daemon.errors import McpdError
 from daemon.operators.base import OperatorContext
 from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.operators.report_words import session_name
-from daemon.operators.session_changes import AllowParams, MoveParams, UnloadParams, allow, move, unload
+from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, allow
 from daemon.operators.session_commands import SessionsParams, connection_status, sessions
 
 SHOWN = 200
@@ -61,7 +61,6 @@ async def _session_fragments(viewer: Viewer) -> Holders:
     report: Any = await sessions(context, SessionsParams(name))
     name = session_name(report)
     live = [each for each in context.clients.statistics() if (each.key or f"#{each.number}") == name]
-    facts: dict[str, Any] = {"name": name, "may_change": viewer.may_change}
     return {
         "session": [
             part(
@@ -69,10 +68,10 @@ async def _session_fragments(viewer: Viewer) -> Holders:
                 session=steady(_steady(report), "loaded"),
                 connections=[_with_instances(context, connection_status(each)) for each in live],
                 profiles=list(context.config.profiles),
-                **facts,
+                name=name,
             ),
-            part("session-loaded", loaded=[steady(each, "age") for each in report["loaded"]], **facts),
-            part("session-grants", grants=await _grants(context, name), **facts),
+            part("session-loaded", loaded=[steady(each, "age") for each in report["loaded"]], name=name),
+            part("session-grants", grants=await _grants(context, name), name=name),
         ]
     }
 
@@ -87,28 +86,10 @@ SESSION_PAGE = ConsolePage(
 )
 
 
-async def _unload(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    params = UnloadParams(viewer.path["session"], fields.get("tool") or None)
-    told: Any = await unload(viewer.context, params)
-    return "\n".join(unloaded(told))
-
-
-async def _move(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    params = MoveParams(viewer.path["session"], fields.get("profile", ""))
-    told: Any = await move(viewer.context, params)
-    return "\n".join(moved(told))
-
-
-async def _revoke(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    params = AllowParams(viewer.path["session"], fields.get("tool") or None, revoke=True)
-    told: Any = await allow(viewer.context, params)
-    return "\n".join(allowed(told))
-
-
 SESSION_ACTIONS = (
-    ConsoleAction(path="/sessions/{session}/unload", act=_unload),
-    ConsoleAction(path="/sessions/{session}/move", act=_move),
-    ConsoleAction(path="/sessions/{session}/revoke", act=_revoke),
+    command_action("/sessions/{session}/unload", UNLOAD, unloaded),
+    command_action("/sessions/{key}/move", MOVE, moved),
+    command_action("/sessions/{session}/revoke", ALLOW, allowed, revoke=True),
 )
 
 

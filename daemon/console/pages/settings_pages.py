@@ -11,15 +11,24 @@ import trio
 from daemon.config.config_model import DEFAULT_SURFACE, Profile
 from daemon.config.listen import without_values
 from daemon.config.parse import load_with_notes
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Viewer, element_id, part
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    Holders,
+    Viewer,
+    command_action,
+    element_id,
+    part,
+)
 from daemon.errors import ConfigError, Fault, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import DaemonFacts, OperatorContext
-from daemon.operators.change_reports import WrittenReport, reloaded, written
-from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
+from daemon.operators.change_reports import ReloadReport, SummariesReport, WrittenReport, reloaded, written
+from daemon.operators.config_changes import SUMMARIES, LazyParams, SummariesParams, lazy, summaries
 from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
-from daemon.operators.server_changes import ReloadParams, reload
+from daemon.operators.server_changes import RELOAD
 from daemon.surfaces.table import SURFACES
 
 MAX_NOTES = 50
@@ -30,20 +39,18 @@ MAX_WORD = 300
 
 
 async def _fragments(viewer: Viewer) -> Holders:
-    context, may_change = viewer.context, viewer.may_change
+    context = viewer.context
     switches: Any = await lazy(context, LazyParams())
     model: Any = await summaries(context, SummariesParams()) if context.summary_model is not None else {}
     return {
-        "settings-master": [
-            part("master-switch", "settings_master", on=switches["lazy"], risks=RISKS, may_change=may_change)
-        ],
+        "settings-master": [part("master-switch", "settings_master", on=switches["lazy"], risks=RISKS)],
         "settings-profiles": [
-            _profile(name, told, context, master=switches["lazy"], may_change=may_change)
+            _profile(name, told, context, master=switches["lazy"])
             for name, told in switches["profiles"].items()
         ],
-        "settings-summaries": [_summaries(context, model, may_change=may_change)],
+        "settings-summaries": [_summaries(context, model)],
         "settings-machine": [_machine(context)],
-        "settings-file": [await _file(context, may_change=may_change)],
+        "settings-file": [await _file(context)],
     }
 
 
@@ -52,9 +59,7 @@ SETTINGS_PAGE = ConsolePage(
 )
 
 
-def _profile(
-    name: str, told: Mapping[str, Any], context: OperatorContext, *, master: bool, may_change: bool
-) -> Fragment:
+def _profile(name: str, told: Mapping[str, Any], context: OperatorContext, *, master: bool) -> Fragment:
     return part(
         element_id("profile", name),
         "settings_profile",
@@ -63,7 +68,6 @@ def _profile(
         master=master,
         shows=SURFACE_WORDS.get(told["surface"], ""),
         idle=_idle(context.config.profiles.get(name), told["surface"]),
-        may_change=may_change,
     )
 
 
@@ -75,7 +79,7 @@ def _idle(profile: Profile | None, surface: str) -> str:
     return f"The choice of {' and '.join(idle)} has no effect on this surface." if idle else ""
 
 
-def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change: bool) -> Fragment:
+def _summaries(context: OperatorContext, model: Mapping[str, Any]) -> Fragment:
     asked = None if context.summary_model is None else context.summary_model()
     state = model.get("state")
     return part(
@@ -87,7 +91,6 @@ def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change
         sends=model.get("sends", ""),
         offered=None if asked is None or asked.offered is None else list(asked.offered),
         tested=None if asked is None else asked.tested,
-        may_change=may_change,
     )
 
 
@@ -118,7 +121,7 @@ def _tokens(context: OperatorContext) -> list[dict[str, object]]:
     return [{"name": name, "used": used.get(name)} for name in names]
 
 
-async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
+async def _file(context: OperatorContext) -> Fragment:
     path = Path(context.facts.directory or ".", context.facts.config)
     told = await trio.to_thread.run_sync(_check, path, context.facts)
     return part(
@@ -127,7 +130,6 @@ async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
         path=context.facts.config,
         **{kind: [context.redact(str(each)) for each in said[:MAX_NOTES]] for kind, said in told.items()},
         watched=context.config.watch,
-        may_change=may_change,
     )
 
 
@@ -154,9 +156,8 @@ async def _throw(viewer: Viewer, fields: Mapping[str, str]) -> str:
     return _noted(f"{what} is switched {on}", report["changed"], report["note"])
 
 
-async def _list_models(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    report: Any = await summaries(viewer.context, SummariesParams(models=True))
-    return f"The endpoint offers {counted(len(report['models']), 'model')}."
+def _models_listed(report: SummariesReport) -> list[str]:
+    return [f"The endpoint offers {counted(len(report['models']), 'model')}."]
 
 
 async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
@@ -173,9 +174,8 @@ async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
     return f"The model has answered in {span(test['seconds'])}: its answer is below."
 
 
-async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    report: Any = await reload(viewer.context, ReloadParams())
-    return "\n".join(["The configuration was read.", *reloaded(report)])
+def _reloaded(report: ReloadReport) -> list[str]:
+    return ["The configuration was read.", *reloaded(report)]
 
 
 def _word(written: str) -> str:
@@ -190,8 +190,8 @@ def _noted(said: str, changed: WrittenReport, note: str = "") -> str:
 
 SETTINGS_ACTIONS = (
     ConsoleAction(path="/settings/lazy", act=_throw),
-    ConsoleAction(path="/settings/models", act=_list_models),
+    command_action("/settings/models", SUMMARIES, _models_listed, models=True),
     ConsoleAction(path="/settings/model", act=_choose_model),
     ConsoleAction(path="/settings/test", act=_test_model),
-    ConsoleAction(path="/settings/reload", act=_reload),
+    command_action("/settings/reload", RELOAD, _reloaded),
 )

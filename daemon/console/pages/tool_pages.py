@@ -11,7 +11,7 @@ import trio
 from msgspec import Raw
 
 from daemon.catalog.categories import Member, ToolCategory
-from daemon.catalog.loaded import LoadedTool, is_anonymous, judge_in
+from daemon.catalog.loaded import is_anonymous
 from daemon.catalog.permissions import annotations_of
 from daemon.catalog.snapshot import Catalog
 from daemon.config.listen import DEFAULT_PROFILE
@@ -22,10 +22,12 @@ from daemon.console.page import (
     Holders,
     Notice,
     Viewer,
+    command_action,
     element_id,
     page_number,
     part,
     server_page,
+    steady,
     tool_page,
     with_query,
 )
@@ -37,10 +39,10 @@ from daemon.kit.wording import counted
 from daemon.model import Tool, ToolKey
 from daemon.operators.base import OperatorContext
 from daemon.operators.change_reports import newly_described, switched
-from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
+from daemon.operators.config_changes import DESCRIBE, LONGEST, described
 from daemon.operators.own_requests import OperatorCallParams, call
 from daemon.operators.schema_words import arguments_of, sole_type
-from daemon.operators.session_commands import MAX_LISTED
+from daemon.operators.session_commands import MAX_LISTED, loaded_tool
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document
@@ -232,7 +234,6 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
         "why": off or ("" if state == "on" else f"server {key[0]} is {entry.status.state}"),
         "loaded": counts[key],
         "score": None,
-        "may_change": viewer.may_change,
     }
 
 
@@ -270,7 +271,7 @@ async def _of_tool(viewer: Viewer) -> Holders:
     context = viewer.context
     key = viewer.path["server"], viewer.path["tool"]
     if (held := context.catalog.held(key)) is not None:
-        return {"tool": [of_server(viewer, "tool-held", [held], in_full=True)], "call": []}
+        return {"tool": [of_server("tool-held", [held], in_full=True)], "call": []}
     told: Any = await tool(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]
@@ -278,7 +279,6 @@ async def _of_tool(viewer: Viewer) -> Holders:
         "name": "/".join(key),
         "server": key[0],
         "tool": key[1],
-        "may_change": viewer.may_change,
         "hash": known.schema_hash,
         "typed": viewer.typed if viewer.typed.get("hash") == known.schema_hash else {},
     }
@@ -402,13 +402,7 @@ def _shown(result: bytes, redact: Redactor) -> str:
 CALL_TOOL = ConsoleAction(path="/tools/{server}/{tool}/call", act=_call, keeps=True)
 
 
-async def _describe(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    text = None if fields.get("reset") else fields.get("text", "")
-    told: Any = await describe(viewer.context, DescribeParams(fields.get("tool", ""), text))
-    return "\n".join(newly_described(told))
-
-
-DESCRIBE_TOOL = ConsoleAction(path="/tools/describe", act=_describe)
+DESCRIBE_TOOL = command_action("/tools/describe", DESCRIBE, newly_described)
 
 
 def _annotations(tool: Tool) -> list[str]:
@@ -423,41 +417,30 @@ def _annotations(tool: Tool) -> list[str]:
 
 
 async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]:
-    sessions, kept = list(_in_use(context, key)), True
-    in_use = {record.key for record, _users in context.clients.in_use()}
+    """The sessions that have loaded a tool, connected ones first, and whether kept ones could be read."""
+    connected, kept = [record for record, _users in context.clients.in_use()], True
     try:
         stored = await context.archive.sessions(MAX_LISTED)
     except McpdError:
         stored, kept = (), False
-    for record in stored:
-        held = record.loaded.tools.get(key)
-        if held is not None and record.key not in in_use and not is_anonymous(record.key):
-            sessions.append(_holder(context, record.key, record.client, held, away=True))
-    return {"sessions": sessions[:MAX_SESSIONS], "kept": kept, "most": MAX_LISTED}
-
-
-def _in_use(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, object]]:
-    for record, _users in context.clients.in_use():
-        if (held := record.loaded.tools.get(key)) is not None and not is_anonymous(record.key):
-            yield _holder(context, record.key, record.client, held)
-    for each in context.clients.statistics():
-        if each.key is None and (held := each.own.tools.get(key)) is not None:
-            yield _holder(context, f"#{each.number}", each.client, held)
-
-
-def _holder(
-    context: OperatorContext, session: str, client: str, held: LoadedTool, *, away: bool = False
-) -> dict[str, object]:
-    verdict = judge_in(context.catalog, held)
-    return {
-        "session": session,
-        "client": client,
-        "status": str(verdict.status),
-        "reason": verdict.reason,
-        "source": str(held.source),
-        "at": round(held.at),
-        "away": away,
-    }
+    unnamed = [each for each in context.clients.statistics() if each.key is None]
+    keys = {record.key for record in connected}
+    holders = [
+        *((record.key, record.client, record.loaded, False) for record in connected),
+        *((f"#{each.number}", each.client, each.own, False) for each in unnamed),
+        *((record.key, record.client, record.loaded, True) for record in stored if record.key not in keys),
+    ]
+    found = [
+        {
+            **steady(loaded_tool(loaded.tools[key], context.catalog, context.wall()), "age"),
+            "session": session,
+            "client": client,
+            "away": away,
+        }
+        for session, client, loaded, away in holders
+        if key in loaded and not is_anonymous(session)
+    ]
+    return {"sessions": found[:MAX_SESSIONS], "kept": kept, "most": MAX_LISTED}
 
 
 FOUND_TO_GO = 20

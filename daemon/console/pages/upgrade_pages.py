@@ -31,7 +31,7 @@ def upgrades_part(viewer: Viewer) -> list[Fragment]:
     """The fragment of the upgrades found last; none if nothing was looked up."""
     if (known := _found.get(viewer.context.facts.config)) is None:
         return []
-    return [part("upgrades-found", at=known[0], servers=upgrades(viewer.context), may_change=viewer.may_change)]
+    return [part("upgrades-found", at=known[0], servers=upgrades(viewer.context))]
 
 
 async def _look(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:

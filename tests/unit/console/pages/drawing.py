@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,8 @@ async def values_of(page: ConsolePage, viewer: Viewer) -> dict[str, Mapping[str,
 async def drawn(page: ConsolePage, viewer: Viewer) -> Seen:
     """All fragments of a page as HTML."""
     holders = await page.fragments(viewer)
-    html = "".join(_RENDERING.fragment(each) for fragments in holders.values() for each in fragments)
-    return Seen(html)
+    draw = partial(_RENDERING.fragment, may_change=viewer.may_change)
+    return Seen("".join(draw(each) for fragments in holders.values() for each in fragments))
 
 
 class Seen(HTMLParser):

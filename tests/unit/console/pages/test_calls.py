@@ -119,7 +119,7 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
         "since": time.time() - 90,
         "waitsFor": "turn",
     }
-    html = Rendering().fragment(part("waiting-7", "calls_waiting", call=call, may_change=may_change))
+    html = Rendering().fragment(part("waiting-7", "calls_waiting", call=call), may_change=may_change)
     assert ("/ui/calls/7/cancel" in html) is may_change
     for said in ("its turn", "1m", "git#1", "prompts/get"):
         assert said in html

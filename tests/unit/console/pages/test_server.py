@@ -59,7 +59,7 @@ async def test_each_instance_has_its_lines_and_a_button_of_its_own() -> None:
     logs = await drawn(SERVER, viewer_of(context, query="tab=logs", server="alpha"))
     assert "I am alpha#1" in logs.text
     assert "/ui/sessions/%231" in page.links
-    named = [each["value"] for tag, each in page.tags if tag == "input" and each["name"] == "instance"]
+    named = [each["value"] for tag, each in page.tags if tag == "input" and each["name"] == "server"]
     assert named == ["alpha#1", "alpha@~/src"]
 
 

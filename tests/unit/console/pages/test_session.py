@@ -77,14 +77,14 @@ async def test_tools_are_taken_away(fields: dict[str, str], keys: list[ToolKey],
 
 async def test_a_session_is_moved() -> None:
     context = context_of()
-    told = await ACTS["move"](viewer_of(context, session="#3"), {"profile": "review"})
+    told = await ACTS["move"](viewer_of(context, key="#3"), {"profile": "review"})
     assert told == "session #3, no key: its connection has profile review now"
-    told = await ACTS["move"](viewer_of(context, session="k"), {"profile": "review"})
+    told = await ACTS["move"](viewer_of(context, key="k"), {"profile": "review"})
     assert told == "session k: no client is connected; the next one gets profile review now"
     told = await ACTS["revoke"](viewer_of(context, session="k"), {})
     assert told == "session k: nothing is allowed beyond its profile"
     with pytest.raises(InvalidArguments, match="no profile is named"):
-        await ACTS["move"](viewer_of(context, session="k"), {"profile": "gone"})
+        await ACTS["move"](viewer_of(context, key="k"), {"profile": "gone"})
 
 
 # --- the page of all sessions --------------------------------------------------------------------------------
