@@ -6,12 +6,12 @@ An extension that has methods is passed on only where its methods are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
@@ -129,23 +129,30 @@ def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
 
 def bounded(capabilities: Raw) -> tuple[Raw, str]:
     """The capabilities with only usable extensions, and a text that says what was dropped."""
-    told = bytes(capabilities)
-    try:
-        members = decode_members(told) if may_extend(told) else {}
-    except UNREADABLE:
-        return capabilities, ""
-    if "extensions" not in members:
-        return capabilities, ""
-    kept, dropped = read_extensions(members["extensions"])
-    return Raw(_encode({**members, "extensions": kept})) if dropped else capabilities, dropped
+    kept, dropped = _with_extensions(bytes(capabilities), lambda _name: True)
+    return (Raw(kept) if dropped else capabilities), dropped
 
 
 def carried(declared: Raw, *, alone: bool) -> bytes:
     """A client's `ClientCapabilities` with the extensions that are passed on; unchanged if unreadable."""
     told = bytes(declared)
-    if not may_extend(told):
-        return told
     return _carried(told, alone) if len(told) <= MAX_CACHED else _carried.__wrapped__(told, alone)
+
+
+@lru_cache(maxsize=64)
+def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
+    return _with_extensions(told, partial(passes, alone=alone))[0]
+
+
+def _with_extensions(told: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, str]:
+    """Raw capabilities with the usable extensions that `keeps` accepts, and what was unusable."""
+    members = decoded(decode_members, told) if may_extend(told) else None
+    if members is None or "extensions" not in members:
+        return told, ""
+    said, dropped = read_extensions(members["extensions"])
+    kept = {name: own for name, own in said.items() if keeps(name)}
+    same = len(kept) == len(said) and not dropped
+    return (told if same else _encode({**members, "extensions": kept})), dropped
 
 
 def with_tasks(declared: bytes) -> bytes:
@@ -156,21 +163,6 @@ def with_tasks(declared: bytes) -> bytes:
     except UNREADABLE:
         return declared
     return _encode({**members, "extensions": {**extensions, TASKS_EXTENSION: {}}})
-
-
-@lru_cache(maxsize=64)
-def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
-    try:
-        members = decode_members(told)
-    except UNREADABLE:
-        return told
-    if "extensions" not in members:
-        return told
-    said, dropped = read_extensions(members["extensions"])
-    kept = {name: own for name, own in said.items() if passes(name, alone=alone)}
-    if len(kept) == len(said) and not dropped:
-        return told
-    return _encode({**members, "extensions": kept})
 
 
 def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
@@ -203,28 +195,25 @@ SHORT_TEXT = 4096
 """Characters of each such text and of the instructions, and bytes of all other members."""
 
 
-class _KeptIntroduction(Struct, omit_defaults=True):
-    serverInfo: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
-    capabilities: Raw | UnsetType = UNSET
-    instructions: str | UnsetType = UNSET
-    others: Raw | UnsetType = UNSET
-    era: str | UnsetType = UNSET
-    sure: bool = True
-
-
-_decode = msgspec.json.Decoder(_KeptIntroduction).decode
-
-
-class Introduction(msgspec.Struct, frozen=True, kw_only=True):
+class Introduction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A server's self-description, as mcpd keeps it."""
 
-    info: Raw | None = None
-    capabilities: dict[str, object] = msgspec.field(default_factory=dict)
+    info: Raw | UnsetType = field(name="serverInfo", default=UNSET)
+    capabilities: dict[str, object] = {}
     instructions: str | None = None
-    modern: bool = False
-    """Whether it answered `server/discover`."""
-    others: dict[str, Raw] = msgspec.field(default_factory=dict)
+    others: dict[str, Raw] = {}
     """The other members of the result, including versions."""
+    era: str | None = None
+    """The era that the server last spoke, if known, and whether that is certain (`KnownEra`)."""
+    sure: bool = True
+
+    @property
+    def modern(self) -> bool:
+        """Whether it answered `server/discover`."""
+        return self.era == Era.MODERN
+
+
+_decode = msgspec.json.Decoder(Introduction).decode
 
 
 OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "ttlMs", "cacheScope"})
@@ -251,24 +240,13 @@ def introduction_in(result: bytes, info: object) -> bytes:
         }
     if others:
         kept["others"] = others
-    written = msgspec.json.encode(kept)
+    written = _encode(kept)
     return written if len(written) <= MAX_INTRODUCTION else _shortened(written)
 
 
 def read_introduction(kept: bytes) -> Introduction | None:
     """Decode a kept introduction; None if it is absent or unreadable."""
-    try:
-        said = _decode(kept)
-        info = None if said.serverInfo is UNSET or not _is_object(said.serverInfo) else said.serverInfo
-        capabilities = {} if said.capabilities is UNSET else decode_object(said.capabilities)
-        others = {} if said.others is UNSET else decode_members(said.others)
-    except UNREADABLE:
-        return None
-    instructions = None if said.instructions is UNSET else said.instructions
-    modern = said.era == Era.MODERN
-    return Introduction(
-        info=info, capabilities=capabilities, instructions=instructions, modern=modern, others=others
-    )
+    return decoded(_decode, kept)
 
 
 class KnownEra(msgspec.Struct, frozen=True):
@@ -282,19 +260,19 @@ class KnownEra(msgspec.Struct, frozen=True):
 
 
 def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
-    """Add the server's era to an introduction; empty stays empty."""
-    return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era, sure=sure))
+    """Add the server's era to an introduction; an unreadable one stays as it is."""
+    said = read_introduction(kept)
+    return kept if said is None else _encode(msgspec.structs.replace(said, era=era, sure=sure))
 
 
 def era_in(kept: bytes) -> KnownEra:
     """The era in a kept introduction."""
-    try:
-        said = _decode(kept)
-        era = Era(said.era) if isinstance(said.era, str) else None
-        info = {} if said.serverInfo is UNSET else decode_object(said.serverInfo)
-    except (*UNREADABLE, ValueError):
+    said = read_introduction(kept)
+    if said is None or said.era not in {None, *Era}:
         return KnownEra()
-    return KnownEra(era, f"{info.get('name')} {info.get('version')}" if info else "", said.sure)
+    info = None if said.info is UNSET else decoded(decode_object, said.info)
+    server = f"{info.get('name')} {info.get('version')}" if info else ""
+    return KnownEra(Era(said.era) if said.era else None, server, said.sure)
 
 
 def _is_object(raw: Raw) -> bool:
@@ -302,16 +280,16 @@ def _is_object(raw: Raw) -> bool:
 
 
 def _shortened(written: bytes) -> bytes:
-    said = _decode(written)
-    kept: dict[str, object] = {}
-    if said.serverInfo is not UNSET:
-        info = decode_object(said.serverInfo)
-        texts = {key: info[key] for key in SHORT if isinstance(info.get(key), str)}
-        kept["serverInfo"] = {key: str(text)[:SHORT_TEXT] for key, text in texts.items()}
-    if said.capabilities is not UNSET and len(bytes(said.capabilities)) <= MAX_INTRODUCTION // 2:
-        kept["capabilities"] = said.capabilities
-    if said.instructions is not UNSET:
-        kept["instructions"] = said.instructions[:SHORT_TEXT]
-    if said.others is not UNSET and len(bytes(said.others)) <= SHORT_TEXT:
-        kept["others"] = said.others
-    return msgspec.json.encode(kept)
+    if (said := read_introduction(written)) is None:
+        return b""
+    info = None if said.info is UNSET else decoded(decode_object, said.info)
+    texts = {key: text[:SHORT_TEXT] for key in SHORT if isinstance(text := (info or {}).get(key), str)}
+    capabilities, others = said.capabilities, said.others
+    return _encode(
+        Introduction(
+            info=UNSET if info is None else Raw(_encode(texts)),
+            capabilities=capabilities if len(_encode(capabilities)) <= MAX_INTRODUCTION // 2 else {},
+            instructions=said.instructions and said.instructions[:SHORT_TEXT],
+            others=others if len(_encode(others)) <= SHORT_TEXT else {},
+        )
+    )

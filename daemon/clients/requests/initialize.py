@@ -126,7 +126,7 @@ def introduction(
     told["capabilities"] = declared_in(selection, view, servers, modern=modern)
     if (instructions := instructions_for(selection, view)) is not None:
         told["instructions"] = instructions
-    if said is not None and said.info is not None:
+    if said is not None and said.info is not UNSET:
         told["serverInfo"] = Raw(legible_json(bytes(said.info)))
     return told
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import inbound
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from daemon.catalog.definitions import (
     canonical,
@@ -296,7 +296,7 @@ def test_what_a_server_writes_is_kept_byte_for_byte() -> None:
 )
 def test_what_is_no_introduction_says_nothing(said: bytes) -> None:
     kept = read_introduction(introduction_in(said, 7))
-    assert kept is None or (kept.info, kept.capabilities, kept.instructions) == (None, {}, None)
+    assert kept is None or (kept.info, kept.capabilities, kept.instructions) == (UNSET, {}, None)
 
 
 def test_one_that_is_too_long_keeps_its_names_and_the_beginning_of_its_texts() -> None:
@@ -306,7 +306,7 @@ def test_one_that_is_too_long_keeps_its_names_and_the_beginning_of_its_texts() -
     assert len(raw) < MAX_INTRODUCTION
     kept = read_introduction(raw)
     assert kept is not None
-    assert kept.info is not None
+    assert kept.info is not UNSET
     assert msgspec.json.decode(kept.info) == {"name": "n" * SHORT_TEXT, "version": "1"}
     assert kept.capabilities == {"tools": {}}
     assert kept.instructions == "x" * SHORT_TEXT
