@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -297,3 +298,29 @@ def completed(result: bytes, more: bytes = b"") -> bytes:
 def envelope_meta(version: str, can: Mapping[str, object] = CLIENT_CAPABILITIES) -> dict[str, object]:
     """The `_meta` of the daemon's requests to a modern server, with all capabilities that any client has."""
     return {VERSION_KEY: version, CAPABILITIES_KEY: can, CLIENT_INFO_KEY: IDENTITY}
+
+
+def brackets_of(line: bytes | bytearray) -> bytes:
+    """The structure of valid JSON: all brackets outside strings, braces written as square brackets."""
+    if b"\\" in line:
+        line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Two adjacent quotes do not change the inside and the outside of strings.
+    marks = line.translate(_AS_LISTS, _NOT_NESTING).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2])
+
+
+def depth_of(brackets: bytes) -> int:
+    """Measure the nesting: remove innermost pairs while there are many, then step from pair to pair."""
+    folded = 0
+    while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
+        brackets = brackets.replace(b"[]", b"")
+        folded += 1
+    if not brackets:
+        return folded
+    valleys = brackets.split(b"[]")
+    return folded + 1 + max(accumulate(len(valley) - 2 * valley.count(b"]") for valley in valleys))
+
+
+_WORTH_FOLDING = 12  # brackets per innermost pair; above this, stepping costs less than folding
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+_NOT_NESTING = bytes(set(range(256)) - set(b'{}[]"'))

@@ -5,7 +5,6 @@ Equal definitions of one server are one object, which is decoded and hashed once
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, overload
 from weakref import WeakValueDictionary
@@ -18,7 +17,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.naming import META, app_link, are_named, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
-from daemon.protocol import UNREADABLE, decode_members, decode_text
+from daemon.protocol import UNREADABLE, brackets_of, decode_members, decode_text, depth_of
 
 MAX_DEFINITION_BYTES = 256 * 1024
 """Bytes of a definition; the longest of 1,519 real ones has 100 kB. Limits answers about single tools, too."""
@@ -71,8 +70,6 @@ class _Unusable(Exception):
 
 _decode_raws = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
-
-_TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
@@ -203,12 +200,4 @@ def _require_fitting(raw: bytes) -> None:
 
 def is_nested_deeper(raw: bytes, most: int) -> bool:
     """Whether JSON has more than `most` levels."""
-    if raw.count(b"[") + raw.count(b"{") <= most:
-        return False
-    depth = 0
-    for found in _TEXT_OR_BRACKET.finditer(raw):
-        first = found[0][:1]
-        depth += (first in b"[{") - (first in b"]}")
-        if depth > most:
-            return True
-    return False
+    return raw.count(b"[") + raw.count(b"{") > most and depth_of(brackets_of(raw)) > most

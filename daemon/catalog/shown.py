@@ -15,6 +15,7 @@ from daemon.catalog.categories import NO_TOOLS, Table
 from daemon.catalog.definitions import NEVER
 from daemon.catalog.kinds import SHARING_NAMES, switch_of
 from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
+from daemon.kit.waiting import keep_latest
 from daemon.model import Kind, Tool, ToolKey
 
 if TYPE_CHECKING:
@@ -172,10 +173,7 @@ class Shown:
         for tool in tools:
             key = tool.server, tool.name
             self._note_earlier(key, tool.schema_hash, turn)
-            self._single.pop(key, None)
-            self._single[key] = tool.schema_hash
-        _cut(self._single)
-        _cut(self._earlier)
+            keep_latest(self._single, key, tool.schema_hash, MAX_SHOWN)
 
     def add_list(self, table: Table, turn: int = 0) -> None:
         """Record that a whole list was shown in a turn."""
@@ -190,18 +188,13 @@ class Shown:
                 if (same := table.get(key)) is not None:
                     self._note_earlier(key, same.schema_hash, turn)
         gone = {key: tool.schema_hash for key, tool in table.lacking(known)}
-        self._single = {**gone, **{key: digest for key, digest in self._single.items() if key not in table}}
+        single = {**gone, **{key: digest for key, digest in self._single.items() if key not in table}}
+        self._single = dict([*single.items()][-MAX_SHOWN:])
         self._list = table
-        self.add(())
+        self.version += 1
 
     def _note_earlier(self, key: ToolKey, digest: str, turn: int) -> None:
         before = self.hash_of(key, turn)
         if before not in {None, digest}:
-            self._earlier.pop(key, None)
-            self._earlier[key] = turn, str(before)
+            keep_latest(self._earlier, key, (turn, str(before)), MAX_SHOWN)
             self.latest = max(self.latest, turn)
-
-
-def _cut(remembered: dict[ToolKey, str] | dict[ToolKey, tuple[int, str]]) -> None:
-    while len(remembered) > MAX_SHOWN:
-        del remembered[next(iter(remembered))]

@@ -98,16 +98,12 @@ class _Place(NamedTuple):
     end: int
     colon: int
     """The end of the key's colon; for an item, its start."""
+    node: Any
 
 
-class _Collection(msgspec.Struct, frozen=True):
-    start: int
-    end: int
-    column: int
-    is_flow: bool
-    is_sequence: bool
+class _Collection(NamedTuple):
+    node: Any
     members: list[_Place]
-    nodes: list[Any]
 
 
 class _Layout:
@@ -117,10 +113,7 @@ class _Layout:
         self._refusal = refusal
 
     def holder(self, trail: Trail) -> _Collection | None:
-        node = self.root
-        for place, step in enumerate(trail):
-            at = self.known(trail[:place])
-            node = at.nodes[at.members.index(self.member(at, (*trail[:place], step)))]
+        node = self.member(trail).node if trail else self.root
         return None if isinstance(node, ScalarNode) else self.collection(node)
 
     def known(self, trail: Trail) -> _Collection:
@@ -128,8 +121,8 @@ class _Layout:
         assert found is not None
         return found
 
-    def member(self, holder: _Collection, trail: Trail) -> _Place:
-        found = [each for each in holder.members if each.key == trail[-1]]
+    def member(self, trail: Trail) -> _Place:
+        found = [each for each in self.known(trail[:-1]).members if each.key == trail[-1]]
         if len(found) != 1:
             raise self._refusal(trail, "it comes from another place of the file: edit it by hand")
         return found[0]
@@ -139,25 +132,14 @@ class _Layout:
         if isinstance(node, MappingNode):
             for key, value in node.value:
                 colon = self.body.index(":", key.end_mark.index) + 1
-                end = self._end(value, colon)
-                members.append(_Place(key.value, key.start_mark.index, end, colon))
-            nodes = [value for _, value in node.value]
-        else:
-            nodes = node.value
-            for index, value in enumerate(nodes):
-                start = value.start_mark.index
-                if not node.flow_style:
-                    start = self.body.rindex("-", 0, start) if self.body[start] != "-" or start else start
-                members.append(_Place(index, start, self._end(value, value.start_mark.index), start))
-        return _Collection(
-            start=node.start_mark.index,
-            end=node.end_mark.index,
-            column=node.start_mark.column,
-            is_flow=bool(node.flow_style),
-            is_sequence=isinstance(node, SequenceNode),
-            members=members,
-            nodes=nodes,
-        )
+                members.append(_Place(key.value, key.start_mark.index, self._end(value, colon), colon, value))
+            return _Collection(node, members)
+        for index, value in enumerate(node.value):
+            start = value.start_mark.index
+            if not node.flow_style:
+                start = self.body.rindex("-", 0, start) if self.body[start] != "-" or start else start
+            members.append(_Place(index, start, self._end(value, value.start_mark.index), start, value))
+        return _Collection(node, members)
 
     def _end(self, node: Any, after: int) -> int:
         """The end of a value, without the blanks and comments that ruamel includes."""
@@ -208,10 +190,11 @@ class YamlDocument(EditedText):
         if holder is None or not holder.members:
             return self._first(layout, trail, value)
         last = holder.members[-1]
-        if holder.is_flow:
+        if holder.node.flow_style:
             return f"{self.body[: last.end]}, {self._writing.flow(trail[-1], value)}{self.body[last.end :]}"
         place = _rest(self.body, last.end)
-        line = " " * holder.column + self._writing.lines(trail[-1], value, holder.column)
+        column = holder.node.start_mark.column
+        line = " " * column + self._writing.lines(trail[-1], value, column)
         return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
 
     def with_other(self, trail: Trail, value: object) -> str:
@@ -219,26 +202,24 @@ class YamlDocument(EditedText):
         layout = self._layout
         if not trail or layout.root is None:
             raise self.refusal(trail, "mcpd cannot replace the whole document: edit it by hand")
-        holder = layout.known(trail[:-1])
-        member = layout.member(holder, trail)
+        holder, member = layout.known(trail[:-1]).node, layout.member(trail)
         written = (
             self._writing.flow(trail[-1], value)
-            if holder.is_flow
-            else self._writing.lines(trail[-1], value, holder.column)
+            if holder.flow_style
+            else self._writing.lines(trail[-1], value, holder.start_mark.column)
         )
         return self.body[: member.start] + written + self.body[member.end :]
 
     def without(self, trail: Trail) -> str:
         """See the base class."""
         layout = self._layout
-        holder = layout.known(trail[:-1])
-        member = layout.member(holder, trail)
+        holder, member = layout.known(trail[:-1]), layout.member(trail)
         index = holder.members.index(member)
         following = holder.members[index + 1] if index + 1 < len(holder.members) else None
         body = self.body
         if len(holder.members) == 1:
             return self._emptied(layout, holder, trail)
-        if holder.is_flow:
+        if holder.node.flow_style:
             if following:
                 return body[: member.start] + body[following.start :]
             return body[: holder.members[index - 1].end] + body[member.end :]
@@ -264,13 +245,13 @@ class YamlDocument(EditedText):
         return body[:start] + body[end:]
 
     def _emptied(self, layout: _Layout, holder: _Collection, trail: Trail) -> str:
-        empty = "[]" if holder.is_sequence else "{}"
-        if holder.is_flow:
-            return self.body[: holder.start] + empty + self.body[holder.end :]
+        node, empty = holder.node, "[]" if isinstance(holder.node, SequenceNode) else "{}"
+        if node.flow_style:
+            return self.body[: node.start_mark.index] + empty + self.body[node.end_mark.index :]
         (member,) = holder.members
         if len(trail) == 1:
             return self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
-        before = layout.member(layout.known(trail[:-2]), trail[:-1]).colon
+        before = layout.member(trail[:-1]).colon
         if "\n" not in self.body[before : member.start]:
             return f"{self.body[:before]} {empty}{self.body[member.end :]}"
         left = self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
@@ -279,15 +260,14 @@ class YamlDocument(EditedText):
     def _first(self, layout: _Layout, trail: Trail, value: object) -> str:
         body = self.body
         if len(trail) == 1:
-            empty = layout.collection(layout.root)
-            return body[: empty.start] + self._writing.lines(trail[0], value, 0) + body[empty.end :]
-        outer = layout.known(trail[:-2])
-        member = layout.member(outer, trail[:-1])
-        if outer.is_flow or outer.is_sequence:
+            start, end = layout.root.start_mark.index, layout.root.end_mark.index
+            return body[:start] + self._writing.lines(trail[0], value, 0) + body[end:]
+        outer, member = layout.known(trail[:-2]).node, layout.member(trail[:-1])
+        if outer.flow_style or isinstance(outer, SequenceNode):
             written = "{" + self._writing.flow(trail[-1], value) + "}"
             return f"{body[: member.colon]} {written}{body[member.end :]}"
         is_list = isinstance(trail[-1], int)
-        column = outer.column + (self._writing.offset if is_list else self._writing.unit)
+        column = outer.start_mark.column + (self._writing.offset if is_list else self._writing.unit)
         rest = body[member.end : (place := _rest(self.body, member.end))]
         line = " " * column + self._writing.lines(trail[-1], value, column)
         return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"

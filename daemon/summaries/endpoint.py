@@ -11,10 +11,9 @@
 from __future__ import annotations
 
 import ssl
-import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,10 @@ from daemon.upstreams.transports.network import host_and_port, place_of
 
 if TYPE_CHECKING:
     import httpx2
+
+    from daemon.upstreams.transports.failures import retry_after
 else:
-    httpx2 = later("httpx2")
+    httpx2, retry_after = later("httpx2"), later("daemon.upstreams.transports.failures", "retry_after")
 
 MAX_ANSWER = 256 * 1024
 """Most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
@@ -207,8 +208,8 @@ class Endpoint:
 
     async def _body(self, response: httpx2.Response, most: int) -> bytes:
         if response.status_code != httpx2.codes.OK:
-            wait = read_retry_after(response.headers.get("retry-after"), time.time())
-            raise fault_of_status(response.status_code, self._place, wait)
+            wait = min(retry_after(response.headers, datetime.now(UTC)), MAX_RETRY_AFTER)
+            raise fault_of_status(response.status_code, self._place, wait or None)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise EndpointFault(
                 Failing.UNREADABLE, f"{self._place} compresses its answers although mcpd asked it not to"
@@ -297,19 +298,6 @@ _MEANINGS = {
 }
 """The meaning of each status, or else of its first digit."""
 _NO_MEANING = Failing.UNREADABLE, "mcpd cannot use this as an answer"
-
-
-def read_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait by Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid."""
-    if value is None:
-        return None
-    try:
-        seconds = (
-            float(value) if value.strip()[:1].isdigit() else parsedate_to_datetime(value).timestamp() - now
-        )
-    except (ValueError, OverflowError, TypeError):
-        return None
-    return min(max(0.0, seconds), MAX_RETRY_AFTER)
 
 
 MAX_QUESTION = 4000

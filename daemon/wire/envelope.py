@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.protocol import decode_members, decode_text, decoded
+from daemon.protocol import brackets_of, decode_members, decode_text, decoded, depth_of
 
 Line = bytes | bytearray  # A line without its newline, immutable from here on
 
@@ -447,39 +446,15 @@ def _member_count(line: Line) -> int:
 
 
 def _require_shallow(line: Line, envelope: Envelope) -> None:
-    brackets = _brackets(line)
+    brackets = brackets_of(line)
     if len(brackets) > 2 * MAX_CONTAINERS:
         text = f"Invalid Request: more than {MAX_CONTAINERS} objects and lists"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
-    if _depth(brackets) > MAX_DEPTH:
+    if depth_of(brackets) > MAX_DEPTH:
         text = f"Invalid Request: nested deeper than {MAX_DEPTH} levels"
         raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
 
 
-def _brackets(line: Line) -> bytes:
-    """The structure of valid JSON: all brackets outside strings, braces written as square brackets."""
-    if b"\\" in line:
-        line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two adjacent quotes do not change the inside and the outside of strings.
-    marks = line.translate(_AS_LISTS, _NOT_NESTING).replace(b'""', b"")
-    return b"".join(marks.split(b'"')[::2])
-
-
-def _depth(brackets: bytes) -> int:
-    """Measure the nesting: remove innermost pairs while there are many, then step from pair to pair."""
-    folded = 0
-    while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
-        brackets = brackets.replace(b"[]", b"")
-        folded += 1
-    if not brackets:
-        return folded
-    valleys = brackets.split(b"[]")
-    return folded + 1 + max(accumulate(len(valley) - 2 * valley.count(b"]") for valley in valleys))
-
-
-_WORTH_FOLDING = 12  # brackets per innermost pair; above this, stepping costs less than folding
-_AS_LISTS = bytes.maketrans(b"{}", b"[]")
-_NOT_NESTING = bytes(set(range(256)) - set(b'{}[]"'))
 _NOT_MARKS = bytes(set(range(256)) - set(b'":'))
 
 

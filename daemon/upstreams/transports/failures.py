@@ -305,7 +305,7 @@ def error_in(body: bytes) -> Raw | None:
 def retry_after(headers: httpx2.Headers, now: datetime) -> float:
     """The seconds of Retry-After, 0 if missing or past; dates count by the server's clock (RFC 9110)."""
     text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text[:_DIGITS])
     due, base = _date(text), _date(headers.get("date", "")) or now
     seconds = 0.0 if due is None else (due - base).total_seconds()

@@ -6,34 +6,6 @@ import pytest
 from daemon.config.config_model import Summaries
 from daemon.summaries import endpoint
 
-NOW = 1_700_000_000.0
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (None, None),
-        ("0", 0.0),
-        ("7", 7.0),
-        ("1.5", 1.5),
-        ("86400", endpoint.MAX_RETRY_AFTER),
-        ("9" * 400, endpoint.MAX_RETRY_AFTER),
-        ("Tue, 14 Nov 2023 22:13:30 GMT", 10.0),
-        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
-        ("Tue, 14 Nov 2000 22:13:30 GMT", 0.0),
-        ("Tue, 14 Nov 9999 22:13:30 GMT", endpoint.MAX_RETRY_AFTER),
-        ("", None),
-        ("soon", None),
-        ("-5", None),
-        ("nan", None),
-        ("5 minutes", None),
-        ("1e999", endpoint.MAX_RETRY_AFTER),
-        ("Tue, 99 Nov 2023 22:13:30 GMT", None),
-    ],
-)
-def test_retry_after_is_read_in_both_forms_and_bounded(value: str | None, seconds: float | None) -> None:
-    assert endpoint.read_retry_after(value, NOW) == seconds
-
 
 def test_kinds_say_whether_to_wait_for_somebody_and_whom_to_blame() -> None:
     lasting = {kind for kind in endpoint.Failing if kind.lasts}

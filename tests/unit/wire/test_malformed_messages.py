@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.protocol import brackets_of, depth_of
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_CONTAINERS, MAX_DEPTH, BadMessage, decode, decode_strictly
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
@@ -71,7 +72,7 @@ def test_nesting_is_measured_exactly_whatever_stands_in_the_texts(value: object,
     for _ in range(more):
         value = [value, "]"]
     line = json.dumps([value]).encode()
-    assert envelope._depth(envelope._brackets(line)) == depth(read(line.decode()))
+    assert depth_of(brackets_of(line)) == depth(read(line.decode()))
 
 
 @pytest.mark.parametrize(

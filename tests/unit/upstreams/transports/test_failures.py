@@ -139,9 +139,26 @@ def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
     assert end.reason.data == {"place": "h:1", "status": 429, "seconds": 7}
 
 
-def test_a_date_is_compared_with_our_clock_where_the_server_does_not_show_its_own() -> None:
-    now = datetime(1994, 11, 6, 12, 0, 0, tzinfo=UTC)
-    assert failures.retry_after(httpx2.Headers({"retry-after": "Sun, 06 Nov 1994 12:00:30 GMT"}), now) == 30
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("9" * 400, float("9" * 12)),
+        ("Tue, 14 Nov 2023 22:13:30 GMT", 10.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+        ("Tue, 14 Nov 2000 22:13:30 GMT", 0.0),
+        *(
+            (said, 0.0)
+            for said in ("", "soon", "-5", "nan", "5 minutes", "1e999", "Tue, 99 Nov 2023 22:13:30 GMT")
+        ),
+    ],
+)
+def test_retry_after_is_read_in_both_forms_and_a_date_by_our_clock_if_need_be(
+    value: str, seconds: float
+) -> None:
+    now = datetime.fromtimestamp(1_700_000_000, UTC)
+    assert failures.retry_after(httpx2.Headers({"retry-after": value}), now) == seconds
 
 
 UNTRUSTED = {Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME}
