@@ -29,7 +29,7 @@ from daemon.config.listen import DEFAULT_PROFILE, Tls
 from daemon.config.lock_file import identity_of
 from daemon.config.names import SERVER_NAME
 from daemon.config.sandbox_keys import SandboxWish, sandbox_in_force
-from daemon.config.structure import expected, keys, read
+from daemon.config.structure import AN_OBJECT, expected, keys, read
 from daemon.config.translation import Normalized, normalized
 from daemon.config.tuning import Restart
 from daemon.config.validate import Named, check, eager_faults, infer_type, remarks
@@ -126,7 +126,6 @@ FAULTY_SECONDS = 86400.0
 """Seconds between starts of a server whose entry is faulty, which only a reload can fix."""
 
 _SECTIONS = ("mcpServers", "categories", "profiles")
-_AN_OBJECT = "an object, {...}"
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -223,7 +222,7 @@ def _parse(
 ) -> CheckedConfig:
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
-        raise ConfigError(source, placed([*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))], text))
+        raise ConfigError(source, placed([*faults, Fault(path=ROOT, message=expected(AN_OBJECT, raw))], text))
     faults += [*variables.faults, *files.faults, *files.duplicates(_names(raw, "profiles"), source)]
     if isinstance(raw.get("profiles", {}), dict):
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
@@ -394,7 +393,7 @@ def _entries(raw: Raw, section: str, faults: list[Fault]) -> Raw:
     value = raw.get(section, {})
     if isinstance(value, dict):
         return value
-    faults.append(Fault(path=below(ROOT, section), message=expected(_AN_OBJECT, value)))
+    faults.append(Fault(path=below(ROOT, section), message=expected(AN_OBJECT, value)))
     return {}
 
 

@@ -1,20 +1,19 @@
-"""Converts decoded JSON into the model and reports all faults; strictly, while cattrs turns 3 into "3"."""
+"""Converts decoded JSON into the model, strictly by its annotations, and reports all faults."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
+from enum import EnumType, StrEnum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
-from cattrs import Converter
 
 from daemon.config import client_keys
-from daemon.config.config_model import NOT_WRITTEN, OAuth, Server
+from daemon.config.config_model import NOT_WRITTEN, Server
 from daemon.config.jsonc import below, echoes
-from daemon.config.sandbox_keys import SandboxMode, SandboxRules, SandboxWish
 from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
@@ -42,19 +41,20 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
     """Convert `raw` into a `cls` and append faults. Faulty members keep their defaults; None if unusable."""
     if not isinstance(raw, dict):
-        faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
+        faults.append(Fault(path=trail, message=expected(AN_OBJECT, raw)))
         return None
     if name is not None:
         if "name" in raw:
             faults.append(Fault(path=below(trail, "name"), message=unknown_key(cls, "name", keys(cls))))
         raw = {**raw, "name": name}
     try:
-        return _CONVERTER.structure(raw, cls)
+        made: T = _object(raw, cls)
     except Misfit as misfit:
         found = [Fault(path=trail + where, message=message) for where, message in misfit.problems]
         faults += [fault for fault in found if not echoes(fault, faults)]
         rest: T | None = misfit.rest
         return rest
+    return made
 
 
 def keys(cls: type) -> list[str]:
@@ -62,10 +62,10 @@ def keys(cls: type) -> list[str]:
     return [camel(field.name) for field in attrs.fields(cls) if field.metadata.get("in_file", True)]
 
 
-# --- strict hooks -------------------------------------------------------------------------------------------
+AN_OBJECT, _A_LIST = "an object, {...}", "a list, [...]"
 
 _KINDS: Mapping[type, str] = {
-    type(None): "null",
+    NoneType: "null",
     bool: "true or false",
     int: "a number",
     float: "a number",
@@ -83,8 +83,8 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
     ("true or false", int): ": write true or false",
     ("a number", str): ": write it without quotes",
     ("a whole number", str): ": write it without quotes",
-    ("a list, [...]", str): ': put it in brackets, ["..."]',
-    ("an object, {...}", list): ': write {"name": ...} instead of a list',
+    (_A_LIST, str): ': put it in brackets, ["..."]',
+    (AN_OBJECT, list): ': write {"name": ...} instead of a list',
 }
 
 
@@ -96,105 +96,113 @@ def expected(what: str, value: object) -> str:
     return f"expected {what}, found {_KINDS.get(type(value), 'something else')}{remedy}"
 
 
-def _checked(value: object, kind: type[T], what: str) -> T:
-    if not isinstance(value, kind):
+def _structured(value: object, kind: Any) -> Any:
+    """Convert a value to a type of the model. Raises Misfit."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        return _ruled(value, kind.__origin__, kind.__metadata__)
+    if origin in {Union, UnionType}:
+        return _one_of(value, arguments)
+    if origin is tuple:
+        return _items(value, arguments[0])
+    if origin is Mapping:
+        return _entries(value, *arguments)
+    if attrs.has(kind):
+        return _object(value, kind)
+    return _checked(value, *_PLAIN[kind]) if kind in _PLAIN else _word(value, kind)
+
+
+_PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
+    str: ("text", (str,)),
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+}
+"""Types without members, with their names in messages and the types of JSON that they accept."""
+
+
+def _checked(value: Any, what: str, accepted: Iterable[type]) -> Any:
+    """Refuse a value of any other type; `isinstance` would take a bool for an int."""
+    if type(value) not in accepted:
         raise Misfit(expected(what, value))
     return value
 
 
-def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
-    """Make a hook that accepts exactly these types; `isinstance` would take a bool for an int."""
-
-    def check(value: object, _: object) -> object:
-        if type(value) not in kinds:
-            raise Misfit(expected(what, value))
-        return value
-
-    return check
-
-
-_text = _strictly("text", str)
-
-
-def _text_or_word(value: object, kind: Any) -> object:
-    """Convert a `str`; cattrs uses this hook for every StrEnum, too."""
-    return _word(value, kind) if issubclass(kind, StrEnum) else _text(value, kind)
-
-
-def _word(value: object, enum: type[StrEnum]) -> StrEnum:
-    known = [member.value for member in enum if member not in NOT_WRITTEN]
-    value = _checked(value, str, f"one of {', '.join(known)}")
-    if value not in known:
-        hint = suggestion(value, known)
-        tail = "" if "known are" in hint else f" Known are {', '.join(known)}"
-        raise Misfit(f"unknown value {quoted(value)}{hint}{tail}")
-    return enum(value)
-
-
-def _bounded(value: object, kind: Any) -> object:
-    text = next((each for each in kind.__metadata__ if isinstance(each, OrText)), None)
+def _ruled(value: object, kind: Any, rules: Iterable[object]) -> object:
+    text = next((rule for rule in rules if isinstance(rule, OrText)), None)
     if text is not None and type(value) not in {int, float}:
         value = _number(value, text)
-    made = _CONVERTER.structure(value, kind.__origin__)
-    for rule in kind.__metadata__:
+    made = _structured(value, kind)
+    for rule in rules:
         if isinstance(rule, Rule) and (problem := rule.problem(made)):
             raise Misfit(problem)
     return made
 
 
 def _number(value: object, text: OrText) -> float:
-    value = _checked(value, str, text.words)
-    if not re.fullmatch(text.pattern, value):
-        raise Misfit(f"cannot understand {quoted(value)}: write {text.words}")
+    written = _checked(value, text.words, {str})
+    if not re.fullmatch(text.pattern, written):
+        raise Misfit(f"cannot understand {quoted(written)}: write {text.words}")
     try:
-        return text.number(value)
+        return text.number(written)
     except ValueError as error:
         raise Misfit(str(error)) from None
 
 
+def _word(value: object, enum: type[StrEnum]) -> StrEnum:
+    known = _known(enum)
+    word = _checked(value, f"one of {', '.join(known)}", {str})
+    if word not in known:
+        hint = suggestion(word, known)
+        tail = "" if "known are" in hint else f" Known are {', '.join(known)}"
+        raise Misfit(f"unknown value {quoted(word)}{hint}{tail}")
+    return enum(word)
+
+
+def _known(enum: type[StrEnum]) -> list[str]:
+    return [member.value for member in enum if member not in NOT_WRITTEN]
+
+
+def _one_of(value: object, kinds: Iterable[Any]) -> Any:
+    """Convert to the member of a union that is written as the value's type of JSON."""
+    members = {_written_as(kind): kind for kind in kinds}
+    if members.pop(NoneType, None) is not None and value is None:
+        return None
+    if len(members) == 1:
+        return _structured(value, *members.values())
+    names = {bool: "true, false", str: "text", list: _A_LIST, dict: AN_OBJECT}
+    if isinstance(word := members.get(str), EnumType):
+        names[str] = ", ".join(_known(word))
+    _checked(value, " or ".join(name for each, name in names.items() if each in members), members)
+    return _structured(value, members[type(value)])
+
+
+def _written_as(kind: Any) -> type:
+    """The type of JSON of a union's member; numbers have no alternatives."""
+    while hasattr(kind, "__origin__"):
+        kind = kind.__origin__
+    if attrs.has(kind):
+        return dict
+    plain: type = {tuple: list}.get(kind, kind)
+    return str if issubclass(plain, StrEnum) else plain
+
+
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
     """Convert a list. A faulty list is dropped whole, so that indices stay right."""
-    value = _checked(value, list, "a list, [...]")
-    done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, get_args(kind)[0]))
+    value = _checked(value, _A_LIST, {list})
+    done, problems = _each(enumerate(value), lambda _, each: _structured(each, kind))
     if problems:
         raise Misfit("items at fault", problems)
     return tuple(done.values())
 
 
-def _text_or_list(value: object, kind: Any) -> object:
-    if value is None:
-        return value
-    if not isinstance(value, str | list):
-        raise Misfit(expected("text or a list, [...]", value))
-    fits = _is_text if isinstance(value, str) else _is_tuple
-    return _CONVERTER.structure(value, next(each for each in get_args(kind) if fits(each)))
-
-
-def _by_type(what: str, kinds: Mapping[type, Any]) -> Callable[[object, object], Any]:
-    """Make a hook for a union whose members differ in the type of the value."""
-
-    def choose(value: object, _: object) -> object:
-        if type(value) not in kinds:
-            raise Misfit(expected(what, value))
-        return _CONVERTER.structure(value, kinds[type(value)])
-
-    return choose
-
-
-_oauth = _by_type("true, false or an object, {...}", {bool: bool, dict: OAuth})
-_sandbox = _by_type("home, strict, off or an object, {...}", {str: SandboxMode, dict: SandboxRules})
-
-
-def _entries(value: object, kind: Any) -> dict[str, Any]:
-    value = _checked(value, dict, "an object, {...}")
-    key, inner = get_args(kind)
-
+def _entries(value: object, key: Any, kind: Any) -> dict[str, Any]:
     def make(name: str, each: object) -> object:
-        made: object = _CONVERTER.structure(each, inner)
-        _CONVERTER.structure(name, key)
+        made: object = _structured(each, kind)
+        _structured(name, key)
         return made
 
-    done, problems = _each(value.items(), make)
+    done, problems = _each(_checked(value, AN_OBJECT, {dict}).items(), make)
     if problems:
         raise Misfit("entries at fault", problems, done)
     return done
@@ -226,14 +234,14 @@ def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
 
 
 def _object(value: object, cls: Any) -> Any:
-    value = _checked(value, dict, "an object, {...}")
+    value = _checked(value, AN_OBJECT, {dict})
     fields = _fields(cls)
     required = {key for key, (field, _) in fields.items() if field.default is attrs.NOTHING}
 
     def make(key: str, each: object) -> object:
         if key not in value:
             raise Misfit("this key is required")
-        return _CONVERTER.structure(each, fields[key][1])
+        return _structured(each, fields[key][1])
 
     done, problems = _each([(key, value.get(key)) for key in fields if key in value or key in required], make)
     strange = sorted(value.keys() - fields)
@@ -242,40 +250,3 @@ def _object(value: object, cls: Any) -> Any:
     if problems:
         raise Misfit("members at fault", problems, made)
     return made
-
-
-def _strict_converter() -> Converter:
-    converter = Converter(detailed_validation=False)
-    converter.register_structure_hook(str, _text_or_word)
-    converter.register_structure_hook(bool, _strictly("true or false", bool))
-    converter.register_structure_hook(int, _strictly("a whole number", int))
-    converter.register_structure_hook(float, _strictly("a number", int, float))
-    converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
-    converter.register_structure_hook_func(_is_tuple, _items)
-    converter.register_structure_hook_func(_is_mapping, _entries)
-    converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
-    converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
-    converter.register_structure_hook_func(lambda kind: kind == SandboxWish, _sandbox)
-    converter.register_structure_hook_func(attrs.has, _object)
-    return converter
-
-
-def _is_text_or_list(kind: Any) -> bool:
-    arguments = get_args(kind)
-    return any(map(_is_text, arguments)) and any(map(_is_tuple, arguments))
-
-
-def _is_text(kind: Any) -> bool:
-    return getattr(kind, "__origin__", kind) is str
-
-
-def _is_mapping(kind: Any) -> bool:
-    origin: object = get_origin(kind)
-    return origin is Mapping
-
-
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) is tuple
-
-
-_CONVERTER = _strict_converter()
