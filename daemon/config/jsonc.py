@@ -96,8 +96,8 @@ def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
     except json.JSONDecodeError as error:
         fault = _syntax_fault(error)
         raise ConfigError(source, [fault]) from None
-    faults = list(_oddities(ROOT, value))
-    return _plain(value), faults
+    faults = list[Fault]()
+    return _plain(ROOT, value, faults), faults
 
 
 def blank(text: str) -> str:
@@ -190,22 +190,22 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _oddities(trail: str, value: object) -> Iterator[Fault]:
+def _plain(trail: str, value: object, faults: list[Fault]) -> object:
+    """Convert to plain types that messages can quote, and append faults; a refused number becomes null."""
     match value:
         case _Odd(message=message):
-            yield Fault(path=trail, message=message)
-        case str() if not sound(value):
-            yield Fault(path=trail, message=UNSOUND)
+            faults.append(Fault(path=trail, message=message))
+            return None
+        case str():
+            return _whole(trail, value, faults)
         case _Pairs():
-            for key in value.repeated:
-                yield Fault(path=below(trail, key), message="this key occurs twice: keep one of them")
-            for key, item in value.items():
-                if not sound(key):
-                    yield Fault(path=below(trail, key), message=UNSOUND)
-                yield from _oddities(below(trail, key), item)
+            repeated = "this key occurs twice: keep one of them"
+            faults += [Fault(path=below(trail, key), message=repeated) for key in value.repeated]
+            items = ((key, below(trail, key), item) for key, item in value.items())
+            return {_whole(here, key, faults): _plain(here, item, faults) for key, here, item in items}
         case list():
-            for index, item in enumerate(value):
-                yield from _oddities(below(trail, index), item)
+            return [_plain(below(trail, index), item, faults) for index, item in enumerate(value)]
+    return value
 
 
 def sound(text: str) -> bool:
@@ -213,23 +213,11 @@ def sound(text: str) -> bool:
     return "\0" not in text and not _SURROGATE.search(text)
 
 
-def _whole(text: str) -> str:
-    """Replace lone surrogates, which could not be encoded in a message."""
+def _whole(trail: str, text: str, faults: list[Fault]) -> str:
+    """Replace lone surrogates, which could not be encoded in a message; append a fault of unsound text."""
+    if not sound(text):
+        faults.append(Fault(path=trail, message=UNSOUND))
     return _SURROGATE.sub("\ufffd", text)
-
-
-def _plain(value: object) -> object:
-    """Convert to plain types that messages can quote; a refused number becomes null."""
-    match value:
-        case _Odd():
-            return None
-        case str():
-            return _whole(value)
-        case dict():
-            return {_whole(key): _plain(item) for key, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
-    return value
 
 
 ROOT = "$"
@@ -304,7 +292,8 @@ def _offsets(text: str) -> dict[str, int]:
         if begins:
             if levels:
                 level = levels[-1]
-                here = below(level.trail, level.count if level.is_list else _whole(json.loads(token[0])))
+                step = level.count if level.is_list else _SURROGATE.sub("\ufffd", json.loads(token[0]))
+                here = below(level.trail, step)
             found[here] = token.start()
             begins = False
         if token.lastgroup == "open":
