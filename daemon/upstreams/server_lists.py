@@ -313,16 +313,18 @@ class Listing:
         self._said: SelfDescription | None = None
         self._connection: UpstreamConnection | None = None
         self.status = ListingStatus()
-        self.is_stale = False
-        """Whether the server announced a change and has not listed since."""
         self._asked = trio.Event()
         self._needed_now = trio.Event()
-        self._current = trio.Event()
-        self._begun = 0
-        self._begun_before = 0
-        self._needed = 0
-        self._obtained = 0
+        self._begun = self._begun_before = 0
+        """The number of listings begun so far, and on earlier connections."""
+        self._needed = self._obtained = 0
+        """The numbers of the first listing after the last announced change, and of the last that succeeded."""
         self._outcome = Watch((0, ""))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server announced a change and has not listed since."""
+        return self._obtained < self._needed
 
     async def wait_current(self) -> None:
         """Return once the list is newer than every announced change; UpstreamUnavailable if not in time."""
@@ -333,8 +335,7 @@ class Listing:
             # The last listing failed and the next one is not due, but a call needs it now.
             self._ask_now()
         with trio.move_on_after(CURRENT_PATIENCE):
-            while self.is_stale:
-                await self._current.wait()
+            await self._outcome.wait_until(lambda _: not self.is_stale)
             return
         # A server that announces changes all the time is never current: the latest list must do.
         if self._obtained < needed:
@@ -365,7 +366,7 @@ class Listing:
     def end(self) -> None:
         """Note that the connection is down, and end every wait for its list."""
         self._connection = None
-        self._is_current()
+        self._obtained = self._needed
         # As if one more listing had ended: it wakes those, too, who wait for one that has not begun.
         self._begun += 1
         self._outcome.set((self._begun, "the connection was lost"))
@@ -375,12 +376,6 @@ class Listing:
         self._asked.set()
         # A listing under way may still show the tools from before the change.
         self._needed = self._begun + 1
-        if not self.is_stale:
-            self.is_stale, self._current = True, trio.Event()
-
-    def _is_current(self) -> None:
-        self.is_stale = False
-        self._current.set()
 
     async def refresh(self) -> str:
         """List again now; return the problem, or empty."""
@@ -420,8 +415,6 @@ class Listing:
         await self._settle()
         if not problem:
             self._obtained = number
-        if not problem and not self._asked.is_set():
-            self._is_current()
         self._outcome.set((number, problem))
         return problem
 
