@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -82,19 +83,17 @@ class WatchedServer:
             self._before |= followed.held
 
 
+@attrs.define(eq=False)
 class _OfConnection:
-    def __init__(
-        self, server: str, connection: UpstreamConnection, subscribers: Subscribers, before: set[str]
-    ) -> None:
-        self.held: set[str] = set()
-        self.is_complete = True
-        """Whether the server has answered every request."""
-        self._refused: dict[str, RemoteError] = {}
-        self._server = server
-        self._connection = connection
-        self._subscribers = subscribers
-        self._before = before
-        self._limit = trio.CapacityLimiter(AT_ONCE)
+    _server: str
+    _connection: UpstreamConnection
+    _subscribers: Subscribers
+    _before: set[str]
+    held: set[str] = attrs.field(factory=set, init=False)
+    is_complete: bool = attrs.field(default=True, init=False)
+    """Whether the server has answered every request."""
+    _refused: dict[str, RemoteError] = attrs.field(factory=dict, init=False)
+    _limit: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False)
 
     async def become(self, wished: frozenset[str]) -> None:
         self._refused = {uri: refusal for uri, refusal in self._refused.items() if uri in wished}
@@ -201,24 +200,21 @@ _decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
 
 class _Held:
     def __init__(self, uris: frozenset[str]) -> None:
-        self.uris = uris
-        self.is_first = False
-        self.honoured = uris
-        """Resources whose updates the server agrees to report."""
+        self.uris = self.honoured = uris
+        """The resources that it is about, and those whose updates the server agrees to report."""
         self.refusal: RemoteError | None = None
         self.settled = trio.Event()
         """Set once the subscription is acknowledged or has ended."""
-        self.has_ended = False
-        self.at_end: Callable[[], None] = lambda: None
+        self.request, self.use = trio.CancelScope(), trio.CancelScope()
+        """Around its request, and around its use, which is cancelled when it ends."""
         self.since = trio.current_time()
-        self.scope = trio.CancelScope()
 
     async def run(self, connection: UpstreamConnection, lists: Mapping[str, bool]) -> None:
         """Hold the subscription until it ends or its scope is cancelled."""
         wanted: dict[str, object] = dict(lists)
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
-        with self.scope:
+        with self.request:
             try:
                 await connection.request("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
             except RemoteError as refusal:
@@ -226,10 +222,9 @@ class _Held:
             except CallError as error:
                 # Over HTTP only this stream may have broken; the loss of the connection has a task of its own.
                 logger.debug("a subscription ended: {}", error.message)
-            self.has_ended = self.refusal is None
             self.settled.set()
-            if self.has_ended:
-                self.at_end()
+            if self.refusal is None:
+                self.use.cancel()
 
 
 class HeldSubscription:
@@ -272,7 +267,6 @@ class HeldSubscription:
                 return self._held
 
             before, held, pause, again = None, opened(), REOPEN_FIRST, False
-            held.is_first = True
             await trio.lowlevel.checkpoint()
             task_status.started()
             while True:
@@ -280,8 +274,8 @@ class HeldSubscription:
                     await held.settled.wait()
                 held.settled.set()
                 if before is not None:
-                    before.scope.cancel()
-                self._tell(held, lists_too=again)
+                    before.request.cancel()
+                self._tell(held, lists_too=again, missed=again or before is None)
                 again = await self._until_due(held, watch)
                 if again:
                     with trio.move_on_after(pause):
@@ -290,7 +284,7 @@ class HeldSubscription:
                     pause = REOPEN_FIRST if lasted > REOPEN_LATEST else min(2 * pause, REOPEN_LATEST)
                 before, held = held, opened()
 
-    def _tell(self, held: _Held, *, lists_too: bool) -> None:
+    def _tell(self, held: _Held, *, lists_too: bool, missed: bool) -> None:
         self._settle(held)
         if held.refusal is not None:
             self._log.info("takes no subscription ({}); its lists are refreshed by time", held.refusal)
@@ -298,7 +292,7 @@ class HeldSubscription:
         if lists_too:
             self._missed()
         followed = held.uris & held.honoured
-        if lists_too or held.is_first:
+        if missed:
             tell_missed(self._server, self._subscribers, followed & self._followed)
         self._followed = followed
 
@@ -308,10 +302,8 @@ class HeldSubscription:
             self._subscribers.settled(self._server, uri, held.refusal or unsupported)
 
     async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
-        with trio.CancelScope() as scope:
-            held.at_end = scope.cancel
-            if held.has_ended:
-                scope.cancel()
+        """Return whether the subscription has ended, once it has or other resources are wanted."""
+        with held.use:
             while watch.value.uris == held.uris:
                 wished = await watch.wait_changed(watch.value)
                 if wished.uris == held.uris:
