@@ -329,17 +329,24 @@ def install_plans(
         )
     into = places[0]
 
-    def put_into(path: Path) -> FilePlan:
-        here = [place for place in places if place.path == path]
-        own_place = into if path == into.path else None
-
-        def change(found: FoundFile) -> FileChange:
-            return _put_in(found, here, own_place, wanted, known, records.find(program.name, path))
-
-        return FilePlan(path, change)
+    def put_into(found: FoundFile) -> FileChange:
+        here = [place for place in places if place.path == found.path]
+        current, former = found.text(), records.find(program.name, found.path)
+        base = None if current is None else without_mcpd(current, here, former)
+        own_place = into if found.path == into.path else None
+        put = put_in(base or "", [*here, *_former_places(former, here)], own_place, wanted, known)
+        after = put.text if put.members else base
+        if current is not None and after is not None and _says(current, here[0]) == _says(after, here[0]):
+            after = current
+        record = None
+        if put.members and after is not None:
+            members = put.members
+            record = Record(path=found.path, form=here[0].form, members=members, original=base, installed=after)
+        change = FileChange(found=found, form=here[0].form, after=after, record=record, former=former)
+        return attrs.evolve(change, taken=put.taken, left=put.left)
 
     others = (place.path for place in places if place.path.exists())
-    return [put_into(path) for path in dict.fromkeys([into.path, *others])]
+    return [FilePlan(path, put_into) for path in dict.fromkeys([into.path, *others])]
 
 
 def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) -> list[FilePlan]:
@@ -347,33 +354,20 @@ def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) 
     places = program.places(machine)
     paths = [place.path for place in places] + [record.path for record in records.of(program.name)]
 
-    def take_out_of(path: Path) -> FilePlan:
-        here = [place for place in places if place.path == path]
-        return FilePlan(path, lambda found: _take_out(found, here, records.find(program.name, path)))
+    def take_out_of(found: FoundFile) -> FileChange:
+        here = [place for place in places if place.path == found.path]
+        current, former = found.text(), records.find(program.name, found.path)
+        form = here[0].form if former is None else former.form
+        nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
+        if current is None:
+            return nothing
+        if former is None:
+            # One that does not even name mcpd is not read: it may be broken, and does not concern mcpd.
+            return attrs.evolve(nothing, after=without_own(current, here)) if OWN_NAME in current else nothing
+        out = take_out(former, current)
+        return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
 
-    return [take_out_of(path) for path in dict.fromkeys(paths)]
-
-
-def _put_in(
-    found: FoundFile,
-    places: list[ClientPlace],
-    into: ClientPlace | None,
-    wanted: Installation,
-    known: Known,
-    former: Record | None,
-) -> FileChange:
-    current = found.text()
-    base = None if current is None else without_mcpd(current, places, former)
-    form = places[0].form
-    put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)
-    after = put.text if put.members else base
-    if current is not None and after is not None and _says(current, places[0]) == _says(after, places[0]):
-        after = current
-    record = None
-    if put.members and after is not None:
-        record = Record(path=found.path, form=form, members=put.members, original=base, installed=after)
-    change = FileChange(found=found, form=form, after=after, record=record, former=former)
-    return attrs.evolve(change, taken=put.taken, left=put.left)
+    return [FilePlan(path, take_out_of) for path in dict.fromkeys(paths)]
 
 
 def without_mcpd(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
@@ -385,19 +379,6 @@ def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list
     """Places in other directories whose servers mcpd has taken."""
     trails = dict.fromkeys(member.trail for member in record.members) if record else {}
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
-
-
-def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> FileChange:
-    current = found.text()
-    form = former.form if former is not None else places[0].form
-    nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
-    if current is None:
-        return nothing
-    if former is None:
-        # One that does not even name mcpd is not read: it may be broken, and does not concern mcpd.
-        return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
-    out = take_out(former, current)
-    return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
 
 
 def _says(text: str, place: ClientPlace) -> object:
