@@ -21,14 +21,13 @@ from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from typing import cast
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 import attrs
 import httpx2
 import msgspec
 import trio
 
-from daemon.authorization.logins import Login, Logins, LoginsTrouble
+from daemon.authorization.logins import Login, Logins, LoginsTrouble, ServerLogins
 from daemon.config.listen import is_loopback, numeric
 from daemon.errors import McpdError
 from daemon.protocol import IDENTITY, decoded
@@ -245,40 +244,33 @@ class AuthorizationUnavailable(httpx2.TransportError):
     """An authorization server fails for now; the login stays."""
 
 
-class _Turn(msgspec.Struct, eq=False, weakref=True):
-    lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
-    failed: int = 0  # number of failed attempts
-    failure: Exception | None = None  # the last attempt's
-
-
-_TURNS: WeakValueDictionary[tuple[str, str], _Turn] = WeakValueDictionary()
-"""Locks by server and URL while callers wait; file locks alone would block a thread for each."""
+AGAIN_SECONDS = 5.0  # from a failed renewal to the next attempt: every call waits for a renewal
 
 
 async def fresh(
-    logins: Logins, server: str, url: str, *, rejected: str | None, scope: str | None = None
+    logins: ServerLogins, server: str, url: str, *, rejected: str | None, scope: str | None = None
 ) -> Login | None:
     """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    `rejected` is the access token that the server has just refused; a renewal cannot add a `scope`. Raises
-    LoginOver if the user must log in again, LoginsTrouble if the login cannot be read or stored, and
+    `rejected` is the access token that the server has just refused; a renewal cannot add a `scope`. For
+    `AGAIN_SECONDS` after a failure, a login that has not expired serves unrenewed, or the failure counts.
+    Raises LoginOver if the user must log in again, LoginsTrouble if the login cannot be read or stored, and
     httpx2.TransportError if the authorization server is unreachable or does not renew for now.
     """
-    login = await _read(logins, server, url)
+    login = await _read(logins.kept, server, url)
     if login is None or _serves(login, rejected, scope):
         return login
-    key = (server, url)
-    turn = _TURNS.setdefault(key, _Turn())
-    failed = turn.failed
+    turn = logins.renewals[server, url]
     async with turn.lock:
-        if turn.failed > failed and turn.failure is not None:
-            # The first caller has just tried: fifty calls are not fifty attempts.
-            raise turn.failure
-        try:
-            return await _renewed(logins, server, url, rejected)
-        except (McpdError, httpx2.TransportError) as error:
-            turn.failed, turn.failure = turn.failed + 1, error
-            raise
+        if trio.current_time() >= turn.again:
+            try:
+                return await _renewed(logins.kept, server, url, rejected)
+            except (McpdError, httpx2.TransportError) as error:
+                turn.failure, turn.again = error, trio.current_time() + AGAIN_SECONDS
+        is_good = login.access_token != rejected and (login.expires_at or 0.0) > time.time()
+        if is_good and isinstance(turn.failure, httpx2.TransportError):
+            return login
+        raise turn.failure
 
 
 async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) -> Login | None:
@@ -298,10 +290,6 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
         except LoginOver:
             over = msgspec.structs.replace(login, refresh_token=None)
             await trio.to_thread.run_sync(logins.write, server, over)
-            raise
-        except httpx2.TransportError:
-            if login.access_token != rejected and (login.expires_at or 0.0) > time.time():
-                return login
             raise
 
 

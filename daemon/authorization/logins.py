@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import trio
 
 from daemon.config.config_model import Server
 from daemon.config.login_keys import Auth
@@ -288,14 +291,23 @@ async def _unable(_server: Server, _rejected: str | None) -> Login:
     raise NotNow("the daemon is still starting: try again in a moment")
 
 
+class Renewals(msgspec.Struct, eq=False):
+    """The renewals of one login: one at a time, as file locks alone would block a thread for each caller."""
+
+    lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
+    failure: Exception = NotNow("")  # the last
+    again: float = -math.inf  # on trio's clock: until then, the failure counts
+
+
 class ServerLogins:
-    """The login store, and the scopes that servers have asked for."""
+    """The login store, its renewals, and the scopes that servers have asked for."""
 
     def __init__(
         self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
     ) -> None:
         self.kept = kept
         self.obtain: Callable[[Server, str | None], Awaitable[Login]] = _unable  # later `LoginRuns.obtain`
+        self.renewals: defaultdict[tuple[str, str], Renewals] = defaultdict(Renewals)  # by server and URL
         self._hide = hide
         self._wanted: dict[str, str] = {}
 

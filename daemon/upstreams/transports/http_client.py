@@ -6,7 +6,6 @@ method, so that credentials go nowhere else. It uses no proxy of the environment
 
 from __future__ import annotations
 
-import math
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -163,9 +162,6 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     return following if same_origin(sent.url, following.url) or same_origin(origin, following.url) else None
 
 
-RENEW_AGAIN_SECONDS = 5.0
-"""Seconds after a failed renewal before the next attempt, as every call waits for a renewal."""
-
 PROBE_SECONDS = 5.0
 """Seconds for a server to answer whether it has protected-resource metadata, while a failed request waits."""
 
@@ -186,7 +182,6 @@ class ServerLogin:
         self.place = place
         self._wall = wall
         self._login: logins.Login | None = None
-        self._again, self._failed = -math.inf, Failure(Cause.LOGIN_NOT_RENEWED, "")
 
     @property
     def held(self) -> bool:
@@ -272,20 +267,11 @@ class ServerLogin:
         login, server = self._login, self._server
         if self._logins is None or (login is None and self._auth is None):
             raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
-        if (
-            login is not None
-            and login.access_token != rejected
-            and (
-                not _is_past(login.renew_at, self._wall())
-                or (self._is_held_off and not _is_past(login.expires_at, self._wall()))
-            )
-        ):
+        if login and login.access_token != rejected and not _is_past(login.renew_at, self._wall()):
             return login
-        if self._is_held_off:
-            raise LoginFailed(self._failed)
         try:
             if self._auth is None:
-                found = await fresh(self._logins.kept, server.name, logins.login_url(server), rejected=rejected)
+                found = await fresh(self._logins, server.name, logins.login_url(server), rejected=rejected)
             else:
                 found = await self._logins.obtain(server, rejected)
         except LoginOver as over:
@@ -295,23 +281,14 @@ class ServerLogin:
             text = f"the login at {self.place} cannot be renewed just now: {why}"
             issuer = {} if self._auth is None else {"issuer": self._auth.issuer}
             data = {"place": self.place, "error": why, **issuer}
-            self._failed = Failure(Cause.LOGIN_NOT_RENEWED, text, data)
-            self._again = trio.current_time() + RENEW_AGAIN_SECONDS
-            raise LoginFailed(self._failed) from None
+            raise LoginFailed(Failure(Cause.LOGIN_NOT_RENEWED, text, data)) from None
         except (logins.LoginsTrouble, logins.NoLogin) as trouble:
             raise LoginFailed(self._needed(str(trouble))) from None
         self._login = found
         if found is None:
             raise LoginFailed(self._needed(f"there is no login at {self.place} any more"))
         self._logins.sent(server.name, found)
-        if _is_past(found.renew_at, self._wall()):
-            # It could not be renewed, and is good for a while.
-            self._again = trio.current_time() + RENEW_AGAIN_SECONDS
         return found
-
-    @property
-    def _is_held_off(self) -> bool:
-        return trio.current_time() < self._again
 
     async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
         """Whether the server's metadata name a place to log in, although its refusal did not."""

@@ -22,7 +22,7 @@ from daemon.authorization.guarded_http import (
     fresh,
     revoke,
 )
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, ServerLogins
 from tests.unit.authorization.test_logins import LOGIN, URL
 
 GRANTED = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
@@ -48,10 +48,10 @@ class Endpoint:
 
 
 @pytest.fixture
-def logins(tmp_path: Path) -> FileLogins:
+def logins(tmp_path: Path) -> ServerLogins:
     """One login, which has expired."""
-    logins = FileLogins(tmp_path)
-    logins.write("notion", msgspec.structs.replace(LOGIN, renew_at=0.0, expires_at=1.0))
+    logins = ServerLogins(FileLogins(tmp_path))
+    logins.kept.write("notion", msgspec.structs.replace(LOGIN, renew_at=0.0, expires_at=1.0))
     return logins
 
 
@@ -68,14 +68,14 @@ def served(monkeypatch: pytest.MonkeyPatch, answer: Any, status: int = 200) -> E
     return endpoint
 
 
-async def test_what_a_grant_leaves_out_stays(logins: FileLogins, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_grant_leaves_out_stays(logins: ServerLogins, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = served(monkeypatch, GRANTED)
     login = await fresh(logins, "notion", URL, rejected=None)
     assert login is not None
     assert (login.access_token, login.refresh_token) == ("new", LOGIN.refresh_token)
     assert login.renew_at is not None
     assert time.time() < login.renew_at < (login.expires_at or 0)
-    assert logins.read("notion", URL) == login
+    assert logins.kept.read("notion", URL) == login
     assert endpoint.forms == [
         {"grant_type": "refresh_token", "refresh_token": "canary-refresh", "client_id": "client"}
     ]
@@ -96,19 +96,19 @@ async def test_what_a_grant_leaves_out_stays(logins: FileLogins, monkeypatch: py
     ],
 )
 async def test_an_outage_ends_no_login(
-    logins: FileLogins, monkeypatch: pytest.MonkeyPatch, answer: Any, status: int
+    logins: ServerLogins, monkeypatch: pytest.MonkeyPatch, answer: Any, status: int
 ) -> None:
     served(monkeypatch, answer, status)
-    before = logins.read("notion", URL)
+    before = logins.kept.read("notion", URL)
     with pytest.raises(httpx2.TransportError) as caught:
         await fresh(logins, "notion", URL, rejected=None)
     assert "canary" not in str(caught.value)
-    assert logins.read("notion", URL) == before
+    assert logins.kept.read("notion", URL) == before
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 async def test_a_refusal_ends_the_login_and_is_asked_for_once(
-    logins: FileLogins, monkeypatch: pytest.MonkeyPatch, code: str
+    logins: ServerLogins, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     endpoint = served(monkeypatch, {"error": code, "error_description": "canary"}, 401)
     for _ in range(2):
@@ -120,7 +120,7 @@ async def test_a_refusal_ends_the_login_and_is_asked_for_once(
 
 @pytest.mark.parametrize("answer", [httpx2.ConnectError("no"), None])
 async def test_all_who_wait_for_a_renewal_that_fails_hear_of_it_at_once(
-    logins: FileLogins,
+    logins: ServerLogins,
     monkeypatch: pytest.MonkeyPatch,
     autojump_clock: trio.testing.MockClock,
     answer: Exception | None,
@@ -142,7 +142,7 @@ async def test_all_who_wait_for_a_renewal_that_fails_hear_of_it_at_once(
 
 
 async def test_a_scope_that_was_not_granted_needs_another_login(
-    logins: FileLogins, monkeypatch: pytest.MonkeyPatch
+    logins: ServerLogins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = served(monkeypatch, {**GRANTED, "scope": "read"})
     login = await fresh(logins, "notion", URL, rejected=None, scope="read write")
