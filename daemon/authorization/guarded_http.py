@@ -2,27 +2,24 @@
 
 - Only https, or http to loopback; and loopback only for a server on loopback: strangers choose the addresses.
 
-- Never to link-local addresses or clouds' metadata services. Names are resolved here, and the connection
-goes to the address that was checked: a second lookup could give another one.
+- Never to link-local addresses or clouds' metadata services.
 
-- Answers are uncompressed, have at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
+- Answers have at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
-from typing import cast
 from urllib.parse import quote
 
-import attrs
 import httpx2
 import msgspec
 import trio
@@ -30,7 +27,8 @@ import trio
 from daemon.authorization.logins import Login, Logins, LoginsTrouble, ServerLogins
 from daemon.config.listen import is_loopback, numeric
 from daemon.errors import McpdError
-from daemon.protocol import IDENTITY, decoded
+from daemon.host.checked_http import CONNECT_SECONDS, CheckedTransport
+from daemon.protocol import decoded
 
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
@@ -102,10 +100,6 @@ MAX_ANSWER = 1 << 20  # bytes of an answer: metadata and tokens have some thousa
 
 ANSWER_SECONDS = 30.0  # time for a whole answer: such servers are asked seldom, and some have to wake up
 
-CONNECT_SECONDS = 10.0  # time for a connection to one address of a host
-
-MAX_ADDRESSES = 4  # addresses tried per host: the first of each family, and one in reserve
-
 SINGLE_USE = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
 
 FORBIDDEN = tuple(
@@ -138,94 +132,30 @@ async def guarded_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
     tls = await trio.to_thread.run_sync(ssl.create_default_context)
     # Connections go to addresses, which several hosts may share: none is reused.
     inner = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=SINGLE_USE)
-    guard = GuardedTransport(inner, local=is_loopback(httpx2.URL(url).host))
+    guard = guarded_transport(inner, local=is_loopback(httpx2.URL(url).host))
     timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     async with httpx2.AsyncClient(transport=guard, timeout=timeout, trust_env=False) as client:
         yield client
 
 
-@attrs.frozen(eq=False)
-class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends only safe requests, and accepts only answers within limits."""
-
-    inner: httpx2.AsyncBaseTransport
-    local: bool = attrs.field(kw_only=True)  # whether requests may go to loopback
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request to one of its host's addresses."""
-        refuse_unsafe(request.url, local=self.local)
-        request.headers["accept-encoding"] = "identity"
-        request.headers.setdefault("user-agent", "{name}/{version}".format(**IDENTITY))
-        until = trio.current_time() + ANSWER_SECONDS
-        with trio.move_on_at(until) as waiting:
-            response = await self._first_reachable(request)
-        if waiting.cancelled_caught:
-            raise _too_slow(request)
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed against mcpd's request", request=request)
-        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), request, until)
-        return response
-
-    async def _first_reachable(self, request: httpx2.Request) -> httpx2.Response:
-        host = request.url.host
-        failure: httpx2.TransportError | None = None
-        for address in await self._addresses(host, request):
-            sent = httpx2.Request(
-                request.method,
-                request.url.copy_with(host=address),
-                headers=request.headers,
-                stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": host},
-            )
-            try:
-                return await self.inner.handle_async_request(sent)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                failure = error
-        raise failure or httpx2.ConnectError(f"{host} has no address", request=request)
-
-    async def _addresses(self, host: str, request: httpx2.Request) -> list[str]:
-        try:
-            found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise httpx2.ConnectError(f"{host} cannot be found: {error}", request=request) from error
-        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-        for each in addresses:
-            address = numeric(each) or ip_address(each.partition("%")[0])
-            if any(address in network for network in FORBIDDEN):
-                raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
-            if address.is_loopback and not self.local:
-                raise UnsafeAddress(f"{host} leads to this machine, which a remote server may not name")
-        return addresses[:MAX_ADDRESSES]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self.inner.aclose()
+def guarded_transport(inner: httpx2.AsyncBaseTransport, *, local: bool) -> CheckedTransport:
+    """A transport for logins at a server, which is on loopback if `local`."""
+    return CheckedTransport(
+        inner=inner,
+        check_url=partial(refuse_unsafe, local=local),
+        check_addresses=partial(_refuse_forbidden, local=local),
+        most=MAX_ANSWER,
+        seconds=ANSWER_SECONDS,
+    )
 
 
-def _too_slow(request: httpx2.Request) -> httpx2.ReadTimeout:
-    return httpx2.ReadTimeout(f"no whole answer within {ANSWER_SECONDS:g} s", request=request)
-
-
-@attrs.frozen(eq=False)
-class _BoundedStream(httpx2.AsyncByteStream):
-    inner: httpx2.AsyncByteStream
-    request: httpx2.Request
-    until: float  # on trio's clock: a server that drips bytes never meets a timeout of the client's
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async with aclosing(cast("AsyncGenerator[bytes]", aiter(self.inner))) as chunks:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > MAX_ANSWER:
-                    raise httpx2.ReadError(f"the answer has more than {MAX_ANSWER >> 20} MiB")
-                if trio.current_time() > self.until:
-                    raise _too_slow(self.request)
-                yield chunk
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+def _refuse_forbidden(host: str, addresses: list[str], *, local: bool) -> None:
+    for each in addresses:
+        address = numeric(each) or ip_address(each.partition("%")[0])
+        if any(address in network for network in FORBIDDEN):
+            raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
+        if address.is_loopback and not local:
+            raise UnsafeAddress(f"{host} leads to this machine, which a remote server may not name")
 
 
 RENEWAL_SECONDS = 30.0  # for a renewal, which is not interrupted: a lost answer loses its token

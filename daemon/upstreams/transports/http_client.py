@@ -13,7 +13,6 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import cast
 
-import attrs
 import httpx2
 import msgspec
 import trio
@@ -22,6 +21,7 @@ from daemon.authorization import logins
 from daemon.authorization.guarded_http import LoginOver, fresh
 from daemon.causes import Cause, Datum
 from daemon.config.config_model import Server
+from daemon.host.checked_http import watch
 from daemon.host.sockets import reason
 from daemon.kit.wording import log_in
 from daemon.protocol import IDENTITY
@@ -62,7 +62,8 @@ async def exchange(
     send = partial(_followed, client, method, url, content)
     response = await (login.send(send, headers) if login is not None and login.held else send(headers))
     heard()
-    response.stream = _HeardStream(cast("httpx2.AsyncByteStream", response.stream), heard)
+    # Even a comment in an event stream shows life.
+    watch(response, lambda _chunk: heard())
     try:
         yield response
     finally:
@@ -81,25 +82,6 @@ async def _followed(
         await response.aclose()
         response = await client.send(following, stream=True)
     return response
-
-
-@attrs.frozen(eq=False)
-class _HeardStream(httpx2.AsyncByteStream):
-    """A body that calls `heard` for each chunk, as even a comment in an event stream shows life."""
-
-    inner: httpx2.AsyncByteStream
-    heard: Callable[[], None]
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        # The library's are generators, which must be closed where they are left.
-        async with aclosing(cast("AsyncGenerator[bytes]", aiter(self.inner))) as chunks:
-            async for chunk in chunks:
-                self.heard()
-                yield chunk
-
-    async def aclose(self) -> None:
-        """Close the response."""
-        await self.inner.aclose()
 
 
 async def trusted_certificates() -> ssl.SSLContext:

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 import trustme
 
-from daemon.authorization.guarded_http import ANSWER_SECONDS, GuardedTransport, UnsafeAddress, refuse_unsafe
+from daemon.authorization.guarded_http import ANSWER_SECONDS, UnsafeAddress, guarded_transport, refuse_unsafe
 from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
 from daemon.host.sockets import reason
 from tests.process.authorization.serving import fetch
@@ -36,7 +36,7 @@ async def client(
     answer: Callable[[httpx2.Request], httpx2.Response], *, local: bool = False
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """A guarded client of a server that is a function."""
-    guard = GuardedTransport(httpx2.MockTransport(answer), local=local)
+    guard = guarded_transport(httpx2.MockTransport(answer), local=local)
     async with httpx2.AsyncClient(transport=guard) as made:
         yield made
 
@@ -141,7 +141,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(
         return httpx2.Response(200, stream=Dripping())
 
     begun = trio.current_time()
-    guard = GuardedTransport(httpx2.MockTransport(slow), local=True)
+    guard = guarded_transport(httpx2.MockTransport(slow), local=True)
     async with httpx2.AsyncClient(transport=guard, timeout=None) as guarded:
         with pytest.raises(httpx2.ReadTimeout, match="no whole answer within"):
             await guarded.get("http://127.0.0.1/")
@@ -169,7 +169,7 @@ async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: st
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, serve, 0, theirs, host="127.0.0.1"))
         port = listeners[0].transport_listener.socket.getsockname()[1]
-        guard = GuardedTransport(httpx2.AsyncHTTPTransport(verify=ours, trust_env=False), local=True)
+        guard = guarded_transport(httpx2.AsyncHTTPTransport(verify=ours, trust_env=False), local=True)
         async with httpx2.AsyncClient(transport=guard) as guarded:
             if is_trusted:
                 assert (await guarded.get(f"https://{name}:{port}/")).status_code == 204

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 import pytest
 
-from daemon.authorization.guarded_http import GuardedTransport
+from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
@@ -49,7 +49,7 @@ async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any)
         state = parse_qs(urlsplit(message.url).query)["state"][0]
         redirect.take(urlencode({"code": "canary", "state": state}))
 
-    guard = GuardedTransport(httpx2.MockTransport(answer), local=True)
+    guard = guarded_transport(httpx2.MockTransport(answer), local=True)
     async with httpx2.AsyncClient(transport=guard) as client:
         wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
         return await LoginFlow(wished, redirect, client, say).run(), sent

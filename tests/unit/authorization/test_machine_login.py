@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from daemon.authorization.guarded_http import GuardedTransport
+from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login_process import MachineLogin
 from daemon.authorization.logins import MachineWish, NoLogin, NotNow
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
@@ -65,7 +65,7 @@ class Site:
         )
 
     async def login(self, auth: Auth, url: str = URL) -> Login:
-        guard = GuardedTransport(httpx2.MockTransport(self), local=True)
+        guard = guarded_transport(httpx2.MockTransport(self), local=True)
         async with httpx2.AsyncClient(transport=guard) as client:
             return await MachineLogin(MachineWish(server="crm", url=url, auth=auth), client).run()
 
