@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.kit.wording import MIB
-from daemon.sources import archives
-from daemon.sources.archives import checked_archive, unpack, whole
+from daemon.sources import bundles
+from daemon.sources.bundles import checked_archive, unpack, whole
 from daemon.sources.offers import SourceTrouble
 from tests.unit.cases import cases
 from tests.unit.sources.packing import Entry, bundled, packed
@@ -59,7 +59,7 @@ def test_files_are_read_only_and_keep_that_they_are_programs(tmp_path: Path) -> 
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_UNPACKED", 3 * MIB)
+    monkeypatch.setattr(bundles, "MOST_UNPACKED", 3 * MIB)
     parts = [Entry(f"{at}", os.urandom(MIB)) for at in range(4)]
     assert "'3' in it overlaps other data, or makes the bundle too large" in refusal(bundled(*parts), tmp_path)
 
@@ -96,10 +96,10 @@ def test_too_many_files_and_directories_are_refused(tmp_path: Path, monkeypatch:
     def never(*_: object) -> NoReturn:
         raise AssertionError("an object for each")
 
-    monkeypatch.setattr(archives, "MOST_FILES", 10)
+    monkeypatch.setattr(bundles, "MOST_FILES", 10)
     ways = [Entry(f"{at}/b/c/d") for at in range(3)]
     assert "'2/b/c/d' in it is too deep, or more than the 10th" in refusal(bundled(*ways), tmp_path)
-    monkeypatch.setattr(archives, "ZipFile", never)
+    monkeypatch.setattr(bundles, "ZipFile", never)
     assert "it has more than 10 files" in refusal(bundled(*[Entry(f"{at}") for at in range(11)]), tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_an_unpacking_that_ends_early_leaves_nothing(
         target.write(source.read(10))
         raise error
 
-    monkeypatch.setattr(archives, "copyfileobj", copy)
+    monkeypatch.setattr(bundles, "copyfileobj", copy)
     with pytest.raises((SourceTrouble, KeyboardInterrupt)):
         taken(bundled(Entry("a", b"1" * 99)), tmp_path)
     assert [*(tmp_path / "bundles").iterdir()] == []
