@@ -6,7 +6,6 @@ ends with its last caller. mcpd's own logins (`auth`) need no user; their tokens
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -31,6 +30,7 @@ from daemon.authorization.logins import (
     MachineWish,
     NoLogin,
     NotNow,
+    Renewals,
     Said,
     ServerLogins,
     Wish,
@@ -133,14 +133,11 @@ class LoginRun:
             self.scope.cancel()
 
 
-class OwnLogin:
+class OwnLogin(Renewals, kw_only=True):
     """mcpd's own login at one server."""
 
-    def __init__(self, wish: MachineWish) -> None:
-        self.wish = wish
-        self.lock = trio.Lock()  # held by the caller that logs in
-        self.login: Login | None = None
-        self.failure, self.again = NoLogin(""), -math.inf  # the last failure, and until when it counts
+    wish: MachineWish
+    login: Login | None = None
 
     def good(self, rejected: str | None, *, fresh: bool) -> Login | None:
         """The login, unless it is rejected or has expired, or is due for renewal and must be `fresh`."""
@@ -212,7 +209,7 @@ class LoginRuns:
         wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
         own = self._own.get(server.name)
         if own is None or own.wish != wish:
-            own = self._own[server.name] = OwnLogin(wish)
+            own = self._own[server.name] = OwnLogin(wish=wish)
         async with own.lock:
             login = own.good(rejected, fresh=True)
             if login is None and trio.current_time() >= own.again:

@@ -46,7 +46,7 @@ def test_there_are_at_most_so_many_bytes() -> None:
         url = f"{running.url}{path_of(NAME)}"
         size = len(fetch(url, most=1000, private=True))
         assert len(fetch(url, most=size, private=True)) == size
-        with pytest.raises(SourceTrouble, match=f"answers with more than {size - 1} bytes"):
+        with pytest.raises(SourceTrouble, match=f"the answer has more than {size - 1} bytes"):
             fetch(url, most=size - 1, private=True)
 
 

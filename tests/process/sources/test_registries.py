@@ -165,7 +165,7 @@ def test_of_many_spoilt_documents_some_are_told(tmp_path: Path) -> None:
 def test_a_description_of_ten_megabytes_is_refused_and_a_long_one_cut(tmp_path: Path) -> None:
     with (
         registry([document("io.example/a", description="x " * 5_000_000)]) as running,
-        pytest.raises(SourceTrouble, match="answers with more than"),
+        pytest.raises(SourceTrouble, match="the answer has more than"),
     ):
         asking(tmp_path, running).server("io.example/a")
     with registry([document("io.example/a", description="word\n\x1b[2J " * 1000)]) as running:
