@@ -241,12 +241,9 @@ def _tuning(server: Server) -> Problems:
         yield "timeouts.callMax", f"must not be less than call ({timeouts.call:g} s)"
     if limits.output_bytes is not None and limits.output_bytes > limits.message_bytes:
         yield "limits.outputBytes", f"must not be more than messageBytes ({limits.message_bytes})"
-    if limits.memory_bytes is not None and server.type is not _T.STDIO:
-        message = f"mcpd does not run a server of type {server.type}, and cannot see its memory: remove it"
-        yield "limits.memoryBytes", message
-    for key in ("cpu", "pids"):
+    for key in ("memory_bytes", "cpu", "pids"):
         if getattr(limits, key) is not None and server.type is not _T.STDIO:
-            yield f"limits.{key}", f"mcpd does not run a server of type {server.type}: remove it"
+            yield f"limits.{camel(key)}", f"mcpd does not run a server of type {server.type}: remove it"
 
 
 def _sharing(server: Server) -> Problems:

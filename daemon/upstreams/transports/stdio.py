@@ -35,7 +35,7 @@ LAST_WORDS = 0.05
 says more than EOF. Short, as callers wait meanwhile."""
 
 STDERR_CHUNK = 64 * 1024
-"""Bytes per read, and the length at which a line is passed on unfinished."""
+"""Bytes at which a line is passed on unfinished, as many as are read at once."""
 
 LINES_AT_ONCE = 1000
 """Most lines passed on from one chunk, as many as are kept: a flood of short lines must not block the loop."""
@@ -82,10 +82,10 @@ async def _opened(
         max_line=server.limits.message_bytes,
         max_queue=UPSTREAM_QUEUE_BYTES,
     )
-    connection = StdioConnection(link, child, context, start)
+    connection, stderr = StdioConnection(link, child, context, start), trio.lowlevel.FdStream(child.stderr)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(drain, child.stderr, connection.take_stderr)
+            nursery.start_soon(drain, stderr, connection.take_stderr)
             try:
                 if start is not None and (listener := await start.listener()) is not None:
                     egress = start.lesson.egress if start.lesson else context.egress
@@ -101,8 +101,7 @@ async def _opened(
         raise leaf(group) from None
     finally:
         link.close()
-        trio.lowlevel.notify_closing(child.stderr)
-        os.close(child.stderr)
+        stderr.close()
 
 
 async def _started(context: OpenContext, env: Mapping[str, str], start: SandboxedStart | None) -> ChildProcess:
@@ -185,18 +184,10 @@ def outgrown(used: int, limit: int) -> ConnectionLost:
     return ConnectionLost(text, Cause.MEMORY_CEILING, used=used, limit=limit)
 
 
-async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
-    """Read a non-blocking descriptor to its end, line by line; overlong lines are split."""
-    rest = b""
-    told = False
-    while True:
-        try:
-            chunk = os.read(fd, STDERR_CHUNK)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(fd)
-            continue
-        if not chunk:
-            break
+async def drain(stderr: trio.lowlevel.FdStream, on_line: Callable[[bytes], None]) -> None:
+    """Read a stream to its end, line by line; overlong lines are split."""
+    rest, told = b"", False
+    async for chunk in stderr:
         *lines, rest = (rest + chunk).split(b"\n")
         if told and lines:
             del lines[0]
@@ -208,6 +199,5 @@ async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:
             told = True
         if told:
             rest = b""
-        await trio.lowlevel.checkpoint()
     if rest:
         on_line(rest)
