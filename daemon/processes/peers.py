@@ -19,6 +19,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -97,31 +98,23 @@ class Connections(TypedDict):
     refused: dict[str, int]
 
 
+@attrs.define(eq=False)
 class Peers:
     """Counts the connections through one door, and decides about further ones."""
 
-    def __init__(
-        self,
-        door: str,
-        places: Shares,
-        *,
-        uids: Collection[int],
-        servers: Callable[[], Collection[int | None]] = frozenset,
-        clock: Callable[[], float] = time.monotonic,
-        gather: Callable[[Event], None] = lambda _event: None,
-    ) -> None:
-        """Only `uids` may connect at `door`; `servers` returns the pids of servers that may."""
-        self.places = places
-        self.refused: Counter[RefusalReason] = Counter()
-        self.open = 0
-        self.door = door
-        self._uids = uids
-        self.servers = servers
-        self._clock = clock
-        self._gather = gather
-        self._by_pid: Counter[int] = Counter()
-        self._by_uid: Counter[int] = Counter()
-        self._said: dict[str, tuple[float, int]] = {}
+    door: str
+    places: Shares
+    _uids: Collection[int] = attrs.field(kw_only=True)
+    """The users who may connect."""
+    servers: Callable[[], Collection[int | None]] = attrs.field(default=frozenset, kw_only=True)
+    """Returns the pids of servers that may connect."""
+    _clock: Callable[[], float] = attrs.field(default=time.monotonic, kw_only=True)
+    _gather: Callable[[Event], None] = attrs.field(default=lambda _event: None, kw_only=True)
+    refused: Counter[RefusalReason] = attrs.field(factory=Counter, init=False)
+    open: int = attrs.field(default=0, init=False)
+    _by_pid: Counter[int] = attrs.field(factory=Counter, init=False)
+    _by_uid: Counter[int] = attrs.field(factory=Counter, init=False)
+    _said: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
 
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
         """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: no descriptor is left."""

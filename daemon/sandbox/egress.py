@@ -18,6 +18,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -104,7 +105,7 @@ class SeenHost(msgspec.Struct):
 class SeenHosts:
     """The first `HOSTS` hosts that a server asked for, and the number of requests for others."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self.hosts: dict[str, SeenHost] = {}
         self.others = 0
         self._wall = wall
@@ -128,25 +129,20 @@ class _NotConnected(Exception):
         self.status = status
 
 
+@attrs.define(eq=False)
 class Egress:
-    """The proxy of one sandboxed server; `refused` and `allowed` have the hosts that it asked for."""
+    """The proxy of one sandboxed server."""
 
-    def __init__(
-        self,
-        server: str,
-        rules: HostRules,
-        on_refused: Callable[[SeenHost], None],
-        *,
-        getaddrinfo: Callable[..., list[Any]] = socket.getaddrinfo,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """`on_refused` gets every refused host with its count; `getaddrinfo` is called in threads."""
-        self.refused, self.allowed = SeenHosts(wall), SeenHosts(wall)
-        self._server = server
-        self._rules = rules
-        self._on_refused = on_refused
-        self._getaddrinfo = getaddrinfo
-        self._lookups = trio.CapacityLimiter(LOOKUPS)
+    _server: str
+    _rules: HostRules
+    _on_refused: Callable[[SeenHost], None]
+    """Gets every refused host with its count."""
+    _getaddrinfo: Callable[..., list[Any]] = attrs.field(default=socket.getaddrinfo, kw_only=True)
+    """Called in threads."""
+    refused: SeenHosts = attrs.field(factory=SeenHosts, kw_only=True)
+    """The hosts that the server asked for in vain."""
+    allowed: SeenHosts = attrs.field(factory=SeenHosts, kw_only=True)
+    _lookups: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(LOOKUPS), init=False)
 
     async def serve(
         self, listener: trio.SocketListener, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -18,7 +18,7 @@ from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import egress
-from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received
+from daemon.sandbox.egress import Egress, SeenHost, SeenHosts, proxy_environment, received
 from tests.waiting import PATIENCE, until
 
 API = "api.internal"
@@ -85,7 +85,8 @@ def names() -> Iterator[Names]:
 async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> AsyncIterator[Proxy]:
     refusals: list[SeenHost] = []
     rules = HostRules(allowed or (API,), denied)
-    made = Egress("github", rules, refusals.append, getaddrinfo=names, wall=lambda: WALL)
+    seen = SeenHosts(lambda: WALL)
+    made = Egress("github", rules, refusals.append, getaddrinfo=names, refused=seen)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
     is_virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
     with trio.fail_after(math.inf if is_virtual else PATIENCE):
