@@ -1,10 +1,7 @@
 """HTTP to authorization servers, and the renewal of tokens, by one caller at a time.
 
-- Only https, or http to loopback; and loopback only for a server on loopback: strangers choose the addresses.
-
-- Never to link-local addresses or clouds' metadata services.
-
-- Answers have at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
+Requests go over https, or over http to loopback; to loopback only for a server on loopback, as strangers choose
+the addresses; and never to link-local addresses or clouds' metadata services.
 """
 
 from __future__ import annotations

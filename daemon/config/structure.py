@@ -159,7 +159,7 @@ def _word(value: object, enum: type[StrEnum]) -> StrEnum:
     return enum(word)
 
 
-def _known(enum: type[StrEnum]) -> list[str]:
+def _known(enum: Any) -> list[str]:
     return [member.value for member in enum if member not in NOT_WRITTEN]
 
 
@@ -187,7 +187,7 @@ def _written_as(kind: Any) -> type:
     return str if issubclass(plain, StrEnum) else plain
 
 
-def _items(value: object, kind: Any) -> tuple[Any, ...]:
+def _items(value: Any, kind: Any) -> tuple[Any, ...]:
     """Convert a list. A faulty list is dropped whole, so that indices stay right."""
     value = _checked(value, _A_LIST, {list})
     done, problems = _each(enumerate(value), lambda _, each: _structured(each, kind))
@@ -196,7 +196,7 @@ def _items(value: object, kind: Any) -> tuple[Any, ...]:
     return tuple(done.values())
 
 
-def _entries(value: object, key: Any, kind: Any) -> dict[str, Any]:
+def _entries(value: Any, key: Any, kind: Any) -> dict[str, Any]:
     def make(name: str, each: object) -> object:
         made: object = _structured(each, kind)
         _structured(name, key)
@@ -233,7 +233,7 @@ def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
     }
 
 
-def _object(value: object, cls: Any) -> Any:
+def _object(value: Any, cls: Any) -> Any:
     value = _checked(value, AN_OBJECT, {dict})
     fields = _fields(cls)
     required = {key for key, (field, _) in fields.items() if field.default is attrs.NOTHING}

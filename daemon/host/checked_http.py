@@ -75,7 +75,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError(f"{host} cannot be found: {error}", request=request) from error
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         self.check_addresses(host, addresses)
-        failure = httpx2.ConnectError(f"{host} has no address", request=request)
+        failure: httpx2.TransportError = httpx2.ConnectError(f"{host} has no address", request=request)
         for address in addresses[:MAX_ADDRESSES]:
             sent = httpx2.Request(
                 request.method,

@@ -105,7 +105,6 @@ class Peers:
     door: str
     places: Shares
     _uids: Collection[int] = attrs.field(kw_only=True)
-    """The users who may connect."""
     servers: Callable[[], Collection[int | None]] = attrs.field(default=frozenset, kw_only=True)
     """Returns the pids of servers that may connect."""
     _clock: Callable[[], float] = attrs.field(default=time.monotonic, kw_only=True)

@@ -139,9 +139,9 @@ class Egress:
     """Gets every refused host with its count."""
     _getaddrinfo: Callable[..., list[Any]] = attrs.field(default=socket.getaddrinfo, kw_only=True)
     """Called in threads."""
-    refused: SeenHosts = attrs.field(factory=SeenHosts, kw_only=True)
+    refused: SeenHosts = attrs.field(factory=SeenHosts, init=False)
     """The hosts that the server asked for in vain."""
-    allowed: SeenHosts = attrs.field(factory=SeenHosts, kw_only=True)
+    allowed: SeenHosts = attrs.field(factory=SeenHosts, init=False)
     _lookups: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(LOOKUPS), init=False)
 
     async def serve(

@@ -15,7 +15,7 @@ import trio
 
 from daemon.authorization import guarded_http
 from daemon.authorization.guarded_http import Ended, LoginOver, end_login, fresh, renew, revoke
-from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
+from daemon.authorization.logins import FileLogins, Login, LoginsTrouble, ServerLogins
 from daemon.authorization.redirect import Outcome
 from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import (
@@ -184,7 +184,7 @@ async def test_a_login_at_the_example_serves_its_tool_and_ends_without_a_refresh
         logins = FileLogins(tmp_path)
         logins.write("notion", msgspec.structs.replace(kept, renew_at=0.0, expires_at=0.0))
         with pytest.raises(LoginOver, match="it has expired"):
-            await fresh(logins, "notion", url, rejected=None)
+            await fresh(ServerLogins(logins), "notion", url, rejected=None)
 
 
 @pytest.mark.nightly
@@ -219,11 +219,11 @@ def expire(logins: FileLogins, login: Login, *, left: float = -1.0) -> Login:
 
 async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path, url: str) -> None:
     logins = FileLogins(tmp_path)
-    old = expire(logins, await logged_in(tmp_path, url))
+    old, shared = expire(logins, await logged_in(tmp_path, url)), ServerLogins(logins)
     found: list[Login | None] = []
 
     async def one() -> None:
-        found.append(await fresh(logins, "notion", url, rejected=None))
+        found.append(await fresh(shared, "notion", url, rejected=None))
 
     async with trio.open_nursery() as nursery:
         for _ in range(AT_ONCE):
@@ -237,7 +237,7 @@ async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path,
     assert await call(url, renewed) == "it was you"
     # And again with the one that came in its place.
     expire(logins, kept)
-    again = await fresh(logins, "notion", url, rejected=None)
+    again = await fresh(ServerLogins(logins), "notion", url, rejected=None)
     assert again is not None
     assert await call(url, again.access_token) == "it was you"
 
@@ -246,10 +246,10 @@ async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str)
     logins = FileLogins(tmp_path)
     expire(logins, await logged_in(tmp_path, url))
     code = (
-        "import sys, trio; from pathlib import Path; from daemon.authorization.logins import FileLogins;"
-        "from daemon.authorization.guarded_http import fresh;"
-        "got = trio.run(lambda: fresh(FileLogins(Path(sys.argv[1])), 'notion', sys.argv[2], rejected=None));"
-        "print(got.access_token)"
+        "import sys, trio; from pathlib import Path; from daemon.authorization.guarded_http import fresh;"
+        "from daemon.authorization.logins import FileLogins, ServerLogins;"
+        "logins = ServerLogins(FileLogins(Path(sys.argv[1])));"
+        "got = trio.run(lambda: fresh(logins, 'notion', sys.argv[2], rejected=None)); print(got.access_token)"
     )
     said: list[bytes] = []
 
@@ -273,12 +273,12 @@ async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried
 ) -> None:
     logins = FileLogins(tmp_path)
     first = await logged_in(tmp_path, url)
-    assert await fresh(logins, "notion", url, rejected=first.access_token) is not None
+    assert await fresh(ServerLogins(logins), "notion", url, rejected=first.access_token) is not None
     # A copy from before, as a backup or a thief has it.
     expire(logins, first)
     for _ in range(2):
         with pytest.raises(LoginOver, match=r"\(invalid_grant\)|gave no refresh token"):
-            await fresh(logins, "notion", url, rejected=None)
+            await fresh(ServerLogins(logins), "notion", url, rejected=None)
 
 
 async def test_what_could_not_be_kept_is_not_renewed(
@@ -293,9 +293,9 @@ async def test_what_could_not_be_kept_is_not_renewed(
     with monkeypatch.context() as patch:
         patch.setattr(FileLogins, "write", full)
         with pytest.raises(LoginsTrouble):
-            await fresh(logins, "notion", url, rejected=None)
+            await fresh(ServerLogins(logins), "notion", url, rejected=None)
     assert logins.read("notion", url) == old
-    assert await fresh(logins, "notion", url, rejected=None) is not None
+    assert await fresh(ServerLogins(logins), "notion", url, rejected=None) is not None
 
 
 async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
@@ -310,7 +310,7 @@ async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
             return await renew(login, client)
 
         monkeypatch.setattr(guarded_http, "renew", given_up)
-        await fresh(logins, "notion", url, rejected=None)
+        await fresh(ServerLogins(logins), "notion", url, rejected=None)
     kept = logins.read("notion", url)
     assert scope.cancel_called
     assert kept is not None

@@ -85,11 +85,10 @@ def names() -> Iterator[Names]:
 async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> AsyncIterator[Proxy]:
     refusals: list[SeenHost] = []
     rules = HostRules(allowed or (API,), denied)
-    seen = SeenHosts(lambda: WALL)
-    made = Egress("github", rules, refusals.append, getaddrinfo=names, refused=seen)
+    made = Egress("github", rules, refusals.append, getaddrinfo=names)
+    made.refused, made.allowed = SeenHosts(lambda: WALL), SeenHosts(lambda: WALL)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
-    is_virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
-    with trio.fail_after(math.inf if is_virtual else PATIENCE):
+    with trio.fail_after(math.inf if isinstance(trio.lowlevel.current_clock(), MockClock) else PATIENCE):
         async with trio.open_nursery() as nursery:
             await nursery.start(made.serve, listener)
             yield Proxy(made, listener.socket.getsockname()[1], names, refusals, nursery.cancel_scope)

@@ -38,7 +38,7 @@ def test_a_document_is_fetched_from_a_host_that_the_user_names() -> None:
     with registry(DOCUMENTS) as running:
         assert NAME.encode() in fetch(f"{running.url}{path_of(NAME)}", most=1000, private=True)
     assert running.headers.pop("user-agent").startswith("mcpd/")
-    assert running.headers == {"host": f"127.0.0.1:{running.port}", "accept-encoding": "identity"}
+    assert running.headers == {"Host": f"127.0.0.1:{running.port}", "accept-encoding": "identity"}
 
 
 def test_there_are_at_most_so_many_bytes() -> None:

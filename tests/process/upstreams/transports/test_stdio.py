@@ -195,15 +195,15 @@ ENDLESS = b"x" * (stdio.STDERR_CHUNK + 1)
 
 async def drained(*chunks: bytes) -> list[str]:
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    lines: list[str] = []
+    stderr, lines = trio.lowlevel.FdStream(read), list[str]()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(stdio.drain, read, lambda line: lines.append(line.decode(errors="replace")))
+            nursery.start_soon(stdio.drain, stderr, lambda line: lines.append(line.decode(errors="replace")))
             for chunk in chunks:
                 os.write(write, chunk)
                 await trio.testing.wait_all_tasks_blocked()
             os.close(write)
-    os.close(read)
+    stderr.close()
     return lines
 
 
