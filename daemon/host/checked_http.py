@@ -1,7 +1,6 @@
-"""HTTP to servers that strangers name: connections go to checked addresses, and answers are bounded.
+"""HTTP to servers that strangers name: answers are bounded, and connections go to checked addresses.
 
-Names are resolved here, and the connection goes to an address that was checked: a second lookup could give
-another one. Answers are uncompressed.
+Names are resolved here alone, as a second lookup could give another address.
 """
 
 from __future__ import annotations

@@ -110,10 +110,7 @@ class SandboxedStart:
     """The socket on which a lesson's stub sends its sockets before it becomes the program."""
 
     async def listener(self) -> trio.SocketListener | None:
-        """The proxy's socket in the started sandbox; None if the sandbox has no network.
-
-        Raises `CannotStart` if a lesson's stub failed: the child then ends by itself.
-        """
+        """The proxy's socket in the sandbox; None without a network. Raises CannotStart: a stub failed."""
         listening = self.listening
         if self.lesson is not None and self.channel is not None:
             _, (made, watched) = await trio.to_thread.run_sync(egress.received, self.channel)

@@ -159,10 +159,7 @@ def changed(
     removed: Collection[str] = (),
     surfaces: Collection[str] = (),
 ) -> Draft:
-    """Apply a change to both files, if mcpd can run with the result; `missing` variables are allowed.
-
-    Raises ConfigError and DocumentError.
-    """
+    """Change both files in memory. Raises ConfigError (not about `missing` variables) and DocumentError."""
     source, before, env = present.config.path, _text(present.config), _text(present.env)
     here = {**present.variables, **environ}
     hidden = secrets(load(source, here)) if before.strip() else frozenset()

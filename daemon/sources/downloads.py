@@ -23,9 +23,9 @@ SECONDS = 30.0
 
 
 def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECONDS, redirects: int = 0) -> bytes:
-    """Fetch at most `most` bytes within `seconds`; blocks. Raises SourceTrouble.
+    """Fetch at most `most` bytes within `seconds`, after at most `redirects` to public hosts; blocks.
 
-    `private`: the user has named the host. `redirects`: how many are followed, to public hosts only.
+    `private`: the user has named the host. Raises SourceTrouble.
     """
 
     async def run() -> bytes:

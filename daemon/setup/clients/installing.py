@@ -183,10 +183,7 @@ class PutIn:
 def put_in(
     text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
 ) -> PutIn:
-    """Install mcpd into a file's text at the place `into`, which is None if mcpd goes into another file.
-
-    Raises ConfigError and DocumentError.
-    """
+    """Install mcpd into a file's text at `into`; None: into another file. Raises ConfigError, DocumentError."""
     document = read_document(text, places[0].form, source=str(places[0].path))
     changed, taken, left = list[NamedEntry](), list[str](), list[str]()
     for place in () if wanted.keep else places:

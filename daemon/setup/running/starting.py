@@ -206,10 +206,7 @@ NOT_HANDED_ON = frozenset(
 
 
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
-    """Fork the daemon, wait until it serves, and return its pid. Raises NotStarted.
-
-    A fork keeps the imported modules; starting a new interpreter takes a tenth of a second.
-    """
+    """Fork the daemon, as a new interpreter takes 0.1 s; return its pid once it serves. Raises NotStarted."""
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()
         if (pid := os.fork()) == 0:
