@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, KINDS, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
 from daemon.host.paths import state_dir
-from daemon.kit.later import later
 from daemon.safety.escape import document, json_line, visible
-
-if TYPE_CHECKING:
-    from daemon.processes import proc
-else:  # Only after a change that was killed.
-    proc = later("daemon.processes.proc")
 
 AddArgument = Callable[[Any], object]
 
@@ -145,7 +140,7 @@ def _end_as_by_ctrl_c() -> None:
 
 
 def trial_of(name: str) -> Path:
-    """The file that tells of a change of a server while the change is tried."""
+    """The file that tells of a change of a server; the process that tries the change holds a lock on it."""
     return state_dir(os.environ) / "trials" / name
 
 
@@ -153,22 +148,25 @@ def trial_of(name: str) -> Path:
 def on_trial(options: argparse.Namespace, name: str, undo: str) -> Iterator[None]:
     """Try a change of a server; after `kill -9`, the next commands tell how to `undo` the change."""
     mark, way = trial_of(name), f"undo: {undo}" if undo else "`mcpd edit` shows it"
-    with suppress(OSError):  # Without a place for it, nobody is told.
-        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark.write_text(
-            f"{os.getpid()} {name}: `mcpd {options.change}` was killed while it tried a change; {way}"
-        )
-    try:
-        yield
-    finally:
-        mark.unlink(missing_ok=True)
+    with ExitStack() as held:
+        with suppress(OSError):  # Without a place for it, nobody is told.
+            mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mark.unlink(missing_ok=True)
+            file = held.enter_context(mark.open("x"))
+            fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends
+            file.write(f"{name}: `mcpd {options.change}` was killed while it tried a change; {way}")
+            file.flush()
+        try:
+            yield
+        finally:
+            mark.unlink(missing_ok=True)
 
 
 def _tell_trials() -> None:
     for mark in trial_of("").glob("*"):
-        with suppress(OSError, ValueError):
-            pid, told = mark.read_text().split(" ", 1)
-            if not proc.exists(int(pid)):
+        with suppress(OSError, ValueError), mark.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if told := file.read():  # else its trial begins at this moment
                 note(told)
 
 
