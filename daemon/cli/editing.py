@@ -46,6 +46,7 @@ from daemon.kit.wording import camel, quoted, suggestion
 from daemon.operators.change_reports import reloaded as in_words
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
+from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, changes, named, with_versions
 from daemon.setup.clients.installing import Records
 from daemon.setup.drafts import EX_MEANWHILE, Draft, Present, changed, read_present
@@ -211,10 +212,16 @@ def rename(options: argparse.Namespace) -> int:
     old, (path, present) = options.server, configured(options, options.server)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
+    data, place = (Path(DaemonPlaces(environ=os.environ).data, name) for name in (old, new))
     edit, undo = renamed(path, present.places[old], old, new, os.environ), typed_as(options, "rename", new, old)
-    status = _settle(options, path, edit, undo, new)
+    moves = (data, place) if data.is_dir() and not place.exists() else ()
+    status = _settle(options, path, attrs.evolve(edit, moves=moves), undo, new)
     if new in read_present(path).servers:
         Records(state_dir(os.environ)).rename(old, new)
+        if data.is_dir():
+            note(f"its data stays in {data}" + ("" if moves else f": {place} exists already"))
+        elif moves:
+            note(f"its data has moved to {place}")
     return status
 
 
@@ -237,7 +244,7 @@ def _settle(
     if not kept:
         return status
     if draft.stands:
-        stays = "login, switches, counts, files, clients' --server stay behind; " if becomes else ""
+        stays = "login, switches, counts, clients' --server stay behind; " if becomes else ""
         if undo:
             (note if options.json or becomes else print)(visible(f"{stays}undo: {undo}"))
     elif not status:

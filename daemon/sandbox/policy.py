@@ -67,7 +67,8 @@ class DaemonPlaces:
     def directories_of(self, server: Server) -> tuple[str, str]:
         """A server's directory, and the directory in it whose files persist; each instance has another."""
         root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
-        name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
+        # Without the server's name, which may change.
+        name = hashlib.sha256(server.label.removeprefix(server.name).encode()).hexdigest()[:16]
         return root, os.path.realpath(f"{root}/instances/{name}" if server.instance else f"{root}/data")
 
 

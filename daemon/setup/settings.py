@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ class SettingsEdit:
     places: tuple[KeyPlace, ...]
     changed: tuple[Edit, ...]
     secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
+    moves: tuple[Path, ...] = ()
+    """A directory that moves along, and its new place."""
 
     @property
     def is_new(self) -> bool:
@@ -72,7 +75,8 @@ class SettingsEdit:
 
     def write(self) -> None:
         """Replace all files atomically, or none. Raises DocumentError."""
-        write_all(self.changed)
+        with _moved(self.moves):
+            write_all(self.changed)
 
     @property
     def stands(self) -> bool:
@@ -81,7 +85,20 @@ class SettingsEdit:
 
     def undo(self) -> None:
         """Restore the former files. Raises DocumentError if a file has changed since or cannot be written."""
-        undo_all(self.changed)
+        with _moved(self.moves[::-1]):
+            undo_all(self.changed)
+
+
+@contextmanager
+def _moved(places: Sequence[Path]) -> Iterator[None]:
+    """Move a directory from the first place to the second; back if the block fails."""
+    with ExitStack() as back:
+        for was, now in pairwise(places):
+            with suppress(OSError):  # The files are what matters.
+                was.rename(now)
+                back.callback(now.rename, was)
+        yield
+        back.pop_all()
 
 
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:

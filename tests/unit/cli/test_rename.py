@@ -126,6 +126,45 @@ def test_a_server_that_does_not_come_up_gets_its_name_back(
     assert texts(config) == before
 
 
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory with a directory for each sandboxed server; `tick` has one."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (file := tmp_path / "mcpd" / "servers" / "tick" / "data" / "notes").parent.mkdir(parents=True)
+    file.write_text("mine")
+    return tmp_path / "mcpd" / "servers"
+
+
+def test_what_a_server_keeps_in_its_sandbox_moves_to_its_new_name_and_back(
+    config: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(config, "tick", "tock", "--dry-run") == 0
+    assert (data / "tick").is_dir()
+    for old, new in (("tick", "tock"), ("tock", "tick")):
+        assert told(config, old, new, "--no-reload") == 0
+        assert f"its data has moved to {data / new}\n" in capsys.readouterr().err
+        assert [str(each.relative_to(data)) for each in data.rglob("notes")] == [f"{new}/data/notes"]
+
+
+def test_what_a_server_keeps_comes_back_where_the_rename_does(
+    config: Path, data: Path, control: Controls
+) -> None:
+    servers = {"tick": server(), "tock": server(state="failed", reason="no")}
+    answer: Any = {"config": str(config)}
+    control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
+    assert told(config, "tick", "tock") == 1
+    assert [each.name for each in data.iterdir()] == ["tick"]
+
+
+def test_what_a_server_keeps_replaces_nothing(
+    config: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "tock").mkdir()
+    assert told(config, "tick", "tock", "--no-reload") == 0
+    assert f"its data stays in {data / 'tick'}: {data / 'tock'} exists already\n" in capsys.readouterr().err
+    assert (data / "tick" / "data" / "notes").read_text() == "mine"
+
+
 def test_what_could_not_be_written_names_no_way_back(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", *
     rules = SandboxRules(mode=SandboxMode(mode), filesystem=files, network=SandboxNetwork(allowed_domains=()))
     server = Server(**{"name": "s", "command": "/bin/sh", "confined": rules, **more})
     if workspace is not None:
-        server = attrs.evolve(server, instance=Instance(label="s@w", workspace=workspace))
+        server = attrs.evolve(server, instance=Instance(label=f"{server.name}@w", workspace=workspace))
     around = DaemonPlaces(environ={"HOME": str(home)}, private=(str(home / "own" / "mcpd.sock"),))
     return resolve(server, rules, around, "/usr/bin:/bin")
 
@@ -197,6 +197,9 @@ def test_a_workspace_is_writable_unless_the_home_directory_lies_in_it(home: Path
     made = policy_of(home, workspace=str(home / "src"))
     assert made.places[str(home / "src")] is Access.WRITE
     assert made.data.startswith(str(home / ".local/share/mcpd/servers/s/instances/"))
+    # So that its data can follow a renamed server.
+    renamed = policy_of(home, workspace=str(home / "src"), name="t")
+    assert renamed.data == made.data.replace("/servers/s/", "/servers/t/")
     for wide in (str(home), str(home.parent), "/"):
         assert wide not in policy_of(home, workspace=wide).places
 
