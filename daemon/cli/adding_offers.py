@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,15 @@ def renewed(
         note(f"{name}: {was} becomes {now}")
     made = _replaced({key: entry[key] for key in offer.entry if key in entry}, changes)
     former = _replaced(_former(registries, origin), changes)
-    fresh = attrs.evolve(offer, entry=_fresh(offer, made, former))
-    added = filled(fresh, _answered_anew(options, fresh, variables))
-    made["args"] = [*made.get("args", ()), *added.get("args", ())]
+    args = None if former is None else _placed(offer, former, made.get("args", []))
+    fresh = attrs.evolve(offer, entry=_fresh(offer, made, args))
+    added = filled(fresh, _answered_again(options, fresh, variables))
+    if args is not None:
+        made["args"] = added.get("args", [])
     for key in ("env", "headers"):
         made[key] = {**added.get(key, {}), **made.get(key, {})}
     lacks = {*_words(fixed)} - {*_words(made), ""}
-    if former is not None:  # Only behind all others do new ones have a known place.
+    if args is None and former is not None:  # Nothing tells the place of a new one.
         asked = {*INPUT.findall(str(offer.entry.get("args")))} - {*INPUT.findall(str([former, fresh.entry]))}
         lacks |= {each.name for each in missing(offer, {}) if each.name in asked}
     if lacks:
@@ -167,17 +170,43 @@ def _former(registries: Any, origin: EntryOrigin) -> Any:
     return None
 
 
-def _fresh(offer: ServerOffer, made: Mapping[str, Any], former: Any) -> dict[str, Any]:
-    """The part of an offer that is missing in an entry whose own version had the arguments `former`."""
-    args, held = offer.entry.get("args", []), None if former is None else len(former)
-    fresh: dict[str, Any] = {"args": args[held:] if held is not None and args[:held] == former else []}
+def _placed(offer: ServerOffer, former: Sequence[Any], held: Sequence[str]) -> list[Any] | None:
+    """An offer's arguments, with an entry's words (`held`) for those that its own version, `former`, had too.
+
+    Words that follow all arguments stay last. None if nothing tells which argument a word is for.
+    """
+    several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}
+    left, known, is_whole = [*held], dict[str, list[list[str]]](), True
+    for group in former:
+        parts, words = [group] if isinstance(group, str) else group, list[str]()
+        while _fit(parts, left) and (not words or parts[-1] in several):
+            words, left = words + left[: len(parts)], left[len(parts) :]
+        known.setdefault(str(group), []).append(words)
+        is_whole = is_whole and bool(words)
+    if not is_whole and (left or several):
+        return None
+    args = [
+        known[key].pop(0) if known.get(key := str(each)) else [each] for each in offer.entry.get("args", [])
+    ]
+    return [*chain.from_iterable(args), *left]
+
+
+def _fit(parts: Sequence[str], words: Sequence[str]) -> bool:
+    both = [(INPUT.split(part), word) for part, word in zip(parts, words, strict=False)]
+    fits = (word.startswith(part[0]) if part[1:] else [word] == part for part, word in both)
+    return 0 < len(both) == len(parts) and all(fits)
+
+
+def _fresh(offer: ServerOffer, made: Mapping[str, Any], args: Sequence[Any] | None) -> dict[str, Any]:
+    """The part of an offer that is missing in an entry, and all arguments."""
+    fresh: dict[str, Any] = {"args": args or []}
     for key in ("env", "headers"):
         given = made.get(key, {})
         fresh[key] = {each: text for each, text in offer.entry.get(key, {}).items() if each not in given}
     return fresh
 
 
-def _answered_anew(options: argparse.Namespace, fresh: ServerOffer, variables: Variables) -> dict[str, str]:
+def _answered_again(options: argparse.Namespace, fresh: ServerOffer, variables: Variables) -> dict[str, str]:
     wanted = INPUT.findall(str(fresh.entry))
     asked = attrs.evolve(fresh, inputs=tuple(each for each in missing(fresh, {}) if each.name in wanted))
     for each in asked.inputs:

@@ -147,9 +147,15 @@ def _fits(trail: Trail, value: object) -> bool:
 
 
 def _change(
-    options: argparse.Namespace, wished: list[Setting], stored: Mapping[str, str] = MappingProxyType({})
+    options: argparse.Namespace,
+    wished: list[Setting],
+    stored: Mapping[str, str] = MappingProxyType({}),
+    back: str = "",
 ) -> int:
-    """Write or remove keys. Secrets are stored as the server's variables, and `stored` are so already."""
+    """Write or remove keys. Secrets are stored as the server's variables, and `stored` are so already.
+
+    `back` is the undo where no `mcpd set` is one.
+    """
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -182,7 +188,7 @@ def _change(
     remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
     for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    return _settle(options, path, draft, _undo_by(options, wished, before, draft))
+    return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back)
 
 
 def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
@@ -204,6 +210,8 @@ def _undo_by(options: argparse.Namespace, wished: list[Setting], before: list[ob
     # Without an item, the others have other places.
     moved = any(each.value is UNSET and isinstance(each.trail[-1], int) for each in wished)
     is_all = draft.env == (draft.present.env.text() or "")
+    # A former bundle is deleted.
+    is_all = is_all and not any(value_at(was, ("bundle",), "") for was in before)
     return typed_as(options, *words) if not moved and len(verbs) == 1 and is_open and is_all else ""
 
 
@@ -419,16 +427,20 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
         was, now = (f"{each.get('name')} {each.get('version')}" for each in origins)
         status = 0 if options.all else EX_FAULT
         told = {"becomes": [(was, now)], "changes": ""}
-        status = _renewed(options, wished, told, variables.kept) if newer else status
+        former = ("registry:" + str(origins[0].get("name")), "--version", str(origins[0].get("version")))
+        back = typed_as(options, "add", options.server, *former, "--replace")
+        status = _renewed(options, wished, told, variables.kept, back) if newer else status
         return status or adding_offers.cleared(
             present, options.server, look(path).text() or "", runs=options.no_reload
         )
 
 
-def _renewed(options: argparse.Namespace, wished: list[Setting], told: object, kept: Mapping[str, str]) -> int:
+def _renewed(
+    options: argparse.Namespace, wished: list[Setting], told: object, kept: Mapping[str, str], back: str = ""
+) -> int:
     """Write newer versions, or with --dry-run and --json only report them."""
     options.newer[options.server] = told
-    return 0 if options.dry_run and options.json else _change(options, wished, kept)
+    return 0 if options.dry_run and options.json else _change(options, wished, kept, back)
 
 
 def enable(options: argparse.Namespace) -> int:

@@ -57,6 +57,11 @@ class Home:
     def unpacked(self) -> list[str]:
         return [str(path) for path in (self.directory / "mcpd" / "bundles").glob("*")]
 
+    def edit(self, key: str, value: object) -> None:
+        config = json.loads(self.config.read_text())
+        config["mcpServers"]["thing"][key] = value
+        self.config.write_text(json.dumps(config))
+
     def add(self, *words: str) -> None:
         words = (*words, "--env=KEY=mine", "--yes", "--sandbox=off", "--no-reload")
         assert ADD.main(["thing", f"registry:{NAME}", *words, f"--config={self.config}"]) == 0
@@ -163,15 +168,47 @@ def test_a_version_that_needs_more_asks_for_it_and_what_was_answered_stays(
     assert here.entry["args"] == ["-y", "@a/thing@1.2.0", "--place", "/here", "--mode", "fast"]
 
 
-def test_a_version_that_asks_for_an_argument_before_others_changes_nothing_and_names_the_command(
-    here: Home,
+def test_an_argument_that_a_version_needs_before_others_is_asked_for_and_stands_before_them(
+    here: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.add("--env=place=/here")
+    here.edit("args", [*here.entry["args"], "--mine"])
+    before = here.config.read_text()
+    fixed = {"type": "named", "name": "--fixed", "value": "x"}
+    here.published.documents.append(document("1.1.0", MODE, PLACE, fixed))
+    status, said = here.upgrade()
+    told = (
+        f"mode is needed; without a terminal, write `mcpd upgrade thing --env=mode=... --config {here.config}`"
+    )
+    assert (status, told in said, here.config.read_text()) == (1, True, before), said
+    monkeypatch.setattr("sys.stdin", Terminal("fast\n"))
+    status, said = here.upgrade()
+    args = ["--mode", "fast", "--place", "/here", "--fixed", "x", "--mine"]
+    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
+    assert "undo: `mcpd set thing 'args=" in said
+
+
+@pytest.mark.parametrize("words", [["--mine", "--place", "/here"], ["--place"]])
+def test_arguments_in_which_a_new_one_has_no_place_stay_and_the_command_is_named(
+    words: list[str], here: Home
+) -> None:
+    here.add("--env=place=/here")
+    here.edit("args", ["-y", "@a/thing@1.0.0", *words])
     before = here.config.read_text()
     here.published.documents.append(document("1.1.0", MODE, PLACE))
     status, said = here.upgrade("thing", "--env=mode=fast")
     assert (status, here.config.read_text()) == (1, before), said
     assert f"also needs mode: `mcpd add thing registry:{NAME} --replace` asks for all" in said
+
+
+def test_several_values_of_an_argument_stay_behind_a_new_one(here: Home) -> None:
+    several = {"type": "named", "name": "--dir", "isRequired": True, "isRepeated": True}
+    here.published.documents[:] = [document("1.0.0", several)]
+    here.add("--env=dir=/a:/b")
+    here.published.documents.append(document("1.1.0", MODE, several))
+    status, said = here.upgrade("thing", "--env=mode=fast")
+    args = ["--mode", "fast", "--dir", "/a", "--dir", "/b"]
+    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
 
 
 def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:
@@ -182,15 +219,6 @@ def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:
     status, said = here.upgrade("thing", "--env=WORD=magic-83hd82")
     assert (status, "magic" in said, here.entry["env"]["WORD"]) == (0, False, "${THING__WORD}"), said
     assert "THING__WORD=magic-83hd82\n" in here.config.with_name("env").read_text()
-
-
-def test_a_version_with_other_fixed_arguments_changes_nothing_and_names_the_command(here: Home) -> None:
-    here.add("--env=place=/here")
-    before = here.config.read_text()
-    here.published.documents.append(document("1.2.0", {"type": "named", "name": "--mode", "value": "x"}, PLACE))
-    status, said = here.upgrade()
-    assert (status, here.config.read_text()) == (1, before), said
-    assert f"also needs --mode, x: `mcpd add thing registry:{NAME} --replace` asks for all" in said
 
 
 def test_it_never_goes_down_and_does_not_follow_npm(here: Home) -> None:
@@ -223,12 +251,15 @@ def test_a_bundle_of_a_registry_is_exchanged_and_one_of_a_file_is_named(
     assert sorted(here.unpacked) == sorted([old, new])
     here.bundle(monkeypatch, "2.2.0", "${user_config.more}")
     status, said = here.upgrade()
-    assert (status, "2.2.0 also needs more: `mcpd add thing" in said, here.entry["origin"]["bundle"]) == (
-        *(1, True, new),
-    ), said
-    config = json.loads(here.config.read_text())
-    del config["mcpServers"]["thing"]["origin"]["registry"]
-    here.config.write_text(json.dumps(config))
+    assert (status, "more is needed" in said, here.entry["origin"]["bundle"]) == (1, True, new), said
+    status, said = here.upgrade("thing", "--env=more=there")
+    new = here.entry["origin"]["bundle"]
+    assert (status, here.entry["args"]) == (0, [f"{new}/run.js", "there", "--key", "${THING__KEY}"]), said
+    back = f"undo: `mcpd add thing registry:{NAME} --version 2.1.0 --replace --config {here.config}`"
+    assert back in said
+    origin = here.entry["origin"]
+    del origin["registry"]
+    here.edit("origin", origin)
     status, said = here.upgrade()
     assert (status, "`mcpd add thing FILE.mcpb --replace` puts a newer one in its place" in said) == (1, True)
 
