@@ -149,13 +149,17 @@ _PLACES = {
     "reload": ("Reload", "/settings"),
     "check": ("Settings", "/settings"),
     "approve": ("Approve", "/approvals"),
+    "set": ("The field on its page", "/servers/{}"),
 }
 """The console's word and address for `mcpd COMMAND`, or for `mcpd COMMAND SERVER` with {}."""
+
+_FIELD = re.compile(r"(mcpd set \S+) env\.\w+\Z")
+"""Matches a command that asks for a value, for which the server's page has a field."""
 
 
 def _in_console(command: str) -> Markup:
     """Show a command as a link to the page that does the same, else as code."""
-    words = unescape(command).split()
+    words = _FIELD.sub(r"\1", unescape(command)).split()
     title, address = _PLACES.get(words[1] if words[:1] == ["mcpd"] and words[1:] else "", ("", ""))
     if title and len(words) == 2 + address.count("{}") and "/" not in "".join(words):
         return Markup('<a href="/ui{}">{}</a>').format(address.format(quote(server_of(words[-1]))), title)
