@@ -21,7 +21,16 @@ from daemon.config.parse import load
 from daemon.config.state_url import DATABASE
 from daemon.documents.files import DocumentError, look
 from daemon.errors import ConfigError
-from daemon.host.paths import abbreviated, config_file, home, runtime_dir, served_sockets, state_dir, xdg
+from daemon.host.paths import (
+    abbreviated,
+    client_socket,
+    config_file,
+    home,
+    runtime_dir,
+    served_sockets,
+    state_dir,
+    xdg,
+)
 from daemon.kit.later import later
 from daemon.kit.wording import short_size
 from daemon.processes import proc
@@ -242,8 +251,15 @@ def install(options: argparse.Namespace) -> int:
     return installing.put_into(programs, dry_run=options.dry_run)
 
 
+def own_socket(options: argparse.Namespace) -> str | None:
+    """The socket to name to clients, which find the usual one but do not get this environment."""
+    usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
+    front = options.socket or os.environ.get("MCPD_SOCKET")
+    return str(Path(front).absolute()) if front and Path(front).absolute() != usual else None
+
+
 def _wanted(options: argparse.Namespace) -> Installation:
-    socket = options.socket and str(Path(options.socket).absolute())
+    socket = own_socket(options)
     named = (("--socket", socket), ("--profile", options.profile))
     return Installation(
         command=own_command(sys.argv[0]),

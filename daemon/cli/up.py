@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -27,11 +26,11 @@ from daemon.cli.control import (
     say,
 )
 from daemon.cli.import_servers import data, table, these
-from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
+from daemon.cli.install import Installing, clients_of, is_here, own_socket, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
-from daemon.host.paths import client_socket, config_file
+from daemon.host.paths import config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
@@ -79,10 +78,7 @@ def up(options: argparse.Namespace) -> int:
 
 
 def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
-    # Clients find the usual one by themselves, and do not get this command's environment.
-    usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
-    front = options.socket or os.environ.get("MCPD_SOCKET")
-    options.socket = front if front and Path(front).absolute() != usual else None
+    options.socket = own_socket(options)
     offer = _offered(options, clients_of(options.client))
     screen, installing = Screen.of(sys.stdout, os.environ), offer.installing
     if offer.planned.servers or offer.planned.left or offer.found.unread or not installing.known.servers:
@@ -140,7 +136,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     present = read_present(path)
     planned = plan(found, present, os.environ, keyring=options.keyring)
     command = own_command(sys.argv[0])
-    socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
+    socket = ("--socket", options.socket) if options.socket else ()
     wanted = Installation(command=command, args=("connect", *socket), one_to_one=options.one_to_one)
     known = ConfiguredServers(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
@@ -227,7 +223,7 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
         return reloaded(options, offer.present.config.path).problem
     command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
     if options.socket:
-        command += ["--socket", str(Path(options.socket).absolute())]
+        command += ["--socket", options.socket]
     if other:
         command.append("--restart")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

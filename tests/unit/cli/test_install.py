@@ -12,6 +12,7 @@ import pytest
 
 from daemon.cli import install
 from daemon.cli.local_commands import CLIENTS, IMPORT, INSTALL, PURGE, UNINSTALL
+from daemon.host.paths import client_socket
 from daemon.setup.clients.programs import Machine
 from daemon.setup.running.service import unit_directory, wanted_files
 from tests.unit.cases import rows_of
@@ -48,6 +49,16 @@ def test_servers_that_mcpd_has_give_way_to_it(
     out, _ = capsys.readouterr()
     assert "Claude Code: mcpd is in ~/.claude.json, and has time, notion, brave-search, git for it" in out
     assert "`mcpd uninstall CLIENT`" in out
+
+
+def test_an_unusual_socket_is_written_down_since_no_client_has_this_environment(
+    user: Callable[..., Machine], mcpd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = user("cursor")
+    for socket, words in (("/s", ["--socket", "/s"]), (str(client_socket(os.environ)), [])):
+        monkeypatch.setenv("MCPD_SOCKET", socket)
+        assert main(["cursor"]) == 0
+        assert servers(here, ".cursor/mcp.json")["mcpd"]["args"] == ["connect", *words]
 
 
 def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
