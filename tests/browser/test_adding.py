@@ -228,10 +228,11 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         assert "--socket" not in json.dumps(taken), "it is the usual one"
         if script:
             accessible(settled(page))
-            page.get_by_role("button", name="Undo in the clients").click()
+            page.get_by_role("button", name="Undo all of this").click()
             page.get_by_role("dialog").get_by_role("button", name="Undo").click()
             expect_words(page, "is as it was, byte for byte")
-            expect(page.locator("#first-run > *")).to_have_count(0)
+            expect(page.get_by_role("heading", name="No server is configured yet")).to_be_visible()
+            assert json.loads(here.daemon.config.read_text())["mcpServers"] == {}
         assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
 
 

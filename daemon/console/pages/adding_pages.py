@@ -166,10 +166,18 @@ async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
 
 
 async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
-    clients = _done.pop(viewer.context.facts.config, _NONE).data.get("clients", ())
-    if not (names := [each["client"] for each in clients if not each["pending"]]):
-        raise Refused("no client was changed here: nothing was undone")
-    ran = await run_line(viewer.context, ("uninstall", *names))
+    """Undo the last `mcpd up`: clients get their servers back, and only then mcpd loses them."""
+    context, done = viewer.context, _done.pop(viewer.context.facts.config, _NONE).data
+    clients = [each["client"] for each in done.get("clients", ()) if not each["pending"]]
+    taken = [each["name"] for each in done.get("servers", ()) if not each["alreadyThere"]]
+    lines = [("uninstall", *clients), ("remove", *(each for each in taken if each in context.catalog.servers))]
+    ran = Printed(0, "")
+    for line in lines:
+        if line[1:] and not ran.status:
+            after = await run_line(context, line)
+            ran = attrs.evolve(after, text="\n".join(filter(None, (ran.text, after.text))))
+    if not ran.text:
+        raise Refused("nothing was set up here: nothing was undone")
     return Notice(ran.text, is_error=bool(ran.status), leads_to="/servers")
 
 

@@ -192,11 +192,19 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
 async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taken = {"name": "alpha", "from": [{"client": "cursor"}], "runs": "npx x", "notes": ["n"]}
+    taken = {
+        "name": "alpha",
+        "from": [{"client": "cursor"}],
+        "runs": "npx x",
+        "notes": ["n"],
+        "alreadyThere": False,
+    }
     left = {"name": "odd", "client": "zed", "why": "cannot be used: it has no command"}
     clients = [{"client": name, "title": name.title(), "pending": name == "zed"} for name in ("cursor", "zed")]
-    report = {"servers": [taken, {**taken, "name": "gone"}], "clients": clients, "left": [left], "unread": []}
-    lines = Lines(Printed(0, f"Works: alpha.\n{json.dumps(report)}"), Printed(0, "Cursor: as it was"))
+    servers = [taken, {**taken, "name": "gone"}, {**taken, "name": "beta", "alreadyThere": True}]
+    report = {"servers": servers, "clients": clients, "left": [left], "unread": []}
+    undone = Printed(0, "Cursor: as it was"), Printed(0, "removed alpha")
+    lines = Lines(Printed(0, f"Works: alpha.\n{json.dumps(report)}"), *undone)
     monkeypatch.setattr(adding_pages, "run_line", lines)
     monkeypatch.setattr(adding_pages, "_done", {})
     context = OperatorStage().context()
@@ -204,14 +212,29 @@ async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
     assert told == Notice("", leads_to="/servers?new=1")
     page = await drawn(SERVERS, viewer_of(context, query="new=1"))
     assert "/ui/servers/alpha" in page.links
-    assert "stands in their place in Cursor: start it anew" in page.text.replace("\n", " ")
+    assert "stands in their place in Cursor: restart it" in page.text.replace("\n", " ")
     assert "Zed could not be changed" in page.text
     assert "not there any more" in page.text
     assert "set-up" not in (await drawn(SERVERS, viewer_of(context))).html
-    assert await UNDO_UP.act(viewer_of(context), {}) == Notice("Cursor: as it was", leads_to="/servers")
-    assert lines.ran[-1] == (["uninstall", "cursor"], "", [])
-    with pytest.raises(Refused, match="no client was changed here"):
+    told = await UNDO_UP.act(viewer_of(context), {})
+    assert told == Notice("Cursor: as it was\nremoved alpha", leads_to="/servers")
+    assert lines.ran[1:] == [(["uninstall", "cursor"], "", []), (["remove", "alpha"], "", [])]
+    with pytest.raises(Refused, match="nothing was set up here"):
         await UNDO_UP.act(viewer_of(context), {})
+
+
+async def test_a_client_that_cannot_be_changed_back_keeps_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {
+        "servers": [{"name": "alpha", "alreadyThere": False}],
+        "clients": [{"client": "cursor", "pending": False}],
+    }
+    done = Printed(0, json.dumps(report))
+    lines = Lines(Printed(1, "Cursor: the file is read-only"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    context = OperatorStage().context()
+    monkeypatch.setattr(adding_pages, "_done", {context.facts.config: done})
+    told = await UNDO_UP.act(viewer_of(context), {})
+    assert told == Notice("Cursor: the file is read-only", is_error=True, leads_to="/servers")
 
 
 @cases("what", "found")
