@@ -236,6 +236,29 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
 
 
+@HERE_OR_AT_NIGHT
+def test_a_client_is_connected_and_disconnected(browser: Browser, *, script: bool) -> None:
+    with newcomer(browser, echo=scripted(tools=["echo"])) as here:
+        page = here.signed_in(java_script_enabled=script)
+        file = here.daemon.directory / ".cursor" / "mcp.json"
+        before = file.read_text()
+        page.get_by_role("link", name="Clients").click()
+        cursor = page.get_by_role("row").filter(has_text="Cursor")
+        expect(cursor).to_contain_text("not in it")
+        expect(cursor).to_contain_text("echo")
+        page.get_by_role("button", name="Connect Cursor").click()
+        expect_words(page, "It takes effect when a client is restarted")
+        expect(cursor).to_contain_text(f"in {file}")
+        assert "mcpd" in json.loads(file.read_text())["mcpServers"]
+        if script:
+            accessible(settled(page))
+        page.get_by_role("button", name="Disconnect Cursor").click()
+        if script:
+            page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+        expect_words(page, "is as it was, byte for byte")
+        assert file.read_text() == before
+
+
 def test_where_nothing_is_found_a_server_can_be_added(browser: Browser) -> None:
     with newcomer(browser) as here:
         page = here.signed_in(viewport=PHONE)

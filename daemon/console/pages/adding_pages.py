@@ -1,4 +1,4 @@
-"""The page that adds a server, and the first run; both use mcpd's own command line (`operators.own_lines`)."""
+"""The pages that add a server and connect clients, and the first run, all by mcpd's own command line."""
 
 from __future__ import annotations
 
@@ -180,6 +180,32 @@ async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
         raise Refused("nothing was set up here: nothing was undone")
     return Notice(ran.text, is_error=bool(ran.status), leads_to="/servers")
 
+
+async def _clients(viewer: Viewer) -> dict[str, object]:
+    """The clients on this machine; a process looks for them, which a viewer who only reads cannot start."""
+    if not viewer.may_change:
+        return {"clients": [], "said": ""}
+    try:
+        printed = await run_line(viewer.context, ("clients",), options=("--json",))
+    except McpdError as error:
+        printed = Printed(1, str(error))
+    return {"clients": printed.data.get("clients", []), "said": printed.remarks}
+
+
+CLIENTS_PAGE = ConsolePage(
+    path="/clients", title="Clients", template="clients.html", fragments=_nothing, own=_clients
+)
+
+
+def _of_client(command: str) -> ConsoleAction:
+    async def act(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+        ran = await run_line(viewer.context, (command, fields.get("client", "")))
+        return Notice(ran.text, is_error=bool(ran.status))
+
+    return ConsoleAction(path=f"/clients/{command}", act=act)
+
+
+CLIENT_ACTIONS = (_of_client("install"), _of_client("uninstall"))
 
 ADDING_ACTIONS = (
     ConsoleAction(path="/add", act=_add, keeps=True),

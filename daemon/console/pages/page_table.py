@@ -17,8 +17,8 @@ from daemon.console.pages import (
 )
 
 MODULES = (
-    *(server_pages, tool_pages, approval_page, session_pages, activity_pages, savings, settings_pages),
-    *(adding_pages, upgrade_pages, changes),
+    *(server_pages, tool_pages, approval_page, session_pages, adding_pages, activity_pages, savings),
+    *(settings_pages, upgrade_pages, changes),
 )
 """The modules of pages and actions in the order of the navigation; `/ui` shows the first page."""
 

@@ -12,7 +12,15 @@ import trio.testing
 
 from daemon.console.page import Notice
 from daemon.console.pages import adding_pages, upgrade_pages
-from daemon.console.pages.adding_pages import ADD_PAGE, ADDING_ACTIONS, first_run, line_of, typed_faults
+from daemon.console.pages.adding_pages import (
+    ADD_PAGE,
+    ADDING_ACTIONS,
+    CLIENT_ACTIONS,
+    CLIENTS_PAGE,
+    first_run,
+    line_of,
+    typed_faults,
+)
 from daemon.console.pages.server_pages import SERVERS
 from daemon.console.pages.upgrade_pages import LOOK
 from daemon.errors import InvalidArguments
@@ -123,6 +131,28 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
     down = {"found": [], "said": "mcpd: none fits", "unread": ["r.org: refused"]}
     assert await searched("q=z") == down
     assert lines.ran[0] == (["search", "x", "files"], "", ["--registry", "--json", "--limit=10"])
+
+
+async def test_clients_are_looked_for_and_changed_by_who_may_change_things(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cursor = {"client": "cursor", "title": "Cursor", "mcpd": [], "servers": [], "unread": []}
+    found, put = Printed(0, json.dumps({"clients": [cursor]})), Printed(1, "Cursor: not readable")
+    lines = Lines(found, Refused("busy"), put, Printed(0, "Cursor: as it was"))
+    monkeypatch.setattr(adding_pages, "run_line", lines)
+    context = OperatorStage().context()
+
+    async def shown(*, may_change: bool = True) -> Any:
+        return await CLIENTS_PAGE.own(viewer_of(context, may_change=may_change))  # type: ignore[misc]
+
+    assert await shown(may_change=False) == {"clients": [], "said": ""}
+    assert await shown() == {"clients": [cursor], "said": ""}
+    assert await shown() == {"clients": [], "said": "busy"}
+    connect, disconnect = CLIENT_ACTIONS
+    told = [await each.act(viewer_of(context), {"client": "cursor"}) for each in (connect, disconnect)]
+    assert told == [Notice("Cursor: not readable", is_error=True), Notice("Cursor: as it was")]
+    words = [["clients"], ["clients"], ["install", "cursor"], ["uninstall", "cursor"]]
+    assert [ran for ran, _given, _options in lines.ran] == words
 
 
 async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
