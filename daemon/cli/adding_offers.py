@@ -171,10 +171,7 @@ def _former(registries: Any, origin: EntryOrigin) -> Any:
 
 
 def _placed(offer: ServerOffer, former: Sequence[Any], held: Sequence[str]) -> list[Any] | None:
-    """An offer's arguments, with an entry's words (`held`) for those that its own version, `former`, had too.
-
-    Words that follow all arguments stay last. None if nothing tells which argument a word is for.
-    """
+    """An offer's arguments, with an entry's words (`held`) for those in `former`; None if these do not fit."""
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}
     left, known, is_whole = [*held], dict[str, list[list[str]]](), True
     for group in former:

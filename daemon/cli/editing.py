@@ -152,10 +152,7 @@ def _change(
     stored: Mapping[str, str] = MappingProxyType({}),
     back: str = "",
 ) -> int:
-    """Write or remove keys. Secrets are stored as the server's variables, and `stored` are so already.
-
-    `back` is the undo where no `mcpd set` is one.
-    """
+    """Write or remove keys. Secrets become variables, as `stored` are; `back` undoes what no `set` does."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
