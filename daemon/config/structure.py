@@ -1,15 +1,16 @@
-"""Converts decoded JSON into the model, strictly by its annotations, and reports all faults."""
+"""Converts decoded JSON into the model and reports all faults; strictly: cattrs alone turns 3 into "3"."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import EnumType, StrEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
+from cattrs import Converter
 
 from daemon.config import client_keys
 from daemon.config.config_model import NOT_WRITTEN, Server
@@ -96,22 +97,6 @@ def expected(what: str, value: object) -> str:
     return f"expected {what}, found {_KINDS.get(type(value), 'something else')}{remedy}"
 
 
-def _structured(value: object, kind: Any) -> Any:
-    """Convert a value to a type of the model. Raises Misfit."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if hasattr(kind, "__metadata__"):
-        return _ruled(value, kind.__origin__, kind.__metadata__)
-    if origin in {Union, UnionType}:
-        return _one_of(value, arguments)
-    if origin is tuple:
-        return _items(value, arguments[0])
-    if origin is Mapping:
-        return _entries(value, *arguments)
-    if attrs.has(kind):
-        return _object(value, kind)
-    return _checked(value, *_PLAIN[kind]) if kind in _PLAIN else _word(value, kind)
-
-
 _PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
     bool: ("true or false", (bool,)),
@@ -128,11 +113,17 @@ def _checked(value: Any, what: str, accepted: Iterable[type]) -> Any:
     return value
 
 
-def _ruled(value: object, kind: Any, rules: Iterable[object]) -> object:
+def _text(value: object, kind: Any) -> object:
+    """Convert text; cattrs calls this hook for every StrEnum, too."""
+    return _word(value, kind) if issubclass(kind, StrEnum) else _checked(value, *_PLAIN[str])
+
+
+def _ruled(value: object, kind: Any) -> object:
+    rules = kind.__metadata__
     text = next((rule for rule in rules if isinstance(rule, OrText)), None)
     if text is not None and type(value) not in {int, float}:
         value = _number(value, text)
-    made = _structured(value, kind)
+    made = _CONVERTER.structure(value, kind.__origin__)
     for rule in rules:
         if isinstance(rule, Rule) and (problem := rule.problem(made)):
             raise Misfit(problem)
@@ -163,18 +154,18 @@ def _known(enum: Any) -> list[str]:
     return [member.value for member in enum if member not in NOT_WRITTEN]
 
 
-def _one_of(value: object, kinds: Iterable[Any]) -> Any:
+def _one_of(value: object, union: Any) -> Any:
     """Convert to the member of a union that is written as the value's type of JSON."""
-    members = {_written_as(kind): kind for kind in kinds}
+    members = {_written_as(kind): kind for kind in get_args(union)}
     if members.pop(NoneType, None) is not None and value is None:
         return None
     if len(members) == 1:
-        return _structured(value, *members.values())
+        return _CONVERTER.structure(value, *members.values())
     names = {bool: "true, false", str: "text", list: _A_LIST, dict: AN_OBJECT}
     if isinstance(word := members.get(str), EnumType):
         names[str] = ", ".join(_known(word))
     _checked(value, " or ".join(name for each, name in names.items() if each in members), members)
-    return _structured(value, members[type(value)])
+    return _CONVERTER.structure(value, members[type(value)])
 
 
 def _written_as(kind: Any) -> type:
@@ -190,16 +181,19 @@ def _written_as(kind: Any) -> type:
 def _items(value: Any, kind: Any) -> tuple[Any, ...]:
     """Convert a list. A faulty list is dropped whole, so that indices stay right."""
     value = _checked(value, _A_LIST, {list})
-    done, problems = _each(enumerate(value), lambda _, each: _structured(each, kind))
+    inner = get_args(kind)[0]
+    done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, inner))
     if problems:
         raise Misfit("items at fault", problems)
     return tuple(done.values())
 
 
-def _entries(value: Any, key: Any, kind: Any) -> dict[str, Any]:
+def _entries(value: Any, kind: Any) -> dict[str, Any]:
+    key, inner = get_args(kind)
+
     def make(name: str, each: object) -> object:
-        made: object = _structured(each, kind)
-        _structured(name, key)
+        made: object = _CONVERTER.structure(each, inner)
+        _CONVERTER.structure(name, key)
         return made
 
     done, problems = _each(_checked(value, AN_OBJECT, {dict}).items(), make)
@@ -241,7 +235,7 @@ def _object(value: Any, cls: Any) -> Any:
     def make(key: str, each: object) -> object:
         if key not in value:
             raise Misfit("this key is required")
-        return _structured(each, fields[key][1])
+        return _CONVERTER.structure(each, fields[key][1])
 
     done, problems = _each([(key, value.get(key)) for key in fields if key in value or key in required], make)
     strange = sorted(value.keys() - fields)
@@ -250,3 +244,22 @@ def _object(value: Any, cls: Any) -> Any:
     if problems:
         raise Misfit("members at fault", problems, made)
     return made
+
+
+def _strict_converter() -> Converter:
+    converter = Converter(detailed_validation=False)
+    for kind in (bool, int, float):
+        converter.register_structure_hook(kind, lambda value, kind: _checked(value, *_PLAIN[kind]))
+    converter.register_structure_hook(str, _text)
+    for hook, origins in ((_one_of, {Union, UnionType}), (_items, {tuple}), (_entries, {Mapping})):
+        converter.register_structure_hook_func(partial(_has_origin, origins), hook)
+    converter.register_structure_hook_func(attrs.has, _object)
+    converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _ruled)
+    return converter
+
+
+def _has_origin(origins: Collection[object], kind: Any) -> bool:
+    return get_origin(kind) in origins
+
+
+_CONVERTER = _strict_converter()
