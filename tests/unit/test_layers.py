@@ -234,6 +234,11 @@ def test_the_house_keeps_its_order(rule: str) -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_the_libraries_that_mcpd_is_built_on_are_at_work() -> None:
+    imported = {found.module.partition(".")[0] for _, found in house().imports() if not found.typing}
+    assert {"attrs", "cattrs", "loguru", "mcp", "tenacity", "trio", "trio_websocket"} <= imported
+
+
 @cases("rule", "files")
 def test_a_rule_refuses(rule: str, files: dict[str, str]) -> None:
     assert len(list(RULES[rule](made_up(files)))) == 1
