@@ -6,8 +6,7 @@ If an address cannot be bound, mcpd tries again later, and serves its clients me
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 import trio
@@ -16,7 +15,7 @@ from loguru import logger
 from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import leaf
 from daemon.kit.later import later
-from daemon.kit.waiting import Watch
+from daemon.kit.waiting import Watch, serve_wanted
 
 if TYPE_CHECKING:
     import socket
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.binding import address_of, listen_at
     from daemon.clients.doors.http.local import console_door, metrics_door
-    from daemon.config.config_model import Metrics
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 else:  # 15 ms, needed only where HTTP is served
@@ -91,15 +89,9 @@ class Exposition:
     _outbox: Outbox = attrs.field(kw_only=True)
     address: Watch[tuple[str, int] | None] = attrs.field(factory=lambda: Watch(None), init=False)
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Serve as the current configuration says, until cancelled."""
-        while True:
-            metrics = self._catalog.value.config.metrics
-            async with trio.open_nursery() as nursery:
-                if metrics.enabled and metrics.listen is not None:
-                    nursery.start_soon(self._keep_open, metrics.listen)
-                await self._catalog.wait_until(partial(_differs, metrics))
-                nursery.cancel_scope.cancel()
+        await serve_wanted(self._catalog, _wanted, self._keep_open)
 
     async def _keep_open(self, listen: str) -> None:
         told = ""
@@ -141,5 +133,6 @@ def _bound(listen: str) -> socket.socket:
     return listen_at(listen)
 
 
-def _differs(metrics: Metrics, catalog: Catalog) -> bool:
-    return catalog.config.metrics != metrics
+def _wanted(catalog: Catalog) -> str | None:
+    metrics = catalog.config.metrics
+    return metrics.listen if metrics.enabled else None

@@ -7,7 +7,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
@@ -38,7 +37,7 @@ MINUTE = 60.0
 """Seconds in which `summaries.perMinute` counts requests."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class SummarizerState:
     """A summarizer's progress, for operators."""
 
@@ -91,7 +90,7 @@ class Summarizer:
         try:
             endpoint = await self._connect()
         except SummariesUnavailable as error:
-            self._note(last_error=str(error))
+            self._tally.last_error = str(error)
             logger.warning("no model summarises tools, so their descriptions are used: {}", error)
             return
         except Exception as error:  # noqa: BLE001 - the boundary: tools have their own descriptions
@@ -120,7 +119,7 @@ class Summarizer:
     async def _put(self, endpoint: Endpoint, question: Question) -> float:
         """Ask one question; returns the seconds until the next one."""
         self._sent.append(trio.current_time())
-        self._note(asked=self._tally.asked + 1)
+        self._tally.asked += 1
         try:
             said = await endpoint.ask(INSTRUCTIONS, message(question))
             answer = read(said.text, question)
@@ -129,7 +128,7 @@ class Summarizer:
         except UnreadableAnswer as error:
             # The endpoint works, the model does not: the pace stays, and the next question is smaller.
             self._ledger.failed(question)
-            self._note(last_error=f"the model's answer about {question.server} cannot be used: {error}")
+            self._tally.last_error = f"the model's answer about {question.server} cannot be used: {error}"
             logger.bind(server=question.server).info("a model's answer cannot be used: {}", error)
             return 0.0
         self._failures = 0
@@ -142,12 +141,10 @@ class Summarizer:
             logger.bind(server=question.server).info(
                 "sentences of a model not taken: {}, such as {}", many, first
             )
-        self._note(
-            answered=self._tally.answered + 1,
-            sentences=self._tally.sentences + len(answer.tools) + (answer.server is not None),
-            refused=self._tally.refused + len(answer.refused),
-            last_error="",
-        )
+        self._tally.answered += 1
+        self._tally.sentences += len(answer.tools) + (answer.server is not None)
+        self._tally.refused += len(answer.refused)
+        self._tally.last_error = ""
         return 0.0
 
     def _failed(self, question: Question, fault: EndpointFault) -> float:
@@ -164,7 +161,7 @@ class Summarizer:
             wait = max(fault.retry_after, BACKOFF_BASE)
         level = "WARNING" if self._failures == 1 else "INFO"
         logger.log(level, "no summaries for now: {}; asked again in {:.0f} s", fault, wait)
-        self._note(last_error=str(fault))
+        self._tally.last_error = str(fault)
         return wait
 
     def _backoff(self) -> float:
@@ -176,9 +173,6 @@ class Summarizer:
         if len(self._sent) == self._sent.maxlen:
             await trio.sleep_until(self._sent[0] + MINUTE)
 
-    def _note(self, **changed: Any) -> None:
-        self._tally = attrs.evolve(self._tally, **changed)
-
     def _note_fault(self, error: Exception) -> None:
-        self._note(last_error=f"internal error in mcpd: {type(error).__name__}")
+        self._tally.last_error = f"internal error in mcpd: {type(error).__name__}"
         logger.exception("internal error in mcpd while summarising tools: descriptions stand in")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import attrs
@@ -11,8 +11,8 @@ import trio
 from loguru import logger
 
 from daemon.catalog.snapshot import Catalog
-from daemon.config.config_model import Config, Summaries
-from daemon.kit.waiting import Watch
+from daemon.config.config_model import Summaries
+from daemon.kit.waiting import Watch, serve_wanted
 from daemon.surfaces.table import shows_summaries
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
@@ -50,31 +50,21 @@ class Summarizing:
             return {**told, "off": SWITCHED_OFF}
         return told if self._asking is None else {**told, **attrs.asdict(self._asking.state)}
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Follow the configuration until cancelled."""
-        while True:
-            summaries = _wanted(self._catalog.value.config)
-            async with trio.open_nursery() as nursery:
-                if summaries is not None:
-                    nursery.start_soon(self._ask, summaries)
-                await self._changed(summaries)
-                nursery.cancel_scope.cancel()
+        await serve_wanted(self._catalog, _wanted, self._ask)
 
     async def _ask(self, summaries: Summaries) -> None:
+        self._asking = None
         try:
             self._asking = await trio.to_thread.run_sync(self._make, summaries)
             await self._asking.run()
         except Exception:  # noqa: BLE001 - the boundary: tools have descriptions of their own
             logger.exception("internal error in mcpd: no model is asked for summaries")
 
-    async def _changed(self, summaries: Summaries | None) -> None:
-        catalog = self._catalog.value
-        while _wanted(catalog.config) == summaries:
-            catalog = await self._catalog.wait_changed(catalog)
-        self._asking = None
 
-
-def _wanted(config: Config) -> Summaries | None:
+def _wanted(catalog: Catalog) -> Summaries | None:
+    config = catalog.config
     return config.summaries if config.summaries is not None and shows_summaries(config) else None
 
 

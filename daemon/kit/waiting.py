@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import attrs
 import trio
@@ -80,6 +80,23 @@ class Watch(Generic[T]):
         while not holds(self.value):
             await self._changed.wait()
         return self.value
+
+
+W = TypeVar("W")
+
+
+async def serve_wanted(
+    watch: Watch[T], wanted: Callable[[T], W | None], serve: Callable[[W], Awaitable[object]]
+) -> NoReturn:
+    """Run `serve` with what is wanted under the present value, if anything, and again whenever that differs."""
+    while True:
+        now = wanted(watch.value)
+        async with trio.open_nursery() as nursery:
+            if now is not None:
+                nursery.start_soon(serve, now)
+            while wanted(seen := watch.value) == now:
+                await watch.wait_changed(seen)
+            nursery.cancel_scope.cancel()
 
 
 F = TypeVar("F")
