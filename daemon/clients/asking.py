@@ -229,7 +229,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
         request.refuse(INVALID_REQUEST, f"a server cannot ask its client anything during {call.method}")
     else:
         if call.parked is None:
-            call.parked = ParkedCall(call).waiting
+            call.parked = ParkedCall(call)
         call.parked.ask(request)
 
 
@@ -254,22 +254,13 @@ def resume(call: ClientCall) -> bool:
     return waiting.resume(call, responses)
 
 
-class ParkedCall:
+class ParkedCall(input_required.WaitingCall[ClientCall]):
     """A call parked at its server while its client answers in rounds."""
 
     def __init__(self, call: ClientCall) -> None:
-        client = client_of(call)
-        self.waiting = input_required.WaitingCall(
-            owner_of(call),
-            client,
-            self._resume,
-            self._give_up,
-            # A script asks, too.
-            server=None if call.upstream is None else call.upstream.name,
-            parked=call,
-            ask=self._ask,
-            hold=self._hold,
-        )
+        # A script asks, too.
+        server = None if call.upstream is None else call.upstream.name
+        super().__init__(owner_of(call), client_of(call), self._resume, self._give_up, server, parked=call)
         self._call = call
         self._states = call.calls.context.states
         self._asked: dict[str, PeerRequest] = {}
@@ -280,7 +271,8 @@ class ParkedCall:
         """Leaves the questions out: they may hold secrets."""
         return f"<ParkedCall {self._call.label}, {len(self._asked)} requests open>"
 
-    def _ask(self, request: PeerRequest) -> None:
+    def ask(self, request: PeerRequest) -> None:
+        """Relay a server's request to the client, now or in the client's next round."""
         if len(self._asked) >= MAX_ASKED:
             request.refuse(INVALID_REQUEST, f"{MAX_ASKED} requests are open at this client already")
             return
@@ -301,18 +293,19 @@ class ParkedCall:
         }
         for key, response in answered.items():
             self._asked.pop(key).answer(bytes(response))
-        answer, self._answer, self.waiting.held = self._answer, None, 0
+        answer, self._answer, self.held = self._answer, None, 0
         if answer is not None:
             answer()
         elif self._asked and call.calls.is_open(call):
             self._park()
         return True
 
-    def _hold(self, answer: Callable[[], None], size: int) -> None:
+    def hold(self, answer: Callable[[], None], size: int) -> None:
+        """Keep an answer of `size` bytes until the client returns."""
         if not self._states.may_hold(size):
             error = errors.RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
-        self._answer, self.waiting.held, self.waiting.parked = answer, size, None
+        self._answer, self.held, self.parked = answer, size, None
         self._end("the call has ended")
 
     def _give_up(self, reason: str) -> None:
@@ -322,7 +315,7 @@ class ParkedCall:
         call.withdraw(reason)
 
     def _park(self) -> None:
-        if not answer_with(self._call, self.waiting, self._asked):
+        if not answer_with(self._call, self, self._asked):
             self._end("too many calls wait for the input of their clients")
 
     def _end(self, reason: str) -> None:

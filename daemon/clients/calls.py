@@ -22,7 +22,7 @@ from daemon.clients.attachment import Attachment, Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
 from daemon.clients.context import SessionContext
-from daemon.clients.input_required import Round, WaitingCall
+from daemon.clients.input_required import Parked, Round
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
     ServerRequests,
@@ -125,7 +125,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     waiting: trio.CancelScope | None = None
     others: Mapping[str, Raw] = NOTHING
     declared: Raw | None = None
-    parked: WaitingCall[ClientCall] | None = None
+    parked: Parked | None = None
     """Set while a client of MCP 2026-07-28 answers the server's questions."""
     round: Round | None = None
     """Set while a server of MCP 2026-07-28 asks for input in rounds."""

@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -62,14 +62,18 @@ class WaitingCall(Generic[C]):
     held: int = 0
     """Bytes kept for the call, with an early answer of its server."""
     parked: C | None = None
-    ask: Callable[[PeerRequest], None] = attrs.field(default=lambda _request: None, repr=False)
-    """Relays a server's request to the client, now or in the client's next round."""
-    hold: Callable[[Callable[[], None], int], None] = attrs.field(
-        default=lambda _answer, _size: None, repr=False
-    )
-    """Keeps the answer until the client returns; the second argument is the answer's size in bytes."""
     until: float = attrs.field(default=0.0, init=False)
     """When the state expires, on trio's clock."""
+
+
+class Parked(Protocol):
+    """A call parked at its server while its client answers questions (`asking.ParkedCall`)."""
+
+    def ask(self, request: PeerRequest) -> None:
+        """Relay a server's request to the client, now or in the client's next round."""
+
+    def hold(self, answer: Callable[[], None], size: int) -> None:
+        """Keep an answer of `size` bytes until the client returns."""
 
 
 class RequestStates:
