@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
-from daemon.catalog.snapshot import Catalog
 from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import Client, Principal, Selection
 from daemon.clients.connected_clients import Following
@@ -21,12 +20,10 @@ from daemon.clients.dispatch import Dispatch
 from daemon.clients.notifications import ConnectedClient, ListChanges, ListPlace, Savings
 from daemon.clients.server_requests import has
 from daemon.clients.sessions import SessionState, fault_of_key
-from daemon.config.config_model import Profile
 from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
 from daemon.protocol import RESOURCE_NOT_FOUND
-from daemon.surfaces.surface import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
 from daemon.wire.envelope import RemoteError
@@ -221,11 +218,8 @@ class ClientConnection:
             peer, self.client, asking, self.sees, context.catalog, context.upstreams, context.outbox, self.later
         )
         self.waiting_follows = 0
-        self.listens: set[bytes] = set()
-        """The ids of `subscriptions/listen` requests that are not acknowledged yet."""
         self.resuming: set[Following] = set()
         """Subscriptions at removed servers, which are about to move to other servers."""
-        self._seen: tuple[Catalog, Profile] | None = None
         self._servers: frozenset[str] = frozenset()
         self.attachments = Attachments(
             self.client,
@@ -286,21 +280,9 @@ class ClientConnection:
 
     def sees(self, server: str) -> bool:
         """Whether the client's profile shows this server, or the client uses this instance."""
-        selection, context = self.selection, self.context
-        if selection.denied:
+        if self.selection.denied:
             return False
-        choices = context.services.offers.choices
-        catalog = choices.of(context.catalog.value, selection.servers, selection.elsewhere)
-        if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
-            view = View(
-                catalog=catalog,
-                profile=selection.profile,
-                now=context.wall,
-                services=context.services,
-                keeps=False,
-            )
-            self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
-        return self.client.has(server, self._servers)
+        return self.client.has(server, self.attachments.own.view().servers)
 
     def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Serve a request in a task that ends with the connection; `what` describes the request in the log."""
@@ -354,7 +336,8 @@ class ClientConnection:
 
     def _announce_changes(self) -> None:
         self.lists.announce_if_changed()
-        before = self._servers
-        if self.client.log_level is not None and (self.sees(""), self._servers)[1] != before:
+        if self.client.log_level is not None:
             # The newly visible servers' logs are wanted, too.
-            self.context.subscribers.refresh_levels()
+            before, self._servers = self._servers, frozenset(self.attachments.own.view().servers)
+            if self._servers != before:
+                self.context.subscribers.refresh_levels()

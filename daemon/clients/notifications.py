@@ -286,6 +286,9 @@ class _GivenList(msgspec.Struct, eq=False):
 MAX_SUBSCRIPTIONS = 16
 """Open `subscriptions/listen` of one client; one is enough, since each gets its own notifications."""
 
+PENDING: Mapping[str, object] = {}
+"""The filter of a `subscriptions/listen` that is not acknowledged yet."""
+
 
 @attrs.define(eq=False, repr=False)
 class ListChanges:

@@ -115,17 +115,16 @@ def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
     return describing.describe_category(view, arguments, name_of, tool=GET, patient=patient)
 
 
-def _describe_list(view: View) -> str:
-    said = topics(view)
-    return f"List tool categories{f': {said}' if said else ''}."
-
-
 class BrowseSurface(Surface):
     """The tools of the `browse` surface."""
 
     name = "browse"
     tools = (
-        MetaTool(name=LIST, describe=_describe_list, does=_list_categories),
+        MetaTool(
+            name=LIST,
+            describe=lambda view: f"List tool categories{f': {said}' if (said := topics(view)) else ''}.",
+            does=_list_categories,
+        ),
         MetaTool(
             name=GET,
             describe="Get a category's tools and their arguments.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -80,7 +80,10 @@ def find_tools(
     """Search the offered tools, the best first; all of them without phrasings. Raises `UnknownCategory`."""
     end = start + limit
     offer = view.offer
-    among = _keys_in(view, category) if category else offer.tools
+    among: Collection[ToolKey] = offer.tools
+    if category:
+        members = shown(view, find_category(view, category)).values()
+        among = dict.fromkeys((each.server, each.tool) for each in members)
     asked = [text for text in phrasings if text.strip()]
     if not asked:
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
@@ -111,11 +114,6 @@ def scored(view: View, phrasings: Sequence[str], category: str | None, limit: in
         "total": findings.total,
         "suggestions": list(findings.suggestions),
     }
-
-
-def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
-    members = shown(view, find_category(view, category)).values()
-    return {(member.server, member.tool): None for member in members}
 
 
 MAX_NAMES = 50

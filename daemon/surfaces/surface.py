@@ -93,7 +93,7 @@ class View:
             return self.catalog.categories
         return {name: entry for name, entry in self.catalog.categories.items() if name in allowed}
 
-    @property
+    @cached_property
     def servers(self) -> Mapping[str, ServerEntry]:
         """The servers that the profile shows, or may show once they have listed their tools."""
         entries = {name: entry for name, entry in self.catalog.servers.items() if not entry.disabled}

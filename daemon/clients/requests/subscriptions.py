@@ -16,7 +16,7 @@ from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import owner_in
 from daemon.clients.connected_clients import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.connection import ClientConnection
-from daemon.clients.notifications import MAX_SUBSCRIPTIONS
+from daemon.clients.notifications import MAX_SUBSCRIPTIONS, PENDING
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
@@ -60,8 +60,7 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
-    """End the subscriptions of a `subscriptions/listen`."""
-    connection.listens.discard(request_id)
+    """End the resource subscriptions of a `subscriptions/listen`."""
     subscriptions = connection.context.subscribers.resources
     for each in (*subscriptions.of(connection.notifier), *connection.resuming):
         if each.listen == request_id:
@@ -124,7 +123,7 @@ async def _follow_all(
             async with limit:
                 following = await _begin(connection, request.session, uri, request.id, request.id)
             # If the request has been cancelled meanwhile, all its subscriptions end below.
-            if request.id in connection.listens:
+            if connection.lists.open.get(request.id) is PENDING:
                 await _agree(connection, following)
                 settled.add(uri)
         except (CallError, RemoteError) as error:
@@ -133,8 +132,7 @@ async def _follow_all(
     async with trio.open_nursery() as nursery:
         for uri in dict.fromkeys(uris):
             nursery.start_soon(settle, uri)
-    if request.id in connection.listens:
-        connection.listens.discard(request.id)
+    if connection.lists.open.get(request.id) is PENDING:
         _acknowledge(connection, request, honoured, [uri for uri in dict.fromkeys(uris) if uri in settled])
     else:
         unfollow(connection, request.id)
@@ -202,11 +200,11 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Open a subscription to later changes, until it is cancelled. Raises MsgspecError for malformed params."""
-    opened, pending, peer = connection.lists.open, connection.listens, connection.peer
-    if request.id in connection.calls.open or request.id in opened or request.id in pending:
+    opened, peer = connection.lists.open, connection.peer
+    if request.id in connection.calls.open or request.id in opened:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
-    if max(len(opened), len(pending)) >= MAX_SUBSCRIPTIONS:
+    if len(opened) >= MAX_SUBSCRIPTIONS:
         text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
         peer.refuse(request.id, envelope.INVALID_REQUEST, text)
         return
@@ -227,7 +225,7 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         connection.serve_later(request.id, "subscriptions/listen", watch)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:
-        pending.add(request.id)
+        opened[request.id] = PENDING
         serve = partial(_follow_all, connection, request, uris[:MAX_FOLLOWED], honoured)
         connection.serve_later(request.id, "subscriptions/listen", serve)
     else:
@@ -243,6 +241,8 @@ def _acknowledge(
         for kind in (each for each in Kind if LISTS[each].wish in honoured):
             connection.lists.follow(*connection.list_of(kind, request))
         connection.lists.open[request.id] = honoured
+    else:
+        connection.lists.open.pop(request.id, None)
     acknowledged = protocol.of_subscription(request.id, notifications=honoured)
     connection.peer.notify(protocol.ACKNOWLEDGED, acknowledged, request.id)
 

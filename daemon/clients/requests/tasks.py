@@ -18,7 +18,7 @@ from daemon.clients.calls import ClientCall
 from daemon.clients.client import owner_in
 from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
 from daemon.clients.connection import ClientConnection
-from daemon.clients.notifications import ConnectedClient
+from daemon.clients.notifications import PENDING, ConnectedClient
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
 from daemon.clients.task_results import ask_server, declares_tasks, poll_seconds, told
@@ -249,10 +249,10 @@ async def watch_tasks(
 
 async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, said: Raw) -> None:
     shown: dict[str, Raw] = {}
-    opened, pending, known = connection.lists.open, connection.listens, connection.context.subscribers.tasks
-    while known.find(task.id, task.owner) and (opened.get(listen) is honoured or listen in pending):
+    opened, known = connection.lists.open, connection.context.subscribers.tasks
+    while known.find(task.id, task.owner) and (opened.get(listen) is honoured or opened.get(listen) is PENDING):
         state: dict[str, Raw] | None = {}
-        if listen in opened:
+        if opened[listen] is honoured:
             state = await _told_now(connection, task, said)
             if state and state != shown and opened.get(listen) is honoured:
                 shown = state

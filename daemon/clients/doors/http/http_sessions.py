@@ -49,17 +49,12 @@ LISTENING = 0  # the stream that belongs to no request
 def event(frame: Sequence[Buffer], event_id: bytes = b"") -> list[Buffer]:
     """Format a message as the parts of an event; line ends become spaces."""
     head = b"id: %b\ndata: " % event_id if event_id else b"data: "
-    return [head, *(part if _is_plain(part) else as_line(bytes(part)) for part in frame), b"\n\n"]
+    return [head, *(as_line(bytes(part)) for part in frame), b"\n\n"]
 
 
 def priming(event_id: bytes) -> bytes:
     """An event without data, whose id lets a client resume the stream (MCP 2025-11-25)."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (event_id, RETRY_MS)
-
-
-def _is_plain(part: Buffer) -> bool:
-    raw = part if isinstance(part, bytes) else bytes(part)
-    return b"\r" not in raw and b"\n" not in raw
 
 
 class EventLog:
