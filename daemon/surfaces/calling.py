@@ -65,10 +65,7 @@ def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = T
 def run(
     view: View, wrapped: Wrapped, key: ToolKey, tool: Tool | None, label: str, *, asks: bool, lasts: bool = True
 ) -> Forward:
-    """Decide to send a wrapper call's arguments to a tool. Raises `InvalidArguments`.
-
-    `lasts` says whether the decision holds for all such calls while the view is valid.
-    """
+    """Decide to send a wrapper call to a tool, and all such calls if it `lasts`. Raises `InvalidArguments`."""
     checker, page = view.services.checker, "" if tool is None else tool.app.page
     read = checker.read(tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example)
     return Forward(

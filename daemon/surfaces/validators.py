@@ -213,11 +213,9 @@ class Work:
         self._by_depth: dict[int, int] = {}
 
     def of(self, value: object, *, telling: bool = False) -> int:
-        """The most visits of validating a value, `TOO_MUCH` if they cannot be counted.
-
-        For `telling`, which collects the errors, lengths of strings hardly matter.
-        """
+        """The most visits of validating a value, or of `telling` its errors; `TOO_MUCH` if that is unknown."""
         size = extent(value)
+        # Lengths of strings hardly matter to errors.
         values = size.values if telling else size.values + size.characters // CHARACTERS_A_VALUE
         return min(TOO_MUCH, self.at(size.depth) * values)
 
