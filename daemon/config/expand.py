@@ -146,17 +146,6 @@ class Sources:
     read_file: Callable[[Path], str]
 
 
-@attrs.frozen(kw_only=True)
-class Expanded:
-    """A text with its references resolved; those that cannot be resolved stay in place."""
-
-    text: str = attrs.field(repr=False)
-    substituted: tuple[str, ...] = attrs.field(repr=False)
-    credentials: tuple[str, ...] = attrs.field(repr=False)
-    """Values that may be credentials, judged by kind of reference, by name, and by looks."""
-    problems: tuple[Unresolved, ...]
-
-
 def read_file(path: Path) -> str:
     """The content of a regular UTF-8 file. Raises OSError and UnicodeDecodeError."""
     # Checked before opening: opening a FIFO would wait for a writer.
@@ -169,37 +158,81 @@ def read_file(path: Path) -> str:
     return content.decode()
 
 
-def expand(text: str, sources: Sources, *, workspaces: bool = False, late: bool = False) -> Expanded:
-    """Resolve references. ${workspace} (`workspaces`), ${run:...} and ${keyring:...} (`late`) become marks."""
-    substituted: list[str] = []
-    credentials: list[str] = []
-    problems: list[Unresolved] = []
+@attrs.frozen
+class References:
+    """Resolves the references in a part of a configuration, and collects their values."""
 
-    def replace(match: re.Match[str]) -> str:
-        if workspaces and match["body"] in _WORKSPACES:
-            return WORKSPACE
-        try:
-            if _LATE.match(match["body"] or ""):
-                return _marked(match["body"], late=late)
-            value, from_outside = _look_up(match, sources)
-        except Unresolved as error:
-            problems.append(error)
-            return match[0]
-        if from_outside:
-            substituted.append(value)
-        body = (match["body"] or "").removeprefix("env:")
-        name = body.partition(":")[0]
+    _sources: Sources
+    _faults: list[Fault] = attrs.field(repr=False)
+    """Gets a fault for each reference that cannot be resolved, and stays in its text."""
+    values: set[str] = attrs.field(factory=set, repr=False)
+    credentials: set[str] = attrs.field(factory=set, repr=False)
+    """Values or defaults that may be credentials, judged by kind of reference, by name, and by looks."""
+
+    def within(self, raw: Mapping[str, Any], trail: str, keys: Collection[str] = SERVER_KEYS) -> dict[str, Any]:
+        """Resolve the references in some keys of an object, by default a server's entry."""
+        late = _OF_RUNS if keys is SERVER_KEYS else ()
+        expanded = {
+            key: self._visit(value, below(trail, key), key, late) for key, value in raw.items() if key in keys
+        }
+        return {**raw, **expanded}
+
+    def _visit(self, value: object, here: str, key: str, late: Collection[str]) -> object:
+        if isinstance(value, list):
+            return [self._visit(item, below(here, index), key, late) for index, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {name: self._visit(item, below(here, name), key, late) for name, item in value.items()}
+        if not isinstance(value, str):
+            return value
+        may_be_late = key in late or (late and here.endswith(".auth.clientSecret"))
+        text = self.text(value, here, workspaces=key in _OF_WORKSPACES, late=bool(may_be_late))
+        home = self._sources.environ.get("HOME")
+        if home and key in _OF_HOME and (value == "~" or value.startswith("~/")):
+            return home + text.removeprefix("~")
+        return text
+
+    def text(self, text: str, here: str, *, workspaces: bool = False, late: bool = False) -> str:
+        """Resolve references; of `workspaces` and those looked up `late` (run, keyring), marks stay."""
+
+        def replace(match: re.Match[str]) -> str:
+            body = match["body"] or ""
+            if workspaces and body in _WORKSPACES:
+                return WORKSPACE
+            try:
+                if _LATE.match(body):
+                    return _marked(body, late=late)
+                value, from_outside = _look_up(match, self._sources)
+            except Unresolved as error:
+                self._faults.append(Fault(path=here, message=str(error), variable=error.variable))
+                return match[0]
+            if from_outside:
+                self.values.add(value)
+            self._judge(body.removeprefix("env:"), value)
+            return value
+
+        return _REFERENCE.sub(replace, text)
+
+    def _judge(self, body: str, value: str) -> None:
+        name, sources = body.partition(":")[0], self._sources
         apart = name in _KEPT_APART or (name in sources.kept and name not in sources.environ)
         if body and (apart or names_credential(name) or not is_setting(value)):
-            credentials.append(value)
+            self.credentials.add(value)
         if apart:
-            credentials.extend(text for _, text in nested(value))
-        return value
+            self.credentials.update(text for _, text in nested(value))
 
-    expanded = _REFERENCE.sub(replace, text)
-    return Expanded(
-        text=expanded, substituted=tuple(substituted), credentials=tuple(credentials), problems=tuple(problems)
-    )
+    def with_env_file(self, raw: Mapping[str, Any], trail: str) -> dict[str, Any]:
+        """Merge the variables of `envFile` into `env`, which takes precedence."""
+        path, env = raw.get("envFile"), raw.get("env", {})
+        if not isinstance(path, str) or not isinstance(env, dict):
+            return dict(raw)
+        try:
+            variables = read_env(_file(path, self._sources))
+        except ValueError as error:  # `Unresolved` is one, too
+            named = str(error) if isinstance(error, Unresolved) else f"{path}: {error}"
+            self._faults.append(Fault(path=below(trail, "envFile"), message=named))
+            return dict(raw)
+        self.values.update(variables.values())
+        return {**raw, "env": {**variables, **env}}
 
 
 def _marked(body: str, *, late: bool) -> str:
@@ -333,53 +366,3 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 
 _KEPT_APART = frozenset({"file", "credential"})
 """Kinds of references whose sources hold nothing but secrets."""
-
-
-def expand_entry(
-    raw: Mapping[str, Any],
-    trail: str,
-    sources: Sources,
-    faults: list[Fault],
-    keys: Collection[str] = SERVER_KEYS,
-) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """Resolve the references in `keys`. Returns the entry, the values, and those that are credentials."""
-    found: set[str] = set()
-    credentials: set[str] = set()
-
-    def visit(value: object, here: str, key: str) -> object:
-        if isinstance(value, str):
-            late = keys is SERVER_KEYS and (key in _OF_RUNS or here.endswith(".auth.clientSecret"))
-            result = expand(value, sources, workspaces=key in _OF_WORKSPACES, late=late)
-            found.update(result.substituted)
-            credentials.update(result.credentials)
-            faults.extend(
-                Fault(path=here, message=str(problem), variable=problem.variable) for problem in result.problems
-            )
-            home = sources.environ.get("HOME")
-            if home and key in _OF_HOME and (value == "~" or value.startswith("~/")):
-                return home + result.text.removeprefix("~")
-            return result.text
-        if isinstance(value, list):
-            return [visit(item, below(here, index), key) for index, item in enumerate(value)]
-        if isinstance(value, dict):
-            return {name: visit(item, below(here, name), key) for name, item in value.items()}
-        return value
-
-    expanded = {key: visit(value, below(trail, key), key) for key, value in raw.items() if key in keys}
-    return {**raw, **expanded}, frozenset(found), frozenset(credentials)
-
-
-def with_env_file(
-    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
-) -> tuple[dict[str, Any], frozenset[str]]:
-    """Merge the variables of `envFile` into `env`, which takes precedence. Returns the entry and the values."""
-    path, env = raw.get("envFile"), raw.get("env", {})
-    if not isinstance(path, str) or not isinstance(env, dict):
-        return dict(raw), frozenset()
-    try:
-        variables = read_env(_file(path, sources))
-    except ValueError as error:  # `Unresolved` is one, too
-        named = str(error) if isinstance(error, Unresolved) else f"{path}: {error}"
-        faults.append(Fault(path=below(trail, "envFile"), message=named))
-        return dict(raw), frozenset()
-    return {**raw, "env": {**variables, **env}}, frozenset(variables.values())

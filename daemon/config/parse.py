@@ -23,7 +23,7 @@ from daemon.config.config_model import (
     StartMode,
     TransportType,
 )
-from daemon.config.expand import HTTP_KEYS, Sources, expand_entry, read_file, with_env_file
+from daemon.config.expand import HTTP_KEYS, References, Sources, read_file
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
 from daemon.config.lock_file import identity_of
@@ -304,16 +304,14 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 
 
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
-    listen, found = raw.get("listen"), frozenset[str]()
+    listen, of_http, others = raw.get("listen"), References(sources, faults), References(sources, faults)
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
-        trail = below(below(ROOT, "listen"), "http")
-        expanded, found, _ = expand_entry(listen["http"], trail, sources, faults, HTTP_KEYS)
+        expanded = of_http.within(listen["http"], below(below(ROOT, "listen"), "http"), HTTP_KEYS)
         raw = {**raw, "listen": {**listen, "http": expanded}}
     if isinstance(raw.get("state"), dict):
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
-        state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults, ("url",))
-        raw = {**raw, "state": state}
-    raw, _, _ = expand_entry(raw, ROOT, sources, faults, ("sandbox", "telemetry"))
+        raw = {**raw, "state": others.within(raw["state"], below(ROOT, "state"), ("url",))}
+    raw = others.within(raw, ROOT, ("sandbox", "telemetry"))
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
     http = config.listen.http
     if http is None:
@@ -321,9 +319,8 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     tls = http.tls and Tls(
         cert=_absolute(http.tls.cert, sources.base), key=_absolute(http.tls.key, sources.base)
     )
-    return attrs.evolve(
-        config, listen=attrs.evolve(config.listen, http=attrs.evolve(http, tls=tls, substituted=found))
-    )
+    http = attrs.evolve(http, tls=tls, substituted=frozenset(of_http.values))
+    return attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
 
 
 def _with_key(config: Config, sources: Sources) -> Config:
@@ -336,15 +333,12 @@ def _with_key(config: Config, sources: Sources) -> Config:
 
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
     trail = below(below(ROOT, "mcpServers"), name)
-    found: frozenset[str] = frozenset()
-    credentials: frozenset[str] = frozenset()
+    references = References(sources, faults)
     identity = identity_of(raw) if isinstance(raw, dict) else ""
     if isinstance(raw, dict):
         # A disabled server may refer to variables that are not set yet.
         if raw.get("enabled") is not False:
-            raw, found, credentials = expand_entry(raw, trail, sources, faults)
-            raw, more = with_env_file(raw, trail, sources, faults)
-            found |= more
+            raw = references.with_env_file(references.within(raw, trail), trail)
         kind = raw.get("type", infer_type(raw))
         if isinstance(kind, str) and kind not in set(TransportType):
             kind = client_keys.table().types.get(kind, kind)
@@ -358,7 +352,8 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
     if auth is not None and auth.token_file:
         auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, sources.base))
     server = attrs.evolve(server, cwd=cwd, auth=auth, identity=identity)
-    return attrs.evolve(server, substituted=found, credentials=credentials)
+    credentials = frozenset(references.credentials)
+    return attrs.evolve(server, substituted=frozenset(references.values), credentials=credentials)
 
 
 def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Server:

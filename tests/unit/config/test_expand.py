@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config.config_model import WORKSPACE
-from daemon.config.expand import MAX_FILE, Sources, expand, expand_entry, read_file
+from daemon.config.expand import MAX_FILE, References, Sources, read_file
 from daemon.errors import Fault
 from tests.unit.cases import cases
 
@@ -30,50 +30,58 @@ def read_known(path: Path) -> str:
 SOURCES = Sources(environ=ENVIRON, base=Path("/etc/mcpd"), read_file=read_known)
 
 
+def faults_of(text: str, sources: Sources = SOURCES) -> list[str]:
+    faults: list[Fault] = []
+    References(sources, faults).text(text, "$")
+    return [each.message for each in faults]
+
+
 @cases("text", "expanded", "substituted")
 def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substituted: list[str]) -> None:
-    result = expand(text, SOURCES)
-    assert (result.text, list(result.substituted), result.problems) == (expanded, substituted, ())
+    references = References(SOURCES, [])
+    assert (references.text(text, "$"), references.values) == (expanded, set(substituted))
+    assert not faults_of(text)
 
 
 @cases("text", "problem")
 def test_a_reference_to_nothing_says_why_and_what_to_do(text: str, problem: str) -> None:
-    result = expand(text, SOURCES)
-    assert [str(each) for each in result.problems] == [problem]
-    assert "s3cr3t" not in str(result)
+    assert faults_of(text) == [problem]
 
 
 def test_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
-    result = expand("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
-    assert "LoadCredential=gh" in str(result.problems[0])
+    (fault,) = faults_of("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
+    assert "LoadCredential=gh" in fault
 
 
 def test_a_nul_from_outside_is_refused() -> None:
-    result = expand("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
-    assert [str(each) for each in result.problems] == ["what ${X} stands for holds a NUL or half a character"]
+    faults = faults_of("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
+    assert faults == ["what ${X} stands for holds a NUL or half a character"]
 
 
 @cases("text", "credentials")
 def test_what_a_reference_stands_for_is_a_credential_by_its_kind_its_name_or_its_look(
     text: str, credentials: list[str]
 ) -> None:
-    assert list(expand(text, SOURCES).credentials) == credentials
+    references = References(SOURCES, [])
+    references.text(text, "$")
+    assert references.credentials == set(credentials)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\0", "a\ud800b"])
 def test_a_path_that_no_file_can_have_is_a_fault_of_its_place(path: str) -> None:
     faults: list[Fault] = []
     sources = Sources(environ={}, base=Path("/"), read_file=read_file)
-    expand_entry({"command": "x", "env": {"A": f"${{file:{path}}}"}}, "$.s", sources, faults)
+    References(sources, faults).within({"command": "x", "env": {"A": f"${{file:{path}}}"}}, "$.s")
     (fault,) = faults
     assert fault.path == "$.s.env.A"
     assert "holds a NUL or half a character" in fault.message
 
 
 def test_a_workspace_leaves_a_mark_where_a_process_is_started_and_is_nobody_s_secret() -> None:
-    result = expand("${TOKEN}:${workspace}/$${workspace}", SOURCES, workspaces=True)
-    assert result.text == f"s3cr3t:{WORKSPACE}/${{workspace}}"
-    assert (result.substituted, result.credentials, result.problems) == (("s3cr3t",), ("s3cr3t",), ())
+    references = References(SOURCES, [])
+    text = references.text("${TOKEN}:${workspace}/$${workspace}", "$", workspaces=True)
+    assert text == f"s3cr3t:{WORKSPACE}/${{workspace}}"
+    assert references.values == references.credentials == {"s3cr3t"}
 
 
 def test_each_problem_has_the_path_of_its_text() -> None:
@@ -88,7 +96,7 @@ def test_each_problem_has_the_path_of_its_text() -> None:
         "description": "${G}",
         "timeouts": {"call": "${H}"},
     }
-    expand_entry(raw, "$.s", SOURCES, faults)
+    References(SOURCES, faults).within(raw, "$.s")
     assert [fault.path for fault in faults] == [
         "$.s.command",
         "$.s.args[1]",
@@ -102,11 +110,7 @@ def test_each_problem_has_the_path_of_its_text() -> None:
 def test_values_of_the_wrong_type_are_left_to_others() -> None:
     faults: list[Fault] = []
     raw = {"command": 3, "args": "${TOKEN}", "env": None}
-    assert expand_entry(raw, "$.s", SOURCES, faults) == (
-        {"command": 3, "args": "s3cr3t", "env": None},
-        frozenset({"s3cr3t"}),
-        frozenset({"s3cr3t"}),
-    )
+    assert References(SOURCES, faults).within(raw, "$.s") == {"command": 3, "args": "s3cr3t", "env": None}
     assert faults == []
 
 
