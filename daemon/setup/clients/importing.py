@@ -103,75 +103,65 @@ class UnreadFile:
         return ": ".join(line.strip() for line in self.message.splitlines())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define
 class ClientServers:
-    """Everything found in clients' files."""
+    """Everything found in clients' files, each of which is read once."""
 
-    servers: tuple[FoundServer, ...]
-    left: tuple[LeftServer, ...]
-    unread: tuple[UnreadFile, ...]
-    own: tuple[Origin, ...]
+    servers: list[FoundServer] = attrs.field(factory=list)
+    left: list[LeftServer] = attrs.field(factory=list)
+    unread: list[UnreadFile] = attrs.field(factory=list)
+    own: list[Origin] = attrs.field(factory=list)
     """Entries of mcpd itself."""
-    looked: Mapping[str, tuple[Path, ...]]
-    there: frozenset[Path]
-    """Those of the `looked` files that exist."""
+    looked: dict[str, list[Path]] = attrs.field(factory=dict)
+    """The files of each client, also those that do not exist."""
+    _read: dict[Path, object] = attrs.field(factory=dict, repr=False)
 
+    @property
+    def there(self) -> frozenset[Path]:
+        """Those of the `looked` files that exist."""
+        return frozenset(path for path, value in self._read.items() if value is not None)
 
-def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
-    """All servers of these clients, in the order of clients and files. Reads files, and blocks."""
-    servers: list[FoundServer] = []
-    left: list[LeftServer] = []
-    own: list[Origin] = []
-    looked: dict[str, tuple[Path, ...]] = {}
-    files = _Files()
-    for program in programs:
+    def look(self, program: ClientProgram, machine: Machine) -> None:
+        """Add what is in a client's files. Blocks."""
         places = program.places(machine)
-        looked[program.name] = tuple(dict.fromkeys(place.path for place in places))
+        self.looked[program.name] = [*dict.fromkeys(place.path for place in places)]
         for place in places:
-            for name, written in files.entries(program, place):
+            for name, written in self._entries(program, place):
                 origin = Origin(program=program, place=place, name=name)
                 match read_entry(origin, written, machine):
                     case None:
-                        own.append(attrs.evolve(origin, words=tuple(command_line(written))))
+                        self.own.append(attrs.evolve(origin, words=tuple(command_line(written))))
                     case str(why):
-                        left.append(LeftServer(origin=origin, why=why))
+                        self.left.append(LeftServer(origin=origin, why=why))
                     case found:
-                        servers.append(found)
-    return ClientServers(
-        servers=tuple(servers),
-        left=tuple(left),
-        unread=tuple(files.unread),
-        own=tuple(own),
-        looked=looked,
-        there=frozenset(path for path, value in files.read.items() if value is not None),
-    )
+                        self.servers.append(found)
 
-
-class _Files:
-    """Reads each file once, even if a client keeps several lists in it."""
-
-    def __init__(self) -> None:
-        self.read: dict[Path, object] = {}
-        self.unread: list[UnreadFile] = []
-
-    def entries(self, program: ClientProgram, place: ClientPlace) -> Iterator[tuple[str, object]]:
-        if place.path not in self.read:
+    def _entries(self, program: ClientProgram, place: ClientPlace) -> Iterator[tuple[str, object]]:
+        if place.path not in self._read:
             try:
-                self.read[place.path] = _value(place)
+                self._read[place.path] = _value(place)
             except (ConfigError, DocumentError) as error:
                 # Empty, not missing: it is there, and is named once.
-                self.read[place.path] = {}
+                self._read[place.path] = {}
                 self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
-        value = value_at(self.read[place.path], place.trail)
+        value = value_at(self._read[place.path], place.trail)
         if place.listed and isinstance(value, list):
             yield from ((_name_of(item, number), item) for number, item in enumerate(value, 1))
         elif isinstance(value, dict) and not place.listed:
-            common = value_at(self.read[place.path], (*place.trail[:-1], "sandbox"))
+            common = value_at(self._read[place.path], (*place.trail[:-1], "sandbox"))
             yield from ((str(name), with_common(item, common)) for name, item in value.items())
         elif value is not None:
             expected = "a list" if place.listed else "an object"
             message = f"{place.path}: {'.'.join(place.trail)} is not {expected}, so its servers were not read"
             self.unread.append(UnreadFile(program=program, path=place.path, message=message))
+
+
+def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
+    """All servers of these clients, in the order of clients and files. Blocks."""
+    found = ClientServers()
+    for program in programs:
+        found.look(program, machine)
+    return found
 
 
 def _name_of(item: object, number: int) -> str:
