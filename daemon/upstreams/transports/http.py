@@ -173,9 +173,7 @@ class HttpLink(PostLink):
         headers = {**http_client.STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return http_client.exchange(
-            self.client, "GET", self.url, headers, heard=self.state.heard, login=self.login
-        )
+        return self.exchange("GET", self.url, headers)
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until the request is answered; a broken stream counts as an ended one."""
@@ -239,8 +237,7 @@ async def end_session(link: HttpLink) -> None:
     """Delete the session at the server, even during cancellation, within a short time."""
     if link.headers.session:
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*http_client.NETWORK_ERRORS):
-            headers = link.headers.of()
-            async with http_client.exchange(link.client, "DELETE", link.url, headers, login=link.login):
+            async with link.exchange("DELETE", link.url, link.headers.of()):
                 link.headers.session = ""
 
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 import httpx2
 import msgspec
@@ -158,6 +159,13 @@ class PostLink(ABC):
 
     # --- what they share -----------------------------------------------------------------------------------
 
+    def exchange(
+        self, method: str, url: str, headers: dict[str, str], content: bytes | None = None
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        """Exchange a request with the login for a response, whose chunks are signs of life."""
+        heard, login = self.state.heard, self.login
+        return http_client.exchange(self.client, method, url, headers, content, heard=heard, login=login)
+
     async def deliver(self, message: bytes, uid: int | None = None) -> None:
         """Hand over a message that belongs to the answer to `uid`, if known; then wait for slow receivers."""
         outbox = self._context.outbox
@@ -221,9 +229,7 @@ class PostLink(ABC):
     async def _post(self, post: Post) -> None:
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
-            async with http_client.exchange(
-                self.client, "POST", self.url, headers, post.body, heard=self.state.heard, login=self.login
-            ) as response:
+            async with self.exchange("POST", self.url, headers, post.body) as response:
                 if response.is_success:
                     await self.receive(response, post)
                 else:

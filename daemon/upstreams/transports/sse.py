@@ -53,16 +53,8 @@ class SseLink(PostLink):
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the stream, to be closed with `stack`, and read until it names the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
-        response = await stack.enter_async_context(
-            http_client.exchange(
-                self.client,
-                "GET",
-                str(url),
-                http_client.STREAM_HEADERS,
-                heard=self.state.heard,
-                login=self.login,
-            )
-        )
+        opening = self.exchange("GET", str(url), http_client.STREAM_HEADERS)
+        response = await stack.enter_async_context(opening)
         if not response.is_success:
             failure = await self.login.refusal(response, self.client) or of_status(response, self.place)
             raise refused(response.status_code, self.place) if failure is None else failure.for_run()
