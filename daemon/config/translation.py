@@ -45,38 +45,28 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """The value's new trail within the entry; None if it was dropped."""
 
 
-class Translated(msgspec.Struct, frozen=True, kw_only=True):
-    """A translated entry and the notes on its keys."""
-
-    entry: Mapping[str, Any]
-    notes: tuple[Note, ...] = ()
-
-
-def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> Translated:
-    """Translate an entry of any common client; unknown keys stay. If `milliseconds` is None, size decides."""
-    work = _Work(dict(entry), milliseconds=milliseconds)
-    for key in entry:
-        work.take(key)
-    work.command()
-    work.words()
-    work.references()
-    return Translated(entry=work.entry, notes=tuple(work.notes))
-
-
 def _is_ours(key: str, value: object) -> bool:
     if key == "auth":
         return isinstance(value, dict) and "type" in value
     return key != "trust" or not isinstance(value, bool)
 
 
-class _Work:
-    def __init__(self, entry: dict[str, Any], *, milliseconds: bool | None) -> None:
-        self.entry = entry
+class Translated:
+    """An entry of any common client in mcpd's keys, with notes; keys that mcpd does not know stay."""
+
+    def __init__(self, entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> None:
+        """Translate an entry, whose time limits are in milliseconds or seconds; if None, their size decides."""
+        self.entry = dict(entry)
         self.notes: list[Note] = []
         self._milliseconds = milliseconds
         self._is_opencodes = entry.get("type") in (LOCAL, REMOTE)
+        for key in entry:
+            self._take(key)
+        self._command()
+        self._words()
+        self._references()
 
-    def take(self, key: str) -> None:
+    def _take(self, key: str) -> None:
         value = self.entry[key]
         is_ours = key in _OURS and _is_ours(key, value)
         meant = None if is_ours else client_keys.keys_of_servers().get(client_keys.fold(key))
@@ -121,7 +111,7 @@ class _Work:
             self._drop(key, "understood as its content")
             for inner, each in value.items():
                 if self._add(key, inner, each):
-                    self.take(inner)
+                    self._take(inner)
         else:
             if client_keys.fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
                 self.entry["type"] = "http"
@@ -198,7 +188,7 @@ class _Work:
                 self._note(below(key, name), f"understood as `oauth.{ours}`", becomes=f"oauth.{ours}")
         return found
 
-    def command(self) -> None:
+    def _command(self) -> None:
         value, args = self.entry.get("command"), self.entry.get("args", [])
         if not isinstance(args, list):
             return
@@ -206,14 +196,14 @@ class _Work:
             self._drop("command", "understood as `command`, from its `path` and other members")
             for key, each in value.items():
                 self._add("command", "command" if key == "path" else key, each)
-            self.command()
+            self._command()
             return
         words = value if isinstance(value, list) else client_keys.command_line(value)
         if words and isinstance(words[0], str):
             self.entry |= {"command": words[0], "args": [*words[1:], *args]}
             self._note("command", "understood as `command` and the first of `args`")
 
-    def words(self) -> None:
+    def _words(self) -> None:
         env = self.entry.get("env")
         if isinstance(env, list) and all(isinstance(each, str) and "=" in each for each in env):
             self.entry["env"] = dict(each.split("=", 1) for each in env)
@@ -233,7 +223,7 @@ class _Work:
                 self.entry[key] = list(plain.values()) if kind is list else plain
                 self._note(key, f"taken as text: {', '.join(odd)}")
 
-    def references(self) -> None:
+    def _references(self) -> None:
         """Translate references of OpenCode and Gemini CLI, and drop an `envFile` in a workspace."""
         path = self.entry.get("envFile")
         if isinstance(path, str) and _WORKSPACE.search(path):
@@ -425,8 +415,8 @@ def _entry(normal: Normalized, name: str, entry: object) -> object:
     if not isinstance(entry, dict):
         return entry
     trail = below(below(ROOT, SERVERS), name)
-    found = translated(entry)
+    found = Translated(entry)
     normal.moved += [(f"{trail}.{note.becomes}", f"{trail}.{note.key}") for note in found.notes if note.becomes]
     for note in found.notes:
         normal.note(f"{trail}.{note.key}", note.message)
-    return dict(found.entry)
+    return found.entry

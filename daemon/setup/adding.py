@@ -15,7 +15,7 @@ from daemon.config.command_lines import Package, is_elsewhere, packages_in, star
 from daemon.config.jsonc import decode
 from daemon.config.lock_file import LockedPackage
 from daemon.config.names import SERVER_NAME, slug
-from daemon.config.translation import SERVERS, normalized, translated
+from daemon.config.translation import SERVERS, Translated, normalized
 from daemon.errors import McpdError
 from daemon.host.paths import home
 
@@ -226,7 +226,7 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
 
 
 def _is_entry(value: object) -> bool:
-    entry = translated(value).entry if isinstance(value, dict) else {}
+    entry = Translated(value).entry if isinstance(value, dict) else {}
     return isinstance(entry.get("command", entry.get("url")), str)
 
 

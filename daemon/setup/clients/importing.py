@@ -19,7 +19,7 @@ from daemon.config.config_model import WRITTEN, Server, Share
 from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
-from daemon.config.translation import SERVERS, Note, translated
+from daemon.config.translation import SERVERS, Note, Translated
 from daemon.documents.edited import EditedText, value_at
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
@@ -191,7 +191,7 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
         read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})
         if isinstance(read, str):
             return read
-        meant = translated(read, milliseconds=shape.milliseconds)
+        meant = Translated(read, milliseconds=shape.milliseconds)
         by_project = origin.place.scope not in {"user", "local"}
         is_out = origin.name in machine.unsandboxed
         entry, notes = with_sandbox(meant.entry, by_project=by_project, unsandboxed=is_out)
@@ -274,7 +274,7 @@ class ConfiguredServers:
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, written in self.servers.items():
             if isinstance(written, dict):
-                entry = translated(written).entry
+                entry = Translated(written).entry
                 runs = all(needed in self.variables for needed in references(entry))
                 on[name] = runs and entry.get("enabled") is not False
                 there |= dict.fromkeys(_placed_identities(entry, self.variables), name)
@@ -437,7 +437,7 @@ class _Planning:
         self._there = {
             key: (name, taken.get("enabled") is not False)
             for name, taken in (
-                (name, translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
+                (name, Translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
             )
             for key in _placed_identities(taken, variables.known)
         }

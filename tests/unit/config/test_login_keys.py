@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
 from daemon.config.parse import load, plan
 from daemon.config.redaction import secrets
-from daemon.config.translation import translated
+from daemon.config.translation import Translated
 from daemon.safety.redact import HIDDEN
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, server_of
@@ -134,11 +134,11 @@ def test_an_entry_that_is_switched_off_may_refer_to_what_is_not_there_yet() -> N
 
 
 def test_what_other_clients_write_under_this_key_means_what_it_did() -> None:
-    assert translated({"url": URL, "auth": "oauth"}).entry == {"url": URL, "oauth": {}}
-    assert translated({"url": URL, "auth": {"CLIENT_ID": "c"}}).entry == {
+    assert Translated({"url": URL, "auth": "oauth"}).entry == {"url": URL, "oauth": {}}
+    assert Translated({"url": URL, "auth": {"CLIENT_ID": "c"}}).entry == {
         "url": URL,
         "oauth": {"clientId": "c"},
     }
     ours = entry(clientSecret="${S}")
-    assert translated(ours).entry == ours
-    assert translated(ours).notes == ()
+    assert Translated(ours).entry == ours
+    assert not Translated(ours).notes

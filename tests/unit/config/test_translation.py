@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from daemon.config import client_keys
 from daemon.config.config_model import Server
 from daemon.config.structure import keys
-from daemon.config.translation import translated
+from daemon.config.translation import Translated
 from tests.unit.cases import cases
 
 
 @cases("entry", "found")
 def test_a_clients_entry_becomes_ours(entry: dict[str, Any], found: dict[str, Any]) -> None:
-    made = translated(entry)
+    made = Translated(entry)
     assert made.entry == found
     assert not any(note.lost for note in made.notes)
 
@@ -24,18 +24,18 @@ def test_a_clients_entry_becomes_ours(entry: dict[str, Any], found: dict[str, An
 def test_a_time_limit_has_its_clients_unit(
     entry: dict[str, Any], milliseconds: bool | None, timeouts: dict[str, Any]
 ) -> None:
-    assert translated(entry, milliseconds=milliseconds).entry == {"timeouts": timeouts}
+    assert Translated(entry, milliseconds=milliseconds).entry == {"timeouts": timeouts}
 
 
 @cases("entry", "key", "message")
 def test_what_was_understood_is_said_in_a_line(entry: dict[str, Any], key: str, message: str) -> None:
-    (note,) = translated(entry).notes
+    (note,) = Translated(entry).notes
     assert (note.key, note.message, note.lost) == (key, message, False)
 
 
 @cases("entry", "message")
 def test_what_could_not_be_taken_is_said_to_be_lost(entry: dict[str, Any], message: str) -> None:
-    (note,) = [note for note in translated(entry).notes if note.lost]
+    (note,) = [note for note in Translated(entry).notes if note.lost]
     assert message in note.message
 
 
@@ -59,7 +59,7 @@ def test_no_entry_is_too_odd_and_no_key_is_lost_silently(
     entry: dict[str, Any], milliseconds: bool | None
 ) -> None:
     before = json.dumps(entry)
-    made = translated(entry, milliseconds=milliseconds)
+    made = Translated(entry, milliseconds=milliseconds)
     assert json.dumps(entry) == before
     noted = {note.key for note in made.notes}
     for key, value in entry.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.translation import translated
+from daemon.config.translation import Translated
 from daemon.setup.clients.importing import ClientServers, ConfiguredServers, find, identity
 from daemon.setup.clients.programs import PROGRAMS, SHAPES, Machine, named
 from tests.unit.cases import cases
@@ -170,7 +170,7 @@ def test_what_is_written_for_a_client_reads_as_the_same_command(name: str, tmp_p
     for place in PROGRAMS[name].places(Machine(home=tmp_path, directory=tmp_path / "p", environ={})):
         read = place.shape.read(place.shape.write("/opt/bin/mcpd", ["connect"]))
         assert isinstance(read, dict)
-        entry = translated(read, milliseconds=place.shape.milliseconds).entry
+        entry = Translated(read, milliseconds=place.shape.milliseconds).entry
         assert (entry["command"], entry["args"]) == ("/opt/bin/mcpd", ["connect"])
 
 
