@@ -20,7 +20,7 @@ from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
-from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
+from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find
 from daemon.setup.drafts import KEYRING, Draft, read_present
 from daemon.setup.moved_secrets import with_own_variables
 
@@ -179,7 +179,7 @@ def import_servers(options: argparse.Namespace) -> int:
         return _migrate(options)
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     findings, present = find(machine, programs), read_present(path)
-    planned = plan(findings, present, os.environ, keyring=options.keyring)
+    planned = ImportPlan(findings, present, os.environ, keyring=options.keyring)
     draft = drafted(present, planned, os.environ) if options.write or options.dry_run else None
     if not options.json:
         print(table(planned, findings, Screen.of(sys.stdout, os.environ), str(machine.home)))

@@ -34,7 +34,7 @@ from daemon.host.paths import config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.file_plans import SCOPES
-from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find, plan
+from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find
 from daemon.setup.clients.installing import Installation, own_command
 from daemon.setup.drafts import Draft, Present, known_values, read_present
 from daemon.setup.running import service
@@ -126,15 +126,15 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     # Without servers of project files: their authors would choose programs to run.
     found = attrs.evolve(
         everything,
-        servers=tuple(each for each in everything.servers if each.origin.place.scope in SCOPES["user"]),
-        left=tuple(each for each in everything.left if each.origin.place.scope in SCOPES["user"]),
+        servers=[each for each in everything.servers if each.origin.place.scope in SCOPES["user"]],
+        left=[each for each in everything.left if each.origin.place.scope in SCOPES["user"]],
     )
     left: dict[str, list[str]] = {}
     for each in everything.servers:
         if each not in found.servers:
             left.setdefault(str(each.origin.place.path), []).append(each.origin.name)
     present = read_present(path)
-    planned = plan(found, present, os.environ, keyring=options.keyring)
+    planned = ImportPlan(found, present, os.environ, keyring=options.keyring)
     command = own_command(sys.argv[0])
     socket = ("--socket", options.socket) if options.socket else ()
     wanted = Installation(command=command, args=("connect", *socket), one_to_one=options.one_to_one)

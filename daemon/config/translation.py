@@ -52,10 +52,9 @@ def _is_ours(key: str, value: object) -> bool:
 
 
 class Translated:
-    """An entry of any common client in mcpd's keys, with notes; keys that mcpd does not know stay."""
+    """An entry of any client in mcpd's keys; if `milliseconds` is None, the size of a time limit decides."""
 
     def __init__(self, entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> None:
-        """Translate an entry, whose time limits are in milliseconds or seconds; if None, their size decides."""
         self.entry = dict(entry)
         self.notes: list[Note] = []
         self._milliseconds = milliseconds

@@ -390,65 +390,49 @@ class PlannedServer:
     is_there: bool = False
 
 
-@attrs.frozen(kw_only=True)
 class ImportPlan:
-    """The servers and variables to add to mcpd's configuration."""
+    """The servers and variables to add to the configuration; SecretTrouble if a secret cannot be read."""
 
-    servers: tuple[PlannedServer, ...]
-    """Each server once, in the order in which they were found."""
-    left: tuple[LeftServer, ...]
-    variables: Mapping[str, str] = attrs.field(repr=False)
-    """Variables to store (`Variables.kept`)."""
+    def __init__(
+        self, findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
+    ) -> None:
+        known = known_values(present, environ, keyring_too=keyring)
+        self.servers: list[PlannedServer] = []
+        """Each server once, in the order in which they were found."""
+        self.left = [*findings.left]
+        self._variables = Variables(known=known, keyring=keyring)
+        self.variables = self._variables.kept
+        """Variables to store."""
+        self._environ = environ
+        self._source = present.config.path.absolute()
+        self._names: set[str] = set(present.servers)
+        self._there = {
+            key: (name, taken.get("enabled") is not False)
+            for name, taken in (
+                (name, Translated(entry).entry)
+                for name, entry in present.servers.items()
+                if isinstance(entry, dict)
+            )
+            for key in _placed_identities(taken, known)
+        }
+        self._planned: dict[tuple[object, ...], int] = {}
+        same: dict[tuple[object, ...], list[FoundServer]] = {}
+        for server in findings.servers:
+            same.setdefault(identity(server.entry, known), []).append(server)
+        for servers in same.values():
+            self._take(servers)
 
     @property
     def added(self) -> tuple[PlannedServer, ...]:
         """The servers that mcpd does not have yet."""
         return tuple(server for server in self.servers if not server.is_there)
 
+    def _missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(each for each in references(entry) if each not in self._variables.known)
 
-def plan(
-    findings: ClientServers, present: Present, environ: Mapping[str, str], *, keyring: bool = False
-) -> ImportPlan:
-    """Plan an import, with secrets in `env` or the keyring. Raises SecretTrouble if a secret cannot be read."""
-    variables = Variables(known=known_values(present, environ, keyring_too=keyring), keyring=keyring)
-    planning = _Planning(present.servers, variables, environ, present.config.path.absolute())
-    same: dict[tuple[object, ...], list[FoundServer]] = {}
-    for server in findings.servers:
-        same.setdefault(identity(server.entry, planning.variables.known), []).append(server)
-    for servers in same.values():
-        planning.take(servers)
-    return ImportPlan(
-        servers=tuple(planning.servers),
-        left=(*findings.left, *planning.left),
-        variables=planning.variables.kept,
-    )
-
-
-class _Planning:
-    def __init__(
-        self, written: Mapping[str, Any], variables: Variables, environ: Mapping[str, str], source: Path
-    ) -> None:
-        self.servers: list[PlannedServer] = []
-        self.left: list[LeftServer] = []
-        self.variables = variables
-        self._environ = environ
-        self._source = source
-        self._names: set[str] = set(written)
-        self._there = {
-            key: (name, taken.get("enabled") is not False)
-            for name, taken in (
-                (name, Translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
-            )
-            for key in _placed_identities(taken, variables.known)
-        }
-        self._planned: dict[tuple[object, ...], int] = {}
-
-    def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(each for each in references(entry) if each not in self.variables.known)
-
-    def take(self, servers: Sequence[FoundServer]) -> None:
+    def _take(self, servers: Sequence[FoundServer]) -> None:
         """Add one server for several equal ones, unless mcpd has it."""
-        known = [(_same_as(server.entry, self._there, self.variables.known), server) for server in servers]
+        known = [(_same_as(server.entry, self._there, self._variables.known), server) for server in servers]
         for there in dict.fromkeys(each for each, _ in known if each is not None):
             origins = tuple(server.origin for each, server in known if each == there)
             name, is_on = there
@@ -464,7 +448,7 @@ class _Planning:
         first = min(on, key=lambda server: "workspaces" in server.entry)
         where = [each for server in on for each in server.entry.get("workspaces", ())]
         taken = {**first.entry, **({"workspaces": where} if "workspaces" in first.entry else {})}
-        key = identity(taken, self.variables.known)
+        key = identity(taken, self._variables.known)
         if (at := self._planned.get(key)) is not None:
             planned = self.servers[at]
             self.servers[at] = attrs.evolve(planned, origins=(*planned.origins, *origins))
@@ -475,7 +459,7 @@ class _Planning:
         name = slug(wanted, self._names) or _UNNAMED
         try:
             server = self._as_read(name, taken)
-            entry = with_references(taken, name, secrets_of(server)[0], self.variables)
+            entry = with_references(taken, name, secrets_of(server)[0], self._variables)
         except ConfigError as error:
             why = f"cannot be used: {'; '.join(fault.message for fault in error.faults)}"
             self.left += [LeftServer(origin=origin, why=why) for origin in origins]
@@ -492,11 +476,11 @@ class _Planning:
     def _server_of(
         self, name: str, title: str, entry: dict[str, Any], origins: tuple[Origin, ...], notes: tuple[Note, ...]
     ) -> PlannedServer:
-        missing = self.missing(entry)
+        missing = self._missing(entry)
         for each in references(entry):
             # A service does not have what is exported in this shell.
             if each in self._environ and not is_read_by_programs(each):
-                entry = refer(entry, each, self.variables.keep(name, each, self._environ[each]))
+                entry = refer(entry, each, self._variables.keep(name, each, self._environ[each]))
         needed = [each for each in references(entry) if not is_read_by_programs(each)] + in_keyring(entry)
         entry = {key: value for key, value in entry.items() if not _says_nothing(key, value)}
         wanted = slug(title) or _UNNAMED
@@ -513,7 +497,7 @@ class _Planning:
         )
 
     def _as_read(self, name: str, entry: Mapping[str, Any]) -> Server:
-        environ = {**dict.fromkeys(references(entry), _UNSET), **self.variables.known}
+        environ = {**dict.fromkeys(references(entry), _UNSET), **self._variables.known}
         text = json.dumps({"mcpServers": {name: {**entry, "enabled": True}}})
         return parse(text, source=str(self._source), environ=environ).mcp_servers[name]
 

@@ -15,7 +15,7 @@ from daemon.sandbox import policy
 from daemon.secrets import keyring
 from daemon.setup import moved_secrets
 from daemon.setup.adding import WordsError, pairs, wanted, with_versions
-from daemon.setup.clients.importing import drafted, find, plan
+from daemon.setup.clients.importing import ImportPlan, drafted, find
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, known_values, read_present
 from tests.unit.cases import cases
@@ -38,7 +38,7 @@ def config(at: Path) -> Path:
 def draft_of(at: Path, *clients: str) -> Draft:
     here = machine(at, *clients)
     present = read_present(config(at))
-    planned = plan(find(here, [PROGRAMS[name] for name in clients]), present, here.environ)
+    planned = ImportPlan(find(here, [PROGRAMS[name] for name in clients]), present, here.environ)
     return drafted(present, planned, here.environ)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.config.parse import parse
-from daemon.setup.clients.importing import find, plan
+from daemon.setup.clients.importing import ImportPlan, find
 from daemon.setup.clients.programs import PROGRAMS, ClientPlace
 from daemon.setup.drafts import read_present
 from tests.unit.setup.machines import machine
@@ -55,7 +55,7 @@ def test_no_client_can_have_mcpd_run_a_command_or_read_the_keyring(client: str, 
         own.path.parent.mkdir(parents=True, exist_ok=True)
         own.path.write_text(written(own, client))
         present = read_present(here.home / ".config" / "mcpd" / "mcpd.json")
-        made = plan(find(here, PROGRAMS.values()), present, here.environ)
+        made = ImportPlan(find(here, PROGRAMS.values()), present, here.environ)
         [server] = made.servers
         environ = {**here.environ, **made.variables, "ENV_RUN_ID": "x"}
         config = parse(json.dumps({"mcpServers": {"s": server.entry}}), source="mcpd.json", environ=environ)

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from daemon.config.parse import parse
-from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, find, plan
+from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, find
 from daemon.setup.clients.programs import PROGRAMS, Machine
 from daemon.setup.drafts import read_present
 from tests.unit.cases import rows_of
@@ -36,7 +36,7 @@ def planned_and_found(
     findings = find(here, PROGRAMS.values())
     source = here.home / ".config" / "mcpd" / "mcpd.json"
     present = attrs.evolve(read_present(source), servers=written or {}, variables=kept or {})
-    made = plan(findings, present, here.environ, keyring=keyring)
+    made = ImportPlan(findings, present, here.environ, keyring=keyring)
     return made, findings
 
 
@@ -352,7 +352,7 @@ def test_an_entry_that_names_a_registrys_server_becomes_that_server(tmp_path: Pa
         "io.example/theirs": "`mcpd add registry:io.example/theirs` adds it",
         "io.example/odd": "`mcpd add registry:io.example/odd` adds it",
     }
-    made = plan(findings, read_present(tmp_path / "mcpd.json"), {})
+    made = ImportPlan(findings, read_present(tmp_path / "mcpd.json"), {})
     server = next(each for each in made.servers if each.name == "io-example-weather")
     assert (server.missing, server.entry["trust"], "headers" in server.entry) == (("KEY",), "none", False)
 
