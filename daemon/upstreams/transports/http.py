@@ -104,7 +104,12 @@ class HttpLink(PostLink):
         if form == http_client.EVENT_STREAM:
             await self._follow(response, post.uid)
         elif form.startswith("application/json") and response.status_code != httpx2.codes.ACCEPTED:
-            await self._take_whole(response, post.uid)
+            body = await http_client.read_body(response, self._limit)
+            if body is None:
+                text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
+                self.fail(post.uid, failures.Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
+            else:
+                await self._take(body, post.uid)
         else:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
             text = f"{self.place} answered {what}, which is not an answer"
@@ -146,14 +151,6 @@ class HttpLink(PostLink):
         """Whether an HTTP error means that the session is over; asks the server if the error does not say."""
         over = failures.ends_session(response, body)
         return await self._is_forgotten(post) if over is None else over
-
-    async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
-        body = await http_client.read_body(response, self._limit)
-        if body is None:
-            text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
-            self.fail(uid, failures.Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
-        else:
-            await self._take(body, uid)
 
     async def _follow(self, response: httpx2.Response, uid: int) -> None:
         position, misses = _Position(), 0

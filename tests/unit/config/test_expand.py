@@ -30,31 +30,33 @@ def read_known(path: Path) -> str:
 SOURCES = Sources(environ=ENVIRON, base=Path("/etc/mcpd"), read_file=read_known)
 
 
-def faults_of(text: str, sources: Sources = SOURCES) -> list[str]:
+def resolved(
+    text: str, sources: Sources = SOURCES, *, workspaces: bool = False
+) -> tuple[str, References, list[str]]:
     faults: list[Fault] = []
-    References(sources, faults).text(text, "$")
-    return [each.message for each in faults]
+    references = References(sources, faults)
+    made = references.text(text, "$", workspaces=workspaces)
+    return made, references, [each.message for each in faults]
 
 
 @cases("text", "expanded", "substituted")
 def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substituted: list[str]) -> None:
-    references = References(SOURCES, [])
-    assert (references.text(text, "$"), references.values) == (expanded, set(substituted))
-    assert not faults_of(text)
+    made, references, faults = resolved(text)
+    assert (made, references.values, faults) == (expanded, set(substituted), [])
 
 
 @cases("text", "problem")
 def test_a_reference_to_nothing_says_why_and_what_to_do(text: str, problem: str) -> None:
-    assert faults_of(text) == [problem]
+    assert resolved(text)[2] == [problem]
 
 
 def test_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
-    (fault,) = faults_of("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
+    _, _, (fault,) = resolved("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
     assert "LoadCredential=gh" in fault
 
 
 def test_a_nul_from_outside_is_refused() -> None:
-    faults = faults_of("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
+    _, _, faults = resolved("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
     assert faults == ["what ${X} stands for holds a NUL or half a character"]
 
 
@@ -62,9 +64,7 @@ def test_a_nul_from_outside_is_refused() -> None:
 def test_what_a_reference_stands_for_is_a_credential_by_its_kind_its_name_or_its_look(
     text: str, credentials: list[str]
 ) -> None:
-    references = References(SOURCES, [])
-    references.text(text, "$")
-    assert references.credentials == set(credentials)
+    assert resolved(text)[1].credentials == set(credentials)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\0", "a\ud800b"])
@@ -78,9 +78,8 @@ def test_a_path_that_no_file_can_have_is_a_fault_of_its_place(path: str) -> None
 
 
 def test_a_workspace_leaves_a_mark_where_a_process_is_started_and_is_nobody_s_secret() -> None:
-    references = References(SOURCES, [])
-    text = references.text("${TOKEN}:${workspace}/$${workspace}", "$", workspaces=True)
-    assert text == f"s3cr3t:{WORKSPACE}/${{workspace}}"
+    made, references, _ = resolved("${TOKEN}:${workspace}/$${workspace}", workspaces=True)
+    assert made == f"s3cr3t:{WORKSPACE}/${{workspace}}"
     assert references.values == references.credentials == {"s3cr3t"}
 
 
@@ -108,8 +107,7 @@ def test_each_problem_has_the_path_of_its_text() -> None:
 
 
 def test_values_of_the_wrong_type_are_left_to_others() -> None:
-    faults: list[Fault] = []
-    raw = {"command": 3, "args": "${TOKEN}", "env": None}
+    faults, raw = list[Fault](), {"command": 3, "args": "${TOKEN}", "env": None}
     assert References(SOURCES, faults).within(raw, "$.s") == {"command": 3, "args": "s3cr3t", "env": None}
     assert faults == []
 
