@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import tokenize
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -58,10 +59,16 @@ LIMIT = f" (`scriptLimits` of the profile){MADE}"
 
 TURN_SECONDS = 0.025
 """Seconds that a script waits for its turn, so that one that computes does not hold up others' calls."""
+PROCESSORS = sorted(os.sched_getaffinity(0))[1:] or [*os.sched_getaffinity(0)]
+"""The processors of workers: all but one, if there are several, which is left for others' calls."""
 TURNS = SimpleQueue[None]()
-"""One item for each script that may compute at a time; one processor is left for others' calls."""
-for _ in range(max(1, len(os.sched_getaffinity(0)) - 1)):
+"""One item for each script that may compute at a time."""
+for _ in PROCESSORS:
     TURNS.put(None)
+LOOP_TURN = trio.Lock()
+"""Held for the start of one call, so that clients' calls come between those of scripts."""
+PAUSE_SECONDS = 0.001
+"""Seconds before each call while several scripts run: they take about a fifth of the loop's time."""
 
 _ATTRIBUTE = re.compile(r"(?<![\w.])(\w+)\.(code|text)\b(?!\s*(?:[-+*/%&|^@]*=[^=]|\())")
 _PLACE = re.compile(r"\{[^{}]*\}")
@@ -125,7 +132,9 @@ class _RunningScript:
         self._secret, self._printed, self._left = f"_{os.urandom(8).hex()}", "", limits.calls
         self._alive: list[int] = []
         self._has_turn = False
-        self._parallel = trio.Semaphore(limits.parallel)
+        self._made = deque[tuple[int, str, bytes]]()
+        """Calls for which there is no place."""
+        self._free = limits.parallel
         self._results = SimpleQueue[tuple[int, bytes | ScriptError]]()
         self._soon = trio.lowlevel.current_trio_token().run_sync_soon
 
@@ -154,8 +163,9 @@ class _RunningScript:
             os.kill(self._alive.pop(), signal.SIGKILL)
 
     async def _answer(self, number: int, name: str, arguments: bytes) -> None:
-        # Until the script has taken its result: those of all its calls might not fit the memory.
-        await self._parallel.acquire()
+        async with LOOP_TURN:  # which the next call gets in the next turn
+            if self.places.borrowed_tokens > 1:
+                await trio.sleep(PAUSE_SECONDS)
         try:
             self._results.put((number, await self._call(name, arguments)))
         except ScriptError as error:
@@ -170,8 +180,10 @@ class _RunningScript:
             with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
                 self._alive.append(pid := session.worker_pid)
                 marks.started(mark, pid)
-                for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                    os.setpriority(os.PRIO_PROCESS, int(thread), 10)  # calls go before scripts
+                for thread in map(int, os.listdir(f"/proc/{pid}/task")):  # noqa: PTH208
+                    with suppress(OSError):  # mcpd's system unit permits neither
+                        os.setpriority(os.PRIO_PROCESS, thread, 10)  # calls go before scripts
+                        os.sched_setaffinity(thread, PROCESSORS)
                 trio.from_thread.run_sync(self.nursery.start_soon, self._guard)
                 try:
                     return self._played(session)
@@ -200,9 +212,8 @@ class _RunningScript:
                 return self.failed(f"it tried more than {self._limits.calls} calls{LIMIT}", "calls")
             else:
                 self._left -= 1
-                made = step.call_id, step.args[0], step.args[1].encode()
-                # Without a wait for the loop, which would change hands twice for each call.
-                self._soon(self.nursery.start_soon, self._answer, *made)
+                self._made.append((step.call_id, step.args[0], step.args[1].encode()))
+                self._hand_over()
                 step = step.resume({"future": ...})
         # Its output is never read: only what the prelude has measured crosses.
         return self.failed("`return` works only in a script's last line: make the value the last expression")
@@ -218,10 +229,18 @@ class _RunningScript:
             taken += 1
             if number in pending:
                 found[number] = _answer(result)
-        for _ in range(taken):  # not before: the results of the next calls would join these without an end
-            self._soon(self._parallel.release)
+        # Not before: the results of the next calls would join these without an end and fill the memory.
+        self._free += taken
+        self._hand_over()
         self._take_turn()
         return found
+
+    def _hand_over(self) -> None:
+        """Have the loop make the calls that may be in flight."""
+        while self._free and self._made:
+            self._free -= 1
+            # Without a wait for the loop, which would change hands twice for each call.
+            self._soon(self.nursery.start_soon, self._answer, *self._made.popleft())
 
     def _take_turn(self) -> None:
         with suppress(Empty):

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from queue import SimpleQueue
+from unittest.mock import Mock
 
 import attrs
 import msgspec
@@ -231,7 +232,7 @@ async def test_a_worker_that_is_killed_ends_its_script_alone() -> None:
     assert (await scripts.run("1", {}, of(call), SLOW, lambda: False)).value == 1
 
 
-async def test_a_worker_is_nice_and_has_no_environment() -> None:
+async def test_a_worker_is_nice_leaves_a_processor_free_and_has_no_environment() -> None:
     seen: list[object] = []
 
     async def call(*_: object) -> object:
@@ -239,11 +240,69 @@ async def test_a_worker_is_nice_and_has_no_environment() -> None:
         path = trio.Path(f"/proc/{pid}")
         threads = [int(each.name) for each in await (path / "task").iterdir()]
         seen.append({os.getpriority(os.PRIO_PROCESS, each) for each in threads})
+        seen.append(set.union(*map(os.sched_getaffinity, threads)) - {*module.PROCESSORS})
         seen.append(await (path / "environ").read_bytes())
         return None
 
     assert not (await run("await call('s/t')", call)).error
-    assert seen == [{10}, b""]
+    assert seen == [{10}, set(), b""]
+    assert len(module.PROCESSORS) == max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+async def test_a_script_runs_where_no_priority_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "setpriority", Mock(side_effect=PermissionError))
+    assert (await run("1")).value == 1
+
+
+async def test_clients_calls_come_between_the_calls_of_a_script() -> None:
+    """A turn of the loop starts one call."""
+
+    class Turns(trio.abc.Instrument):
+        number = 0
+
+        def before_io_wait(self, timeout: float) -> None:
+            del timeout
+            self.number += 1
+
+    turns, started = Turns(), list[int]()
+    all_here = [trio.Event(), trio.Event()]
+
+    async def call(*_: object) -> object:
+        started.append(turns.number)
+        batch = all_here[(len(started) - 1) // 8]
+        if len(started) % 8 == 0:
+            batch.set()
+        await batch.wait()
+        return None
+
+    trio.lowlevel.add_instrument(turns)
+    assert not (await run("await asyncio.gather(*[call('s/t') for i in range(16)])", call)).error
+    trio.lowlevel.remove_instrument(turns)
+    assert len(set(started)) == len(started)
+
+
+async def test_calls_pause_while_several_scripts_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, scripts, all_here = list[str](), Interpreter(4), trio.Event()
+    sleep, made = trio.sleep, list[str]()
+
+    async def recorded(seconds: float) -> None:
+        if seconds == module.PAUSE_SECONDS:
+            pauses.append(made[-1])
+        await sleep(seconds)
+
+    async def call(name: str, _arguments: dict[str, object]) -> object:
+        made.append(name)
+        if name == "s/alone":
+            nursery.start_soon(scripts.run, "await call('s/second')", {}, of(call), SLOW, lambda: False, "b")
+            await all_here.wait()
+        all_here.set()
+        return None
+
+    monkeypatch.setattr(trio, "sleep", recorded)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await scripts.run("await call('s/alone')", {}, of(call), SLOW, lambda: False, "a")
+    assert (made, pauses) == (["s/alone", "s/second"], ["s/alone"])
 
 
 async def test_no_worker_is_taken_for_a_stray(monkeypatch: pytest.MonkeyPatch) -> None:
