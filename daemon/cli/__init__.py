@@ -2,7 +2,7 @@
 
 import sys
 
-from daemon.cli.table import ENDING, MODULES, help_table, purposes
+from daemon.cli.table import COMMANDS, ENDING, help_table, purposes
 from daemon.cli.table import EX_CONFIG as EX_CONFIG
 from daemon.cli.table import implementation as implementation
 
@@ -49,7 +49,7 @@ def _dispatch(argv: list[str]) -> int:
             from daemon.cli.completing import complete  # noqa: PLC0415 - as above
 
             return complete()
-    if command in " ".join(MODULES.values()).split():
+    if command in COMMANDS:
         _never_fail_to_print()
         if command in {"run", "start"}:
             import gc  # noqa: PLC0415 - as above
@@ -88,12 +88,12 @@ def overview() -> str:
     import textwrap  # noqa: PLC0415 - as above
 
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
-    told = purposes(help_table())
-    width, columns = max(map(len, told)) + 1, shutil.get_terminal_size().columns
+    known = purposes(help_table())
+    width, columns = max(map(len, known)) + 1, shutil.get_terminal_size().columns
     for heading, names in help_table()["groups"].items():
         lines.append(f"{heading}:")
         for command in names.split():
-            purpose, example = told[command]
+            purpose, example = known[command]
             rest = " " * (width + 2)
             line = f"  {command:<{width}}{purpose}"
             lines += [*textwrap.wrap(line, columns, subsequent_indent=rest), f"{rest}$ {example}"]
@@ -107,11 +107,11 @@ def _unknown(command: str) -> str:
         return f"mcpd: {command!r} is not a command: options come after one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
-    told, hint = purposes(help_table()), "`mcpd help` lists the commands by their purpose"
+    known, hint = purposes(help_table()), "`mcpd help` lists the commands by their purpose"
     if meant := _meant(command, "synonyms"):
-        hint = f"`mcpd {' '.join(meant)}`, perhaps: {told[meant[0]][0]}"
+        hint = f"`mcpd {' '.join(meant)}`, perhaps: {known[meant[0]][0]}"
     # A person who mistypes may not be led to lose something.
-    elif near := difflib.get_close_matches(command, [each for each in told if each not in ENDING], n=1):
+    elif near := difflib.get_close_matches(command, [each for each in known if each not in ENDING], n=1):
         hint = f"did you mean `mcpd {near[0]}`?"
     return f"mcpd: unknown command {command!r}: {hint}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.command import CommandLine, UsageError, argument, browse, flag, has_screen
+from daemon.cli.command import UsageError, browse, has_screen
 from daemon.cli.control import CommandFailed, DaemonUnreachable, ask_with, note, say
 from daemon.host.paths import config_file
 from daemon.kit.later import later
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from daemon.operators.change_reports import TokenReport, TokensReport
 
-
-ACTIONS = ("show", "new", "list", "confirm", "revoke")
 
 _ACTIONS_OF = {
     **dict.fromkeys(("profile", "console", "workspace"), ("new",)),
@@ -86,31 +84,18 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def _tokens(options: argparse.Namespace) -> int:
+def tokens(options: argparse.Namespace) -> int:
+    """Show, make, list, confirm or revoke tokens."""
+    options.action = options.action or "show"
     _check_usage(options)
     params = {"action": options.action, "name": options.name, "profiles": options.profile}
     params |= {"console": options.console, "workspaces": options.workspace}
-    answer: TokensReport = ask_with(
-        options, "tokens", {key: each for key, each in params.items() if each is not None}
-    )
+    given = {key: each for key, each in params.items() if each not in (None, [])}
+    answer: TokensReport = ask_with(options, "tokens", given)
     _tell_tokens(options, answer)
     if answer["problem"]:
         raise CommandFailed(answer["problem"])
     return 0
-
-
-TOKEN = CommandLine(
-    "token",
-    run=_tokens,
-    arguments=(
-        argument("action", nargs="?", choices=ACTIONS, default="show"),
-        argument("name", metavar="NAME", nargs="?"),
-        argument("--profile", metavar="P", action="append"),
-        argument("--console", choices=("read", "control")),
-        argument("--workspace", metavar="GLOB", action="append"),
-        flag("--default"),
-    ),
-)
 
 
 # --- version ----------------------------------------------------------------------------------------------
@@ -133,12 +118,13 @@ CLASH = "both have a package `daemon`, and one of them cannot work; install mcpd
 WIDTH = 15
 
 
-def _version(options: argparse.Namespace) -> int:
-    told = versions()
+def show_versions(options: argparse.Namespace) -> int:
+    """Print the versions of what is installed."""
+    found = versions()
     if options.json:
-        print(document(told))
+        print(document(found))
     else:
-        say(*versions_in_words(told))
+        say(*versions_in_words(found))
     return 0
 
 
@@ -188,55 +174,51 @@ def _system() -> str:
         return platform.system()
 
 
-def versions_in_words(told: dict[str, Any]) -> list[str]:
+def versions_in_words(found: dict[str, Any]) -> list[str]:
     """One line for each version, with the names in a column."""
-    extras = [f"{name} ({version})" for name, version in told["extras"].items() if version]
+    extras = [f"{name} ({version})" for name, version in found["extras"].items() if version]
     rows = {
-        "mcpd": f"{told['mcpd']}, in {told['installed']}",
-        "python": f"{told['python']}, {told['interpreter']}",
-        "mcp": ", ".join(told["mcp"]),
-        **{name: version or "not installed" for name, version in told["libraries"].items()},
+        "mcpd": f"{found['mcpd']}, in {found['installed']}",
+        "python": f"{found['python']}, {found['interpreter']}",
+        "mcp": ", ".join(found["mcp"]),
+        **{name: version or "not installed" for name, version in found["libraries"].items()},
         "extras": ", ".join(extras) or "none",
-        "sqlite": told["sqlite"],
-        "systemd": told["systemd"] or "none",
-        "kernel": f"{told['kernel']}, {told['machine']}",
-        "system": told["system"],
+        "sqlite": found["sqlite"],
+        "systemd": found["systemd"] or "none",
+        "kernel": f"{found['kernel']}, {found['machine']}",
+        "system": found["system"],
     }
-    if told["clash"]:
-        rows["clash"] = f"python-daemon {told['clash']} is installed here, too: {CLASH}"
+    if found["clash"]:
+        rows["clash"] = f"python-daemon {found['clash']} is installed here, too: {CLASH}"
     return [f"{name:<{WIDTH}}{value}" for name, value in rows.items()]
 
-
-VERSION = CommandLine("version", seconds=None, reaches=False, run=_version)
 
 # --- schema -----------------------------------------------------------------------------------------------
 
 
-def _schema(_options: argparse.Namespace) -> int:
-    # Reads the model's sources, which `--help` saves.
-    from daemon.config.schema import render  # noqa: PLC0415
-    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
+def schema(_options: argparse.Namespace) -> int:
+    """Print the JSON Schema of the configuration."""
+    from daemon.config.schema import render  # noqa: PLC0415 - reads the model's sources
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415 - likewise
 
     sys.stdout.write(render(list(SURFACES)))
     return 0
 
 
-SCHEMA = CommandLine("schema", json=False, seconds=None, reaches=False, run=_schema)
-
 # --- metrics ----------------------------------------------------------------------------------------------
 
 
-def _metrics(options: argparse.Namespace) -> int:
+def metrics(options: argparse.Namespace) -> int:
+    """Print all metrics, as text of Prometheus."""
     print(visible(ask_with(options, "metrics", {})["text"], lines=True), end="")
     return 0
 
 
-METRICS = CommandLine("metrics", json=False, run=_metrics)
-
 # --- ui ---------------------------------------------------------------------------------------------------
 
 
-def _ui(options: argparse.Namespace) -> int:
+def ui(options: argparse.Namespace) -> int:
+    """Open the console in a browser, or end its sessions."""
     if options.end and (options.print or options.read_only):
         raise UsageError("--end takes no other option")
     params = {"readOnly": options.read_only, "end": options.end}
@@ -273,6 +255,3 @@ def _opened(link: str) -> bool:
         return False
     print("opened in the browser")
     return True
-
-
-UI = CommandLine("ui", arguments=(flag("--print"), flag("--read-only"), flag("--end")), json=False, run=_ui)

@@ -118,7 +118,7 @@ def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterab
 def _of_file(options: argparse.Namespace) -> Iterator[str]:
     """The variables in the file of `--env-file`, in the form of `--env`. Raises ValueError and McpdError."""
     file = options.env_file
-    text = given("the variables") if file == "-" else look(Path(file), foreign=True).text() if file else ""
+    text = given("the variables") if file == Path("-") else look(file, foreign=True).text() if file else ""
     if text is None:
         raise CommandFailed(f"there is no {file}; nothing was changed")
     return (f"{name}={value}" for name, value in read_env(text).items())

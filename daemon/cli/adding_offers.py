@@ -81,10 +81,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
 
 
 def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
-    """Delete the bundle of a former entry, unless the configuration's text still names it; returns 0.
-
-    If a daemon may still run the server (`runs`), only say how to delete the bundle.
-    """
+    """Delete a former entry's bundle that `text` does not name, or say how if its server may run; returns 0."""
     origin = before.servers.get(name, {}).get("origin")
     if gone := _bundles.remove(origin, os.environ, text, keep=runs):
         path = shlex.quote(str(gone))
@@ -94,10 +91,7 @@ def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int
 
 
 def lookup(name: str, path: Path, version: str | None, *, offline: bool, fetches: bool = True) -> ServerOffer:
-    """Look a server up in the configured registries; `fetches` also gets its package's hashes or its bundle.
-
-    Raises SourceTrouble and ConfigError.
-    """
+    """Look a server up; `fetches` also gets its hashes or its bundle. Raises SourceTrouble and ConfigError."""
     registries = _registries.opened(path, os.environ, offline=offline)
     where, document = registries.server(name, version)
     offer: ServerOffer = _registries.offer_of(document, where, os.environ, offline=offline or not fetches)

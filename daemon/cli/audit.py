@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sqlite3
@@ -12,20 +11,22 @@ from contextlib import closing, suppress
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from daemon.audit.audit_files import chains, query, read
 from daemon.audit.inspection import event, heads_in, journal, verify, words
-from daemon.audit.record import ChainHead, Decision
-from daemon.cli.command import CommandLine, argument, lines, path_option
+from daemon.audit.record import ChainHead
+from daemon.cli.command import UsageError, lines
 from daemon.cli.control import EX_FAULT, DaemonUnreachable, Message, RemoteFault, ask_with, note
-from daemon.cli.following import EventLines, moment
-from daemon.cli.options import count
+from daemon.cli.following import EventLines
 from daemon.host.paths import state_dir
 from daemon.kit.wording import closest
 from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
 
 SHOWN = 50
 """Records shown without --limit, --since and --json: a screen or two."""
@@ -66,17 +67,21 @@ class AuditLines(EventLines):
         return f"{self.clock(entry['at'])}  {decision}  {visible('  '.join(filter(None, words(record))))}"
 
 
-def _audit(options: argparse.Namespace) -> int:
-    told: Message = {"directory": (options.state_dir or state_dir(os.environ)) / "audit", "heads": []}
+def audit(options: argparse.Namespace) -> int:
+    """Show records, or verify their chains."""
+    heads = [each for word in options.head for each in head(word)]
+    where: Message = {"directory": (options.state_dir or state_dir(os.environ)) / "audit", "heads": []}
     problem = "not asked"
     if not options.state_dir:
         with suppress(DaemonUnreachable, RemoteFault):
-            told, problem = ask_with(options, "audit-heads", {}), ""
-    directory, stored = Path(told["directory"]), [ChainHead(**each) for each in told["heads"]]
+            where, problem = ask_with(options, "audit-heads", {}), ""
+    directory, stored = Path(where["directory"]), [ChainHead(**each) for each in where["heads"]]
     if problem:
         stored, problem = _stored(directory.parent / "state.db")
     try:
-        return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
+        if options.server == "verify":
+            return _verify(options, directory, stored, problem, heads)
+        return _show(options, directory)
     except OSError as error:
         note(
             f"the audit below {directory} cannot be read: {error.strerror}. Run this as its owner, or as root."
@@ -97,10 +102,11 @@ def _stored(store: Path) -> tuple[list[ChainHead], str]:
     return [ChainHead(chain=chain, seq=seq, digest=found) for chain, seq, found in rows], ""
 
 
-def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
+def _show(options: argparse.Namespace, directory: Path) -> int:
     options.json = options.json or options.format is not None
     server, _, tool = (options.server or "").partition("/")
-    wanted = query(server, tool, options.session, options.decision, options.since, options.until)
+    since, until = options.since or 0.0, inf if options.until is None else options.until
+    wanted = query(server, tool, options.session or "", options.decision, since, until)
     limit = options.limit or (None if options.json or options.since else SHOWN)
     found = read(directory, wanted)
     if limit is not None:
@@ -120,9 +126,11 @@ def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
     return 0
 
 
-def _verify(options: argparse.Namespace, directory: Path, stored: list[ChainHead], why: str) -> int:
+def _verify(
+    options: argparse.Namespace, directory: Path, stored: list[ChainHead], why: str, given: list[ChainHead]
+) -> int:
     noted, silence = journal(directory.stat().st_uid if directory.exists() else os.getuid())
-    given, elsewhere = options.head, {"the store": why or len(stored), "the journal": silence or len(noted)}
+    elsewhere = {"the store": why or len(stored), "the journal": silence or len(noted)}
     checked, others = verify(directory, [*stored, *noted, *given])
     intact = bool(checked) and not any(each.faults for each in checked) and not {*stored, *given} & {*others}
     compared = {**elsewhere, "--head": len(given)}
@@ -141,37 +149,16 @@ def _words(report: Message) -> Iterator[str]:
         yield f"Confirmed elsewhere: {known}. To compare later: --head {each.last}:{each.digest}"
     for each in {each.chain: each for each in report["notHere"]}.values():
         yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: of another daemon, or removed."
-    told = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
+    sources = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
     yield (
-        f"Compared with heads of {told}."
+        f"Compared with heads of {sources}."
         if report["chains"]
         else f"There is no audit in {report['directory']}."
     )
 
 
 def head(word: str) -> list[ChainHead]:
-    """Parse chain heads for argparse: a head, or a file with heads."""
+    """Parse a word of the command line: a chain's head, or a file with heads. Raises UsageError."""
     if found := heads_in(Path(word).read_text(errors="replace") if Path(word).is_file() else word):
         return found
-    raise argparse.ArgumentTypeError(
-        f"{word!r} is neither SEQ:DIGEST (64 hexadecimal digits) nor a file of heads"
-    )
-
-
-AUDIT = CommandLine(
-    "audit",
-    usage="[options] [SERVER[/TOOL] | verify]",
-    arguments=(
-        argument("server", metavar="SERVER[/TOOL]|verify", nargs="?"),
-        argument("--since", metavar="WHEN", type=moment, default=0.0),
-        argument("--until", metavar="WHEN", type=moment, default=inf),
-        argument("--session", metavar="KEY", default=""),
-        argument("--decision", metavar="D", choices=[*map(str, Decision)], action="append", default=[]),
-        argument("--limit", metavar="N", type=count),
-        argument("--format", choices=("jsonl", "ocsf")),
-        argument("--head", metavar="SEQ:DIGEST|FILE", type=head, action="extend", default=[]),
-        path_option("--state-dir", "D"),
-    ),
-    needs=False,
-    run=_audit,
-)
+    raise UsageError(f"{word!r} is neither SEQ:DIGEST (64 hexadecimal digits) nor a file of heads")

@@ -6,6 +6,7 @@ import argparse
 import fcntl
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, KINDS, Message, ask_with, guarded, note
-from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
+from daemon.cli.options import CommandParser, count, interval, moment, positive, seconds_of
 from daemon.host.paths import state_dir
 from daemon.safety.escape import document, json_line, visible
-
-AddArgument = Callable[[Any], object]
 
 Words = Callable[[Any], str | Iterable[str]]
 """Renders an answer for people: a drawn text, or lines that are still to be escaped."""
@@ -31,65 +30,90 @@ class UsageError(Exception):
     """Raised for options that exclude or need each other; the text says what to type."""
 
 
-def argument(*names: str, **how: Any) -> AddArgument:
-    """Declare an argument or option with `add_argument`'s parameters; `help.toml` explains it."""
-    return lambda made: made.add_argument(*names, **how)
+_TYPES: dict[str, Callable[[str], Any]] = {
+    "-w,--watch": interval,
+    "--log-level": str.lower,
+    "SECONDS": positive,
+    "TIME": seconds_of,
+    "WHEN": moment,
+    **dict.fromkeys(("CALL", "N"), count),
+    **dict.fromkeys(("D", "DIR", "F", "FILE"), Path),
+}
+"""Parsers of values, by option or by the word that stands for the value."""
+
+# `~`, `attribute=`, the options, `:`, the value, how often, `=` and the default (`table.COMMANDS`).
+_ARGUMENT = re.compile(r"(~?)(?:(\w+)=)?(-[^:]*)?:?(.*?)([?+*]*)(?:=([\d.]+))?")
+
+_REPEATED: dict[str, dict[str, Any]] = {
+    "?": {"nargs": "?", "const": ""},
+    "*": {"action": "append", "default": []},
+    "+": {"action": "extend", "nargs": "+", "default": []},
+    "+*": {"action": "append", "nargs": "+", "default": []},
+}
 
 
-def path_option(name: str, metavar: str) -> AddArgument:
-    """Declare an option for a file or directory."""
-    return argument(name, metavar=metavar, type=Path)
+def add_arguments(made: argparse.ArgumentParser, arguments: str) -> None:
+    """Add arguments to a parser, as `daemon.cli.table` writes them."""
+    for word in arguments.split():
+        if word.startswith("("):
+            group: Any = made.add_mutually_exclusive_group()
+            for each in word[1:-1].split("|"):
+                _add(group, each)
+        else:
+            _add(made, word)
 
 
-def flag(*names: str) -> AddArgument:
-    """Declare an option without a value."""
-    return argument(*names, action="store_true")
+def _add(made: argparse.ArgumentParser, argument: str) -> None:
+    found = _ARGUMENT.fullmatch(argument)
+    assert found is not None, argument
+    hidden, attribute, names, value, many, default = found.groups()
+    how: dict[str, Any] = {"help": argparse.SUPPRESS} if hidden else {}
+    if value:
+        how |= _value(value, _TYPES.get(names or "") or _TYPES.get(value), default)
+    if names is None:
+        added = made.add_argument(attribute or value.lower(), nargs=many or None, **how)
+        if value == "CLIENT":
+            vars(added)["clients"] = _Clients()
+        return
+    if attribute:
+        how["dest"] = attribute
+    if not value:
+        how["action"] = argparse.BooleanOptionalAction if "[no-]" in names else "store_true"
+    made.add_argument(*names.replace("[no-]", "").split(","), **how, **_REPEATED.get(many, {}))
+    if names == "--json":
+        made.add_argument("-o", dest="json", choices=("json",), help=argparse.SUPPRESS)
 
 
-def seconds_option(name: str, seconds: float) -> AddArgument:
-    """Declare an option for a time in seconds, with its default."""
-    return argument(name, metavar="SECONDS", type=positive, default=seconds)
+class _Clients:
+    def __str__(self) -> str:
+        from daemon.setup.clients.programs import PROGRAMS  # noqa: PLC0415 - for the help of a few commands
+
+        return ", ".join(PROGRAMS)
 
 
-def either(*options: AddArgument) -> AddArgument:
-    """Declare options that exclude each other."""
+def _value(value: str, kind: Callable[[str], Any] | None, default: str | None) -> dict[str, Any]:
+    how: dict[str, Any] = {} if kind is None else {"type": kind}
+    if default is not None and kind is not None:
+        how["default"] = kind(default)
+    if value.islower():
+        return {**how, "choices": value.split("|")}
+    if value == "DECISION":
+        from daemon.audit.record import Decision  # noqa: PLC0415 - for one command
 
-    def add(made: argparse.ArgumentParser) -> None:
-        only = made.add_mutually_exclusive_group()
-        for option in options:
-            option(only)
-
-    return add
-
-
-def following_profile(made: argparse.ArgumentParser) -> None:
-    """Add the options of commands that obey a profile; their exit statuses tell failures apart."""
-    profile = os.environ.get("MCPD_PROFILE") or "default"
-    as_operator = argument("--as-operator", dest="profile", action="store_const")
-    either(argument("--profile", metavar="N", default=profile), as_operator)(made)
-    made.set_defaults(kinds=KINDS)
-
-
-SERVER = argument("server", metavar="SERVER")
-SERVER_IF_ANY = argument("server", metavar="SERVER|INSTANCE", nargs="?")
-JSON = flag("--json")
-JSON_ELSEWHERE = argument("-o", dest="json", choices=("json",), help=argparse.SUPPRESS)
-CONTROL = argument("--control", metavar="P")
+        how["choices"] = [*map(str, Decision)]
+    return {**how, "metavar": value}
 
 
 class CommandLine(NamedTuple):
-    """A command that `daemon.cli.table` lists; `help.toml` explains it."""
+    """A command of `daemon.cli.table`."""
 
     name: str
-    run: Callable[[argparse.Namespace], int]
-    """Returns the exit status. Raises `UsageError`, and errors that `control.guarded` reports."""
-    usage: str = ""
+    place: str
+    """The function that gets the options and returns the exit status; it may raise as in `control.guarded`."""
+    arguments: str
+    """The arguments besides `--socket`, as `add_arguments` reads them."""
+    synopsis: str = ""
     """The usage text after the command's name; if empty, argparse makes one."""
-    arguments: tuple[AddArgument, ...] = ()
-    """Options besides `--json`, `--socket` and `--timeout`."""
-    json: bool = True
-    seconds: float | None = ANSWER_SECONDS
-    """Default of `--timeout`; None if the command asks no daemon."""
     needs: bool = True
     """Whether the command fails if no daemon answers."""
     reaches: bool = True
@@ -103,14 +127,10 @@ class CommandLine(NamedTuple):
 
     def make_parser(self) -> CommandParser:
         """The parser of the command line."""
-        asks = self.needs and self.seconds is not None
-        made = CommandParser(self.name, asks=asks, reaches=self.reaches)
-        if self.usage:
-            made.usage = f"mcpd {self.name} {self.usage}"
-        json = (JSON, JSON_ELSEWHERE) if self.json else ()
-        control = () if self.seconds is None else (CONTROL, seconds_option("--timeout", self.seconds))
-        for add in (*self.arguments, *json, *control):
-            add(made)
+        made = CommandParser(self.name, asks=self.needs, reaches=self.reaches)
+        if self.synopsis:
+            made.usage = f"mcpd {self.name} {self.synopsis}"
+        add_arguments(made, self.arguments)
         return made
 
     def main(self, argv: list[str]) -> int:
@@ -121,14 +141,23 @@ class CommandLine(NamedTuple):
             words, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
         options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
         options.rest, options.change, options.changing = rest, self.name, self.changing
+        follows = hasattr(options, "as_operator")
+        if follows and options.profile is None and not options.as_operator:
+            options.profile = os.environ.get("MCPD_PROFILE") or "default"
         if self.changing is not None:
             _end_as_by_ctrl_c()
         if self.changing is not None or self.name == "status":
             _tell_trials()
+        run = _found(f"daemon.{self.place}")
         try:
-            return guarded(lambda: self.run(options), self.changing, getattr(options, "kinds", None))
+            return guarded(lambda: run(options), self.changing, KINDS if follows else None)
         except UsageError as error:
             made.error(str(error))
+
+
+def _found(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
 def _end_as_by_ctrl_c() -> None:
@@ -166,8 +195,8 @@ def _tell_trials() -> None:
     for mark in trial_of("").glob("*"):
         with suppress(OSError, ValueError), mark.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            if told := file.read():  # else its trial begins at this moment
-                note(told)
+            if warning := file.read():  # else its trial begins at this moment
+                note(warning)
 
 
 def for_each(options: argparse.Namespace, names: Iterable[str], one: Callable[[str], int]) -> int:
@@ -188,11 +217,11 @@ def ask_each(
     words: Words,
 ) -> int:
     """Ask the daemon once for each name and print the answers, one per line for programs."""
-    told = document if len(names) == 1 else json_line
+    encode = document if len(names) == 1 else json_line
 
     def one(name: str) -> int:
         answer = ask_with(options, method, params(name))
-        print(told(answer) if options.json else _printed(words(answer)), flush=True)
+        print(encode(answer) if options.json else _printed(words(answer)), flush=True)
         return 0
 
     return for_each(options, names, one)
@@ -220,9 +249,7 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
     def draw(*answer: object) -> str:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich
 
-        module, _, name = view.partition(":")
-        render: Callable[..., str] = getattr(importlib.import_module(module), name)
-        return render(*answer, screen=Screen.of(sys.stdout, os.environ), **more)
+        return str(_found(view)(*answer, screen=Screen.of(sys.stdout, os.environ), **more))
 
     return draw
 

@@ -14,7 +14,6 @@ import argcomplete
 from argcomplete.completers import FilesCompleter, SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
-from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.options import CommandParser
 from daemon.cli.table import help_table, implementation, purposes
@@ -164,19 +163,7 @@ def whole_parser(command: str | None) -> argparse.ArgumentParser:
     return made
 
 
-SHELLS = ("bash", "zsh", "fish")
-
-
-def _completions(options: argparse.Namespace) -> int:
+def completions(options: argparse.Namespace) -> int:
+    """Print the script that completes command lines in a shell."""
     print(shellcode(["mcpd"], shell=options.shell).strip())
     return 0
-
-
-COMPLETIONS = CommandLine(
-    "completions",
-    arguments=(argument("shell", choices=SHELLS),),
-    json=False,
-    seconds=None,
-    reaches=False,
-    run=_completions,
-)

@@ -210,10 +210,7 @@ def ask(
     companion: Companion | None = None,
     before: Iterable[Message] = (),
 ) -> Message:
-    """Ask the daemon at `path`, within `timeout` seconds. Raises DaemonUnreachable or RemoteFault.
-
-    The messages `before` are sent first; their answers are ignored.
-    """
+    """Ask the daemon, after the messages `before`, for `timeout` s. Raises DaemonUnreachable or RemoteFault."""
     # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
     readable = {
         key: value.encode(errors="surrogateescape").decode(errors="replace")

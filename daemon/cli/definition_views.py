@@ -48,8 +48,8 @@ def render_tool(answer: ToolReport, screen: Screen) -> str:
     if change := answer["changed"]:
         parts += [Text(""), paragraph(change_in_words(change), indent=2)]
     if approval := answer.get("approved"):
-        told = f"Approved by: {approval['by']}, {local_time(approval['at'])}."
-        parts += [Text(""), paragraph(told, indent=2)]
+        approved = f"Approved by: {approval['by']}, {local_time(approval['at'])}."
+        parts += [Text(""), paragraph(approved, indent=2)]
     arguments = arguments_of(definition.get("inputSchema"))
     parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
     if arguments:
@@ -131,21 +131,21 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
     """Render approved definitions, and those that still wait; `waits` says why, or is empty."""
     waiting = answer["waiting"]
     full = [each for each in waiting if "difference" in each]
-    told = [line for each in full for line in (*_difference(each, screen), "")]
-    told += [each.removesuffix(f"  {of_held('new', {})}") for each in _listed(answer["approved"], "approved ")]
-    told += _listed(waiting[len(full) :], waits)
-    told += [visible(f"{name}: it has nothing that waits for approval") for name in answer["idle"]]
-    told += map(visible, filter(None, [answer.get("note")]))
+    lines = [line for each in full for line in (*_difference(each, screen), "")]
+    lines += [each.removesuffix(f"  {of_held('new', {})}") for each in _listed(answer["approved"], "approved ")]
+    lines += _listed(waiting[len(full) :], waits)
+    lines += [visible(f"{name}: it has nothing that waits for approval") for name in answer["idle"]]
+    lines += map(visible, filter(None, [answer.get("note")]))
     if waiting:
         first = waiting[len(full) % len(waiting)]
         server, name = first["server"], first["name"]
         one, its = (shlex.quote(visible(each)) for each in (f"{server}/{name}", server))
-        told += [""] * bool(told[-1])
-        told += [f"Differences in full: mcpd approve --diff {one if full else its}"] * (
+        lines += [""] * bool(lines[-1])
+        lines += [f"Differences in full: mcpd approve --diff {one if full else its}"] * (
             len(full) < len(waiting)
         )
-        told += [f"To approve: mcpd approve {one}, or mcpd approve {its}, or mcpd approve --all"]
-    return "\n".join(told or ["nothing waits for approval"])
+        lines += [f"To approve: mcpd approve {one}, or mcpd approve {its}, or mcpd approve --all"]
+    return "\n".join(lines or ["nothing waits for approval"])
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], done: str) -> Iterator[str]:
@@ -224,9 +224,9 @@ def _prompt(each: DefinitionReport) -> Text:
     ]
     about = first_sentence(definition.get("description")) or first_sentence(definition.get("title"))
     first, *rest = [line for line in (", ".join(named), about) if line] or [""]
-    told = safe(f"[{mark}] ", "yellow") if mark else Text("")
-    told.append_text(safe(first))
-    return told.append_text(Text("".join(f"\n{visible(line)}" for line in rest), style="dim"))
+    described = safe(f"[{mark}] ", "yellow") if mark else Text("")
+    described.append_text(safe(first))
+    return described.append_text(Text("".join(f"\n{visible(line)}" for line in rest), style="dim"))
 
 
 # Names are never cut, since users type them in again.
@@ -239,11 +239,11 @@ def _resource(each: DefinitionReport, screen: Screen) -> str:
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):
         count = short_size(definition["size"])
-    told = [", ".join(str(part) for part in (name, kind, count) if part)]
-    told.append(first_sentence(definition.get("description")))
+    facts = [", ".join(str(part) for part in (name, kind, count) if part)]
+    facts.append(first_sentence(definition.get("description")))
     mark = _marked(each)
     parts = [paragraph(f"[{mark}]", indent=2, style="yellow")] if mark else []
-    parts += [paragraph(line, indent=2, style="dim") for line in told if line]
+    parts += [paragraph(line, indent=2, style="dim") for line in facts if line]
     return "\n".join([visible(f"{each['server']}/{each['uri']}"), *([draw(parts, screen)] if parts else ())])
 
 

@@ -148,8 +148,8 @@ def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, st
 
 
 def _state(environ: Mapping[str, str], running: Running | None) -> Path:
-    if running is not None and (told := running.status["daemon"].get("stateDirectory")):
-        return Path(told)
+    if running is not None and (named := running.status["daemon"].get("stateDirectory")):
+        return Path(named)
     return paths.state_dir(environ if running is None or running.environ is None else running.environ)
 
 

@@ -190,7 +190,7 @@ def _change(
 
 def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
     """Write a key of a server for a command that lacks the options of `mcpd set`; the change stays."""
-    usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False, "again": False}
+    usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False}
     options = argparse.Namespace(**{"json": False, **vars(options), **usual})
     return _change(options, [Setting(trail=trail, value=value)])
 
@@ -269,7 +269,7 @@ def _tried(options: argparse.Namespace, name: str, path: Path, draft: Draft | Se
         options.keep = options.keep or (is_down and not options.or_undo)
     draft.write()
     status = finish(options, name, path, draft.undo, "the change stays")
-    if options.again and not status:
+    if options.change == "upgrade" and not status:
         kept = False
         try:
             kept = _is_kept(options, name, was)
@@ -289,9 +289,9 @@ def _is_kept(options: argparse.Namespace, name: str, was: Mapping[str, str]) -> 
         return True
     edited = {each for each in now.keys() & was if now[each] != was[each]}
     news = {"came": now.keys() - was, "went": was.keys() - now, "changed": edited}
-    told = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
+    changes = [f"  {what}: {', '.join(sorted(names))}" for what, names in news.items() if names]
     same = "its tools are the same as before" if seen["state"] != "dormant" else "nobody has seen its tools yet"
-    print(*map(visible, told or [f"  {same}"]), sep="\n")
+    print(*map(visible, changes or [f"  {same}"]), sep="\n")
     return not has_terminal() or agreed("Keep it?", yes=options.yes)
 
 
@@ -382,13 +382,14 @@ def _of(options: argparse.Namespace, name: str) -> argparse.Namespace:
 
 def _renew(options: argparse.Namespace, name: str) -> int:
     options, (path, present) = _of(options, name), configured(options, name)
+    upgrades = options.change == "upgrade"
     found = load_changed(path, {}, os.environ).mcp_servers[name].faults
     if faults := [each for each in found if not each.variable]:
         raise ConfigError(str(path), faults)
-    if options.again and present.servers[name].get("origin"):
+    if upgrades and present.servers[name].get("origin"):
         return _renew_offered(options, path, present)
     server = WantedServer(name=name, entry=(entry := present.servers[name]))
-    server = with_versions(server, newest_version, images=True, again=options.again)
+    server = with_versions(server, newest_version, images=True, again=upgrades)
     for word in server.loose:
         note(f"{word} is not pinned: neither npm nor uv found a version, and no such image was pulled")
     for word, newest in server.kept:
@@ -401,7 +402,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     about = ""
     for was, now in becomes.values():
         note(f"{name}: {was} becomes {now}")
-        if options.again and (address := changes(now, os.environ)):
+        if upgrades and (address := changes(now, os.environ)):
             note(f"changes: {(about := address)}")
     if becomes:
         wished = [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()]
@@ -411,7 +412,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
             rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]
             status = _change(options, [Setting(trail=("args",), value=rest)])
         return status
-    note(f"{name}: nothing in its entry is left to {'upgrade' if options.again else 'pin'}")
+    note(f"{name}: nothing in its entry is left to {'upgrade' if upgrades else 'pin'}")
     return 0 if options.all else EX_FAULT
 
 
@@ -423,20 +424,20 @@ def _renew_offered(options: argparse.Namespace, path: Path, present: Present) ->
         origins = (present.servers[options.server]["origin"], newer.get("origin", {}))
         was, now = (f"{each.get('name')} {each.get('version')}" for each in origins)
         status = 0 if options.all else EX_FAULT
-        told = {"becomes": [(was, now)], "changes": ""}
+        news = {"becomes": [(was, now)], "changes": ""}
         former = ("registry:" + str(origins[0].get("name")), "--version", str(origins[0].get("version")))
         back = typed_as(options, "add", options.server, *former, "--replace")
-        status = _renewed(options, wished, told, variables.kept, back) if newer else status
+        status = _renewed(options, wished, news, variables.kept, back) if newer else status
         return status or adding_offers.cleared(
             present, options.server, look(path).text() or "", runs=options.no_reload
         )
 
 
 def _renewed(
-    options: argparse.Namespace, wished: list[Setting], told: object, kept: Mapping[str, str], back: str = ""
+    options: argparse.Namespace, wished: list[Setting], news: object, kept: Mapping[str, str], back: str = ""
 ) -> int:
     """Write newer versions, or with --dry-run and --json only report them."""
-    options.newer[options.server] = told
+    options.newer[options.server] = news
     return 0 if options.dry_run and options.json else _change(options, wished, kept, back)
 
 

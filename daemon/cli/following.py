@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import select
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, timedelta
-from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
-from daemon.cli.command import SERVER_IF_ANY, CommandLine, UsageError, argument, asking, drawn, flag
+from daemon.cli.command import UsageError, asking, drawn
 from daemon.cli.control import DaemonHungUp, DaemonUnreachable, Message, ask_with, note
-from daemon.cli.options import count, is_coloured, length_in
+from daemon.cli.options import is_coloured
 from daemon.host.paths import control_socket
 from daemon.kit.wording import called
 from daemon.operators.change_reports import cancelled
@@ -37,10 +34,6 @@ GATHER_SECONDS = 0.1
 
 AWAY_SECONDS = 0.5
 """Seconds between two attempts to reach a daemon that may be restarting."""
-
-FOLLOW = flag("-f", "--follow")
-OF_SESSION = argument("--session", metavar="KEY")
-LAST = argument("-n", "--last", "--tail", metavar="N", type=count)
 
 _STDOUT = 1
 """Stdout's descriptor, since `sys.stdout` may be a wrapper."""
@@ -108,40 +101,8 @@ GOOD = {"ready", "daemon-started"}
 _ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
 
 
-def moment(text: str) -> float:
-    """Parse an age, a local ISO time, a day's name or a past time of day for argparse, into epoch seconds."""
-    now = time.time()
-    if (ago := length_in(text)) is not None:
-        return now - ago
-    if text in {"today", "yesterday"}:
-        day = _day(now) - timedelta(days=text == "yesterday")
-        return datetime.combine(day, clock_time()).timestamp()
-    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-        found = _last_time(now, text)
-        if found is not None:
-            return found
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        why = f"{text!r} is not a time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
-        raise argparse.ArgumentTypeError(why) from None
-
-
-def _day(now: float) -> date:
-    return datetime.fromtimestamp(now).astimezone().date()
-
-
-def _last_time(now: float, clock: str) -> float | None:
-    hours, minutes, *seconds = map(int, clock.split(":"))
-    try:
-        wanted = clock_time(hours, minutes, seconds[0] if seconds else 0)
-    except ValueError:
-        return None
-    at = datetime.combine(_day(now), wanted)
-    return at.timestamp() if at.timestamp() <= now else (at - timedelta(days=1)).timestamp()
-
-
-def _events(options: argparse.Namespace) -> int:
+def events(options: argparse.Namespace) -> int:
+    """Show events, and perhaps follow them."""
     asked, lines = _asked(options), EventLines(options)
     answer = ask_with(options, "events", asked)
     if options.follow:
@@ -220,19 +181,6 @@ def _style(event: EventReport) -> str:
         return "red" if event["details"].get("state") in LASTING else "yellow"
     return "green" if event["kind"] in GOOD else ""
 
-
-EVENTS = CommandLine(
-    "events",
-    arguments=(
-        SERVER_IF_ANY,
-        FOLLOW,
-        argument("--since", metavar="WHEN", type=moment),
-        argument("--kind", metavar="KIND", action="append", default=[]),
-        OF_SESSION,
-        LAST,
-    ),
-    run=_events,
-)
 
 # --- logs ---------------------------------------------------------------------------------------------------
 
@@ -317,8 +265,8 @@ def _seen(answer: Message) -> Message:
     seen: Message = {
         name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
     }
-    told = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
-    return {"instances": seen, **told} if "instances" in answer else {**seen[""], **told}
+    cursor = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
+    return {"instances": seen, **cursor} if "instances" in answer else {**seen[""], **cursor}
 
 
 class LogLines(EventLines):
@@ -326,7 +274,7 @@ class LogLines(EventLines):
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
-        self._since: float = options.since
+        self._since: float = options.since or 0.0
         self._why: tuple[object, ...] = ()
 
     def show(self, answer: Message, last: int | None = None) -> None:
@@ -351,8 +299,8 @@ class LogLines(EventLines):
         if "kind" in entry:
             why = entry["instance"], entry["cause"], *map(entry["details"].get, ("happened", "helps"))
             before, self._why = self._why, why if entry["cause"] else self._why
-            told = _as_before(entry) if entry["cause"] and why == before else entry["message"]
-            return super().line({**entry, "message": f"-- {told}"})
+            sentence = _as_before(entry) if entry["cause"] and why == before else entry["message"]
+            return super().line({**entry, "message": f"-- {sentence}"})
         whose = f"{entry['instance']}: " if "instance" in entry else ""
         text = visible(whose + entry["text"].rstrip("\r").expandtabs())
         if "at" not in entry:
@@ -372,13 +320,14 @@ def _as_before(entry: Any) -> str:
     details = {
         key: each for key, each in entry["details"].items() if key not in {"happened", "helps", "stderr"}
     }
-    told = Event(kind=EventKind(entry["kind"]), cause=Cause(entry["cause"]), at=entry["at"], details=details)
+    event = Event(kind=EventKind(entry["kind"]), cause=Cause(entry["cause"]), at=entry["at"], details=details)
     return sentence(
-        attrs.evolve(told, server=entry["server"], instance=entry["instance"] or "", text="as before")
+        attrs.evolve(event, server=entry["server"], instance=entry["instance"] or "", text="as before")
     )
 
 
-def _logs(options: argparse.Namespace) -> int:
+def logs(options: argparse.Namespace) -> int:
+    """Show a server's lines, the daemon's own log, or the number of lines of each server."""
     if options.others:
         each = [f"`mcpd logs {name}`" for name in (options.server, *options.others)]
         raise UsageError(f"one server at a time: {', then '.join(each)}; `mcpd events` shows the events of all")
@@ -395,20 +344,6 @@ def _logs(options: argparse.Namespace) -> int:
     return _follow_logs(options) if options.follow else _show_logs(options)
 
 
-LOGS = CommandLine(
-    "logs",
-    run=_logs,
-    arguments=(
-        SERVER_IF_ANY,
-        argument("others", nargs="*", help=argparse.SUPPRESS),
-        flag("--daemon"),
-        FOLLOW,
-        flag("--no-events"),
-        argument("--since", metavar="WHEN", type=moment, default=0.0),
-        LAST,
-    ),
-)
-
 # --- calls --------------------------------------------------------------------------------------------------
 
 MOST_CALLS = 1000
@@ -420,7 +355,8 @@ def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
     return wanted if options.last is None else {**wanted, "limit": min(options.last, MOST_CALLS)}
 
 
-def _calls(options: argparse.Namespace) -> int:
+def calls(options: argparse.Namespace) -> int:
+    """Show calls in flight and ended ones, or follow those that end."""
     if options.follow:
         return _follow_calls(options)
     view = drawn("daemon.cli.views:render_calls", errors_only=options.errors)
@@ -449,11 +385,4 @@ def call_line(call: EndedCall) -> str:
     return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {outcome_of(call)}  {who}{where}{why}")
 
 
-CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), OF_SESSION, LAST), run=_calls)
-
-
-CANCEL = CommandLine(
-    "cancel",
-    arguments=(argument("call", metavar="CALL", type=count),),
-    run=asking("cancel", lambda options: {"id": options.call}, cancelled),
-)
+cancel = asking("cancel", lambda options: {"id": options.call}, cancelled)

@@ -218,8 +218,8 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _print_diff(draft: Draft, *, as_json: bool) -> None:
-    told = draft.diff() or "nothing would change\n"
-    print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
+    diff = draft.diff() or "nothing would change\n"
+    print(f"\n{visible(diff, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
 
 
 def these(planned: ImportPlan) -> str:

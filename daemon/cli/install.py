@@ -244,7 +244,7 @@ def install(options: argparse.Namespace) -> int:
                 " try again"
             )
         return EX_FAULT
-    installing = Installing(machine, _wanted(options), _known(), options.scope)
+    installing = Installing(machine, _wanted(options), _known(), options.scope or "user")
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
         raise CommandFailed("nothing was changed")
@@ -328,7 +328,7 @@ def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) ->
 def clients(options: argparse.Namespace) -> int:
     """Show the clients on this machine, whether each has mcpd, and the servers that each starts itself."""
     machine = this_machine()
-    found, told = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
+    found, rows = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
     origins = [*(each.origin for each in found.servers), *(each.origin for each in found.left)]
     for program in PROGRAMS.values():
         row = {
@@ -339,11 +339,11 @@ def clients(options: argparse.Namespace) -> int:
             "unread": [each.in_a_line for each in found.unread if each.program is program],
         }
         if row["mcpd"] or row["servers"] or row["unread"] or is_here(program, machine):
-            told.append(row)
+            rows.append(row)
     if options.json:
-        print(document({"clients": told}))
+        print(document({"clients": rows}))
     else:
-        lines = [line for row in told for line in _client_in_words(row)]
+        lines = [line for row in rows for line in _client_in_words(row)]
         say(*(lines or ["No client that mcpd knows is on this machine."]))
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Iterator
@@ -11,14 +10,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.cli.command import CommandLine, argument, either, flag
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, ask, ask_with, note, say
-from daemon.cli.local_commands import CHANGING, CONFIG, SERVE_SECONDS
-from daemon.cli.options import ANSWER_SECONDS, STOP_SECONDS
-from daemon.cli.table import EX_CONFIG, implementation
+from daemon.cli.table import ANSWER_SECONDS, EX_CONFIG, SERVE_SECONDS, STOP_SECONDS, implementation
 from daemon.config.config_files import read_lock
 from daemon.config.config_model import Server
 from daemon.config.lock_file import LOCK as LOCK_FILE
@@ -31,6 +28,9 @@ from daemon.safety.escape import document
 from daemon.setup.adding import packages_of
 from daemon.setup.running.starting import NotStarted, end, launch
 from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    import argparse
 
 EX_UNAVAILABLE = 69  # sysexits.h
 
@@ -57,17 +57,17 @@ def lock(options: argparse.Namespace) -> int:
     params |= {"servers": servers, "seconds": options.timeout, "directory": str(Path.cwd())}
     try:
         with _daemon(options, path) as control:
-            told = ask("lock", params, path=control, timeout=options.timeout + ANSWER_SECONDS)
+            answer = ask("lock", params, path=control, timeout=options.timeout + ANSWER_SECONDS)
     except (NotStarted, DaemonUnreachable) as error:
         note(str(error), lines=True)
         return EX_UNAVAILABLE
     if options.json:
-        print(document(told))
+        print(document(answer))
     else:
-        say(*(_compared if options.check else _written)(told, str(beside)))
-    for name, problem in told["failed"].items():
+        say(*(_compared if options.check else _written)(answer, str(beside)))
+    for name, problem in answer["failed"].items():
         note(f"{name} is not {'checked' if options.check else 'locked'}: {problem}", lines=True)
-    return EX_FAULT if told.get("drift") else EX_UNAVAILABLE if told["failed"] else 0
+    return EX_FAULT if answer.get("drift") else EX_UNAVAILABLE if answer["failed"] else 0
 
 
 def _packages(server: Server) -> dict[str, LockedPackage]:
@@ -78,19 +78,19 @@ def _packages(server: Server) -> dict[str, LockedPackage]:
     return found
 
 
-def _compared(told: Message, file: str) -> Iterator[str]:
-    for each in told["drift"]:
+def _compared(answer: Message, file: str) -> Iterator[str]:
+    for each in answer["drift"]:
         what = f"{each['server']}/{each['name']}" if each["name"] else each["server"]
         yield f"{what}: {of_held(_WORDS.get(each['what'], each['what']), each['change'])}"
-    yield f"{counted(len(told['drift']), 'difference')} from {file}"
-    if told["drift"]:
+    yield f"{counted(len(answer['drift']), 'difference')} from {file}"
+    if answer["drift"]:
         yield "To agree, run `mcpd approve` or `mcpd lock --approve`, and commit the file."
 
 
-def _written(told: Message, file: str) -> Iterator[str]:
-    yield f"{file} {'is written' if told['written'] else 'stays as it was'}"
-    yield from (f"{name} is no longer configured, and removed" for name in told["removed"])
-    for name, number in told["waiting"].items():
+def _written(answer: Message, file: str) -> Iterator[str]:
+    yield f"{file} {'is written' if answer['written'] else 'stays as it was'}"
+    yield from (f"{name} is no longer configured, and removed" for name in answer["removed"])
+    for name, number in answer["waiting"].items():
         yield f"{name}: {number} not written before `mcpd approve {name}` or `mcpd lock --approve {name}`"
 
 
@@ -115,15 +115,3 @@ def _daemon(options: argparse.Namespace, path: Path) -> Iterator[str]:
             yield str(paths.control_beside(front))
         finally:
             end(pid, STOP_SECONDS)
-
-
-LOCK = CommandLine(
-    "lock",
-    run=lock,
-    arguments=(
-        argument("servers", metavar="SERVER", nargs="*"),
-        either(flag("--check"), flag("--approve")),
-        CONFIG,
-    ),
-    **CHANGING,
-)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.command import browse, has_screen
 from daemon.cli.control import CommandFailed, Message, Wire, ask_with, note
-from daemon.cli.options import ANSWER_SECONDS, is_coloured
+from daemon.cli.options import is_coloured
+from daemon.cli.table import ANSWER_SECONDS
 from daemon.kit.wording import some
 from daemon.safety.escape import document, visible
 from daemon.states import COMING

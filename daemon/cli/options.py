@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
+import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -12,21 +13,17 @@ from daemon.cli.table import help_table
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-ANSWER_SECONDS = 10.0
-"""Seconds for the daemon to answer, which takes milliseconds if the daemon is well."""
-
-
-STOP_SECONDS = 20.0
-"""Seconds for the daemon to stop: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
+WATCH_SECONDS = 2.0
+"""Seconds between two pictures of `mcpd status --watch` by default."""
 
 UNREACHABLE = "3"
 """The exit status of commands that find no daemon."""
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    def _format_usage(self, *told: Any, **more: Any) -> str:
+    def _format_usage(self, *given: Any, **more: Any) -> str:
         # argparse breaks neither a usage that it is given nor a group of options.
-        lines = super()._format_usage(*told, **more).splitlines()
+        lines = super()._format_usage(*given, **more).splitlines()
         indents = (" " * (len(each) - len(each.lstrip()) or len("usage: ")) for each in lines)
         pairs = zip(lines, indents, strict=True)
         return "".join(textwrap.fill(each, self._width, subsequent_indent=to) + "\n" for each, to in pairs)
@@ -88,11 +85,40 @@ def positive(text: str) -> float:
     return value
 
 
+def interval(text: str) -> float:
+    """Parse the seconds of `--watch` for argparse, or take its default. Raises argparse.ArgumentTypeError."""
+    try:
+        return positive(text) if text else WATCH_SECONDS
+    except argparse.ArgumentTypeError as error:
+        why = f"{error}; a server's name comes before it: mcpd status NAME --watch"
+        raise argparse.ArgumentTypeError(why) from None
+
+
 def count(text: str) -> int:
     """Parse a positive whole number for argparse. Raises argparse.ArgumentTypeError."""
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)
+
+
+def moment(text: str) -> float:
+    """Parse an age, a local ISO time, a day's name or a past time of day for argparse, into epoch seconds."""
+    from datetime import datetime, timedelta  # noqa: PLC0415 - few commands need it
+
+    now = time.time()
+    if (ago := length_in(text)) is not None:
+        return now - ago
+    today = datetime.fromtimestamp(now).astimezone().date()
+    clock = re.fullmatch(r"[0-9]{1,2}(:[0-9]{2}){1,2}", text)
+    written = {"today": str(today), "yesterday": str(today - timedelta(days=1))}.get(text, text)
+    if clock:
+        written = f"{today} {text.zfill(3 * text.count(':') + 2)}"
+    try:
+        at = datetime.fromisoformat(written)
+        return (at - timedelta(days=1) if clock and at.timestamp() > now else at).timestamp()
+    except (ValueError, OverflowError):
+        why = f"{text!r} is not a time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
+        raise argparse.ArgumentTypeError(why) from None
 
 
 def seconds_of(text: str) -> float:

@@ -9,29 +9,17 @@ import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import (
-    SERVER,
-    CommandLine,
-    UsageError,
-    argument,
-    asking,
-    either,
-    flag,
-    has_terminal,
-)
+from daemon.cli.command import UsageError, asking, has_terminal
 from daemon.cli.control import CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
-from daemon.cli.local_commands import CONFIG
-from daemon.cli.options import seconds_of
-from daemon.cli.settings import CHANGE_SECONDS
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from daemon.cli import add, editing, inside
     from daemon.config import parse
@@ -84,9 +72,10 @@ class _LessonCompanion:
 
     def _wait(self) -> None:
         ends = ", until Enter or Ctrl-C" if has_terminal() else ""
-        length = span(self._options.length)
-        note(f"{self._options.server} runs without its sandbox, and is watched: use it now, {length}{ends}")
-        if select.select([sys.stdin] if has_terminal() else [], [], [], self._options.length)[0]:
+        length = self._options.length
+        now = f"use it now, {span(length)}{ends}"
+        note(f"{self._options.server} runs without its sandbox, and is watched: {now}")
+        if select.select([sys.stdin] if has_terminal() else [], [], [], length)[0]:
             sys.stdin.readline()
 
     def _replay(self) -> None:
@@ -101,8 +90,9 @@ class _LessonCompanion:
 
 
 def _learn(options: argparse.Namespace) -> int:
+    options.length = options.length or LESSON_SECONDS
     companion = _LessonCompanion(options, _calls(options.calls) if options.calls else [])
-    wish = {"server": options.server, "mode": options.mode, "seconds": options.length}
+    wish = {"server": options.server, "mode": options.mode or "home", "seconds": options.length}
     # The daemon ends the lesson by itself if this command cannot.
     answer = ask_with(options, "learn", wish, companion)
     if options.json:
@@ -144,7 +134,8 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
     return editing.put(options, ("sandbox", *below), value)
 
 
-def _allow_host(options: argparse.Namespace) -> int:
+def allow_host(options: argparse.Namespace) -> int:
+    """Let a server's sandbox reach further hosts."""
     path, server = _entry(options)
     rules = server.written.confined
     if rules is None:
@@ -175,34 +166,8 @@ def _shell(options: argparse.Namespace) -> int:
     return int(inside.run(server, path, [shell]))
 
 
-def _sandbox(options: argparse.Namespace) -> int:
+def sandbox(options: argparse.Namespace) -> int:
+    """Show, learn or enter a server's sandbox."""
     if (options.write or options.calls) and not options.learn:
         raise UsageError("--write and --calls need --learn")
     return (_shell if options.shell else _learn if options.learn else _show)(options)
-
-
-_rest: Any = {"seconds": CHANGE_SECONDS, "changing": ""}
-
-SANDBOX = CommandLine(
-    "sandbox",
-    arguments=(
-        SERVER,
-        either(flag("--show"), flag("--learn"), flag("--shell")),
-        argument("--for", dest="length", metavar="TIME", type=seconds_of, default=LESSON_SECONDS),
-        argument("--mode", choices=("home", "strict"), default="home"),
-        argument("--calls", metavar="FILE", type=Path),
-        flag("--write"),
-        CONFIG,
-    ),
-    run=_sandbox,
-    **_rest,
-)
-
-ALLOW_HOST = CommandLine(
-    "allow-host",
-    arguments=(SERVER, argument("hosts", metavar="HOST", nargs="+"), CONFIG),
-    json=False,
-    needs=False,
-    run=_allow_host,
-    **_rest,
-)

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 
-from daemon.cli.command import CommandLine, UsageError, argument, flag, has_terminal
+from daemon.cli.command import UsageError, has_terminal
 from daemon.cli.control import CommandFailed, say
 from daemon.cli.terminal import typed
 from daemon.config.expand import MAX_FILE
@@ -17,7 +17,8 @@ from daemon.secrets import keyring
 from daemon.setup.drafts import Present, in_keyring, read_present
 
 
-def _secret(options: argparse.Namespace) -> int:
+def secret(options: argparse.Namespace) -> int:
+    """Store, list or remove secrets of the keyring."""
     name, present = "".join(options.name), read_present(config_file(os.environ))
     if len(options.name) != (options.action != "list"):  # perhaps by the value, which is not to be shown
         raise UsageError("write `mcpd secret list`, `mcpd secret remove NAME` or `mcpd secret set NAME <FILE`")
@@ -70,8 +71,3 @@ def _list(present: Present, *, as_json: bool) -> None:
 
 def _users(present: Present, name: str) -> list[str]:
     return [server for server, entry in present.servers.items() if name in in_keyring(entry)]
-
-
-_WORDS = argument("action", choices=("set", "list", "remove")), argument("name", metavar="NAME", nargs="*")
-
-SECRET = CommandLine("secret", _secret, "", (*_WORDS, flag("--yes")), seconds=None, reaches=False, changing="")

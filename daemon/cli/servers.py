@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.command import (
-    SERVER,
-    SERVER_IF_ANY,
-    CommandLine,
-    UsageError,
-    argument,
-    ask_each,
-    asking,
-    either,
-    flag,
-    has_terminal,
-)
+from daemon.cli.command import UsageError, ask_each, asking, has_terminal
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
 from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import MEANWHILE, approve_rows, show_approval
@@ -26,35 +15,19 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-APPROVE_SECONDS = 30.0  # to wait: the daemon writes `mcpd.lock` where there is one
-
-REFRESH_SECONDS = 60.0
-"""Seconds for a refresh: a server has `timeouts.list` to answer, and a dormant one starts first."""
-
-RELOAD_SECONDS = 60.0
-"""Seconds for a reload: removed servers stop first, and another reload may be running."""
-
-LOGOUT_SECONDS = 75.0
-"""Seconds for a logout: 30 for each of two tokens at the authorization server, then the restart."""
-
-# --- enable, disable --------------------------------------------------------------------------------------
-
-SWITCHED = argument("names", metavar="SERVER[/TOOL]", nargs="+")
-
 
 def switch(options: argparse.Namespace, names: Sequence[str], *, off: bool) -> int:
     """Have the daemon switch servers or definitions on or off."""
     return ask_each(options, names, "switch", lambda name: {"name": name, "off": off}, switched)
 
 
-DISABLE = CommandLine(
-    "disable", arguments=(SWITCHED,), run=lambda options: switch(options, options.names, off=True)
-)
-
-# --- approve ----------------------------------------------------------------------------------------------
+def disable(options: argparse.Namespace) -> int:
+    """Switch servers or definitions off."""
+    return switch(options, options.names, off=True)
 
 
-def _approve(options: argparse.Namespace) -> int:
+def approve(options: argparse.Namespace) -> int:
+    """Show definitions that wait for approval, or approve them."""
     if options.all and options.names:
         raise UsageError("name what to approve, or write --all")
     approves = options.all or (bool(options.names) and not options.diff)
@@ -70,17 +43,8 @@ def _approve(options: argparse.Namespace) -> int:
     return EX_FAULT if approves and answer["waiting"] else 0
 
 
-APPROVE = CommandLine(
-    "approve",
-    arguments=(argument("names", metavar="SERVER[/NAME]", nargs="*"), either(flag("--diff"), flag("--all"))),
-    seconds=APPROVE_SECONDS,
-    run=_approve,
-)
-
-# --- restart ----------------------------------------------------------------------------------------------
-
-
-def _restart(options: argparse.Namespace) -> int:
+def restart(options: argparse.Namespace) -> int:
+    """Restart servers or instances."""
     if bool(options.servers) == options.all:
         raise UsageError("name the servers to restart, or write --all")
     names = options.servers
@@ -90,33 +54,20 @@ def _restart(options: argparse.Namespace) -> int:
     return ask_each(options, names, "restart", lambda name: {"server": name}, restarted)
 
 
-RESTART = CommandLine(
-    "restart",
-    arguments=(argument("servers", metavar="SERVER|INSTANCE", nargs="*"), flag("--all")),
-    run=_restart,
-)
-
-# --- refresh ----------------------------------------------------------------------------------------------
-
-
-REFRESH = CommandLine(
+refresh = asking(
     "refresh",
-    arguments=(SERVER_IF_ANY,),
-    seconds=REFRESH_SECONDS,
-    run=asking(
-        "refresh",
-        lambda options: {"server": options.server},
-        refreshed,
-        lambda answer: any(told["problem"] for told in answer["servers"].values()),
-    ),
+    lambda options: {"server": options.server},
+    refreshed,
+    lambda answer: any(each["problem"] for each in answer["servers"].values()),
 )
-
-# --- reload -----------------------------------------------------------------------------------------------
-
+logout = asking(
+    "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]
+)
 _ask_to_reload = asking("reload", lambda _options: {}, reloaded)
 
 
-def _reload(options: argparse.Namespace) -> int:
+def reload(options: argparse.Namespace) -> int:
+    """Have the daemon read its configuration again."""
     try:
         return _ask_to_reload(options)
     except RemoteFault as fault:
@@ -124,18 +75,3 @@ def _reload(options: argparse.Namespace) -> int:
             raise
         print(document(fault.data))
         return EX_CONFIG
-
-
-RELOAD = CommandLine("reload", seconds=RELOAD_SECONDS, run=_reload)
-
-# --- logout -----------------------------------------------------------------------------------------------
-
-
-LOGOUT = CommandLine(
-    "logout",
-    arguments=(SERVER,),
-    seconds=LOGOUT_SECONDS,
-    run=asking(
-        "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]
-    ),
-)

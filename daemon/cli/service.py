@@ -30,7 +30,7 @@ def _install(options: argparse.Namespace) -> int:
         return 0
     service.reached(os.environ)
     linger = _wants_linger(options)
-    done = service.install(os.environ, plan, now=options.now, linger=linger)
+    done = service.install(os.environ, plan, now=options.now is not False, linger=linger)
     say(*(f"wrote {path}" for path in done.written))
     say(*(f"kept the former file as {path}" for path in done.kept))
     if done.ended is not None:
@@ -38,7 +38,7 @@ def _install(options: argparse.Namespace) -> int:
     print(of_login)
     if done.linger:
         print(f"It ends with your last logout, since lingering could not be enabled: {visible(done.linger)}")
-    print("mcpd.service is enabled" + (" and runs." if options.now else "."))
+    print("mcpd.service is enabled" + (" and runs." if options.now is not False else "."))
     return 0
 
 
@@ -107,6 +107,13 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
+# The actions that take each option.
+_ACTIONS_OF = {**dict.fromkeys(("dry_run", "linger", "now", "yes"), ("install",)), "json": ("status",)}
+
+
 def service_action(options: argparse.Namespace) -> int:
     """Install, remove or show the systemd service."""
+    for name, actions in _ACTIONS_OF.items():
+        if getattr(options, name) not in (None, False) and options.action not in actions:
+            raise UsageError(f"--{name.replace('_', '-')} is not for `mcpd service {options.action}`")
     return _ACTIONS[options.action](options)

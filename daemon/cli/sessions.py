@@ -5,26 +5,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, flag
+from daemon.cli.command import UsageError, asking, drawn
 from daemon.cli.control import ask_with
-from daemon.cli.options import seconds_of
 from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
-SESSION = argument("session", metavar="SESSION")
-
 EX_INCOMPLETE = 1
 """Some sessions could not be shown."""
-
-# --- sessions ---------------------------------------------------------------------------------------------
 
 _move = asking("move", lambda options: {"key": options.key, "profile": options.profile}, moved)
 
 
-def _sessions(options: argparse.Namespace) -> int:
+def sessions(options: argparse.Namespace) -> int:
+    """Show all sessions or one, or move one to another profile."""
     if options.profile is not None and options.key is None:
         raise UsageError("--profile changes a session's profile: name the session, too")
     return _show(options) if options.profile is None else _move(options)
@@ -40,15 +36,6 @@ def _show(options: argparse.Namespace) -> int:
     return EX_INCOMPLETE if answer.get("incomplete") else 0
 
 
-SESSIONS = CommandLine(
-    "sessions",
-    arguments=(argument("key", metavar="KEY", nargs="?"), argument("--profile", metavar="NAME")),
-    run=_sessions,
-)
-
-# --- allow ------------------------------------------------------------------------------------------------
-
-
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     if options.seconds is not None and (options.revoke or options.tool is None):
         raise UsageError("--for limits the permission for a tool: name the tool, without --revoke")
@@ -56,22 +43,5 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     return {**params, "revoke": options.revoke}
 
 
-ALLOW = CommandLine(
-    "allow",
-    arguments=(
-        SESSION,
-        argument("tool", metavar="SERVER/TOOL", nargs="?"),
-        argument("--for", dest="seconds", metavar="TIME", type=seconds_of),
-        flag("--revoke"),
-    ),
-    run=asking("allow", _wanted, allowed),
-)
-
-# --- unload -----------------------------------------------------------------------------------------------
-
-
-UNLOAD = CommandLine(
-    "unload",
-    arguments=(SESSION, argument("tool", metavar="SERVER/TOOL", nargs="?")),
-    run=asking("unload", lambda options: {"session": options.session, "tool": options.tool}, unloaded),
-)
+allow = asking("allow", _wanted, allowed)
+unload = asking("unload", lambda options: {"session": options.session, "tool": options.tool}, unloaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, path_option
+from daemon.cli.command import UsageError, asking
 from daemon.cli.control import say
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from daemon.setup import settings
 else:
     settings = later("daemon.setup.settings")
-
-CHANGE_SECONDS = 60.0
-"""Seconds for a change: the daemon reloads its configuration, and another reload may be running."""
-
-MODEL_SECONDS = 120.0
-"""Seconds for a summary: a model has `summaries.timeout` to answer, 60 s by default."""
-
-
-_CONFIG = path_option("--config", "F")
 
 
 def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:
@@ -54,22 +45,13 @@ _ask_to_describe = asking(
 )
 
 
-def _describe(options: argparse.Namespace) -> int:
+def describe(options: argparse.Namespace) -> int:
+    """Write a tool's description for models into the configuration, or remove it."""
+    tool_name(options.tool)
     if (options.text is None) is not options.reset:
         raise UsageError("write the description, or --reset")
     return _ask_to_describe(options)
 
-
-DESCRIBE = CommandLine(
-    "describe",
-    arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name),
-        argument("text", metavar="TEXT", nargs="?"),
-        flag("--reset"),
-    ),
-    seconds=CHANGE_SECONDS,
-    run=_describe,
-)
 
 # --- lazy -------------------------------------------------------------------------------------------------
 
@@ -82,14 +64,14 @@ def switches(answer: change_reports.LazyReport) -> list[str]:
     off = "every profile shows every tool, whatever its own switch says"
     shown = "each profile shows what its own switch and surface say" if answer["lazy"] else off
     said.append(f"lazy {_on(answer['lazy'])}: {shown}")
-    said += [_profile(name, told) for name, told in answer["profiles"].items()]
+    said += [_profile(name, profile) for name, profile in answer["profiles"].items()]
     return [*said, *([RISKS] if answer["lazy"] else [])]
 
 
-def _profile(name: str, told: change_reports.ProfileSwitchReport) -> str:
-    surface = told["surface"]
+def _profile(name: str, profile: change_reports.ProfileSwitchReport) -> str:
+    surface = profile["surface"]
     shows = f"{surface}, {SURFACES[surface]}" if surface in SURFACES else surface
-    return f"  {name} {_on(told['on'])}: {shows}; {counted(told['sessions'], 'session')}"
+    return f"  {name} {_on(profile['on'])}: {shows}; {counted(profile['sessions'], 'session')}"
 
 
 def _on(on: object) -> str:
@@ -106,7 +88,8 @@ _ask_to_switch = asking(
 )
 
 
-def _lazy(options: argparse.Namespace) -> int:
+def lazy(options: argparse.Namespace) -> int:
+    """Show the switches of loading on demand, or turn one."""
     if options.config is None:
         return _ask_to_switch(options)
     if options.switch is None:
@@ -115,22 +98,10 @@ def _lazy(options: argparse.Namespace) -> int:
     return write(options, trail, options.switch == "on")
 
 
-LAZY = CommandLine(
-    "lazy",
-    arguments=(
-        argument("switch", metavar="on|off", nargs="?", choices=("on", "off")),
-        argument("--profile", metavar="PROFILE"),
-        _CONFIG,
-    ),
-    seconds=CHANGE_SECONDS,
-    run=_lazy,
-    changing="",
-)
-
 # --- summaries --------------------------------------------------------------------------------------------
 
 
-def summaries(answer: change_reports.SummariesReport) -> list[str]:
+def _summary(answer: change_reports.SummariesReport) -> list[str]:
     """The requested detail of summaries; else their state, prompt and the data that the endpoint gets."""
     if "models" in answer:
         return _models(answer)
@@ -174,30 +145,15 @@ def _state(answer: change_reports.SummariesReport) -> list[str]:
 _ask_of_summaries = asking(
     "summaries",
     lambda options: {"models": options.models, "model": options.model, "test": options.test},
-    summaries,
+    _summary,
     lambda answer: answer.get("test", {}).get("fault"),
 )
 
 
-def _summaries(options: argparse.Namespace) -> int:
+def summaries(options: argparse.Namespace) -> int:
+    """Show the state of summaries, list or choose models, or put a question to the model."""
     if options.config is None:
         return _ask_of_summaries(options)
     if options.model is None:
         raise UsageError("--config writes the model: name it with --model, too")
     return write(options, ("summaries", "model"), options.model)
-
-
-SUMMARIES = CommandLine(
-    "summaries",
-    arguments=(
-        either(
-            flag("--models"),
-            argument("--model", metavar="NAME"),
-            argument("--test", metavar="QUESTION", nargs="?", const=""),
-        ),
-        _CONFIG,
-    ),
-    seconds=MODEL_SECONDS,
-    run=_summaries,
-    changing="",
-)

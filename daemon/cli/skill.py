@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from daemon.cli.command import CommandLine, UsageError, argument
+from daemon.cli.command import UsageError
 from daemon.cli.control import EX_FAULT, DaemonUnreachable, ask_with, say
 from daemon.cli.install import change_skill, clients_of
 from daemon.config.parse import load
@@ -13,7 +13,8 @@ from daemon.host.paths import config_file
 from daemon.setup.clients import skills
 
 
-def _skill(options: argparse.Namespace) -> int:
+def skill(options: argparse.Namespace) -> int:
+    """Write, delete or show the skill."""
     text = "" if options.action == "uninstall" else skills.page(_servers(options))
     if options.action == "show":
         print(text, end="")
@@ -37,15 +38,3 @@ def _servers(options: argparse.Namespace) -> dict[str, str]:
         name: ", ".join(key for key, tool in each["tools"].items() if tool["listed"] and tool["enabled"])
         for name, each in categories.items()
     }
-
-
-SKILL = CommandLine(
-    "skill",
-    arguments=(
-        argument("action", metavar="ACTION", choices=("install", "uninstall", "show")),
-        argument("client", metavar="CLIENT", nargs="*"),
-    ),
-    json=False,
-    needs=False,
-    run=_skill,
-)

@@ -13,8 +13,7 @@ import attrs
 
 from daemon.cli.command import UsageError
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, note
-from daemon.cli.options import ANSWER_SECONDS, STOP_SECONDS
-from daemon.cli.table import implementation
+from daemon.cli.table import ANSWER_SECONDS, STOP_SECONDS, implementation
 from daemon.host import paths
 from daemon.safety.escape import document, visible
 from daemon.setup.running import starting
@@ -53,7 +52,7 @@ def start(options: argparse.Namespace) -> int:
         socket=socket,
         state_dir=state_dir,
         seconds=options.timeout,
-        window=options.window,
+        window=options.window or "",
     )
     try:
         running = started(request)
@@ -69,10 +68,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int | None, Path | None]:
-    """Stop the daemon, after waiting at most `waits` seconds for a moment without calls in flight.
-
-    Returns the result of `starting.stop`, and the daemon's configuration if it was started with an unusual one.
-    """
+    """Stop the daemon once it serves no call, or after `waits` s; returns its pid and unusual configuration."""
     config = None
     with suppress(DaemonUnreachable, RemoteFault):
         deadline = time.monotonic() + waits

@@ -8,9 +8,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, argument, drawn, for_each
+from daemon.cli.command import drawn, for_each
 from daemon.cli.control import EX_UNREACHABLE, ask_with, guarded
-from daemon.cli.options import positive
 from daemon.safety.escape import document, json_line
 from daemon.states import COMING, WELL
 
@@ -22,20 +21,10 @@ if TYPE_CHECKING:
 EX_UNAVAILABLE = 1
 """Exit status if a server or persistence is degraded or unavailable."""
 
-WATCH_SECONDS = 2.0
-"""Seconds between two pictures of `--watch` by default."""
 
-
-def _interval(text: str) -> float:
-    """Parse the seconds of `--watch`; the error says that a server's name comes before it."""
-    import argparse  # noqa: PLC0415 - loaded by now: by options
-
-    try:
-        return positive(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(
-            f"{error}; a server's name comes before it: mcpd status NAME --watch"
-        ) from None
+def status(options: argparse.Namespace) -> int:
+    """Show the status of all servers or of some, perhaps repeatedly."""
+    return _show_each(options) if options.watch is None else _watch(options)
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -54,11 +43,11 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
-    status = ask_with(options, "status", {})
+    everything = ask_with(options, "status", {})
     # The selected server may be gone; the others still count.
-    if server is None or server not in status["servers"]:
-        return status, None
-    return status, ask_with(options, "status", {"server": server})
+    if server is None or server not in everything["servers"]:
+        return everything, None
+    return everything, ask_with(options, "status", {"server": server})
 
 
 def _show_each(options: argparse.Namespace, *, compact: bool = False) -> int:
@@ -87,13 +76,3 @@ def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport
         each["state"] in WELL | COMING for server in servers.values() for each in server.get("instances", ())
     )
     return 0 if well and (persistence is None or persistence["state"] == "ok") else EX_UNAVAILABLE
-
-
-STATUS = CommandLine(
-    "status",
-    arguments=(
-        argument("servers", metavar="SERVER|INSTANCE", nargs="*"),
-        argument("-w", "--watch", metavar="SECONDS", type=_interval, nargs="?", const=WATCH_SECONDS),
-    ),
-    run=lambda options: _show_each(options) if options.watch is None else _watch(options),
-)

@@ -169,10 +169,10 @@ def _sessions(sessions: list[reports.ConnectionReport], now: float, screen: Scre
 
 def _why(sessions: list[reports.ConnectionReport]) -> Iterator[RenderableType]:
     """Why each surface was chosen, once, and which clients' savings are not counted."""
-    told: dict[tuple[str, str], list[str]] = {}
+    named: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
-        told.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
-    for (surface, why), those in told.items():
+        named.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
+    for (surface, why), those in named.items():
         yield paragraph(f"{some(those, _NAMED)} {surface}: {why}", indent=0)
     if clients := sorted({session["client"] for session in sessions if session["defersTools"]}):
         yield paragraph(
@@ -212,13 +212,13 @@ def _shown(daemon: reports.DaemonReport) -> str:
     )
 
 
-def lately_in_words(told: reports.LatelyReport, width: int, lines: int = 2) -> list[str]:
+def lately_in_words(report: reports.LatelyReport, width: int, lines: int = 2) -> list[str]:
     """Past outages and changes, in at most `lines` lines of `width` characters; empty without any."""
-    servers = told["servers"]
+    servers = report["servers"]
     if not servers:
         return []
     worst_first = sorted(servers.items(), key=lambda each: -each[1]["awaySeconds"])
-    hours = round(told["seconds"] / HOUR)
+    hours = round(report["seconds"] / HOUR)
     parts = [_of_one(name, server) for name, server in worst_first]
     for shown in range(len(parts), -1, -1):
         left = [f"{counted(len(parts) - shown, 'server' if shown == 0 else 'other')}"] * (shown < len(parts))
@@ -233,18 +233,18 @@ NAMED = 3  # definitions that wait for approval, in a line
 
 
 def _of_one(name: str, server: reports.OverReport) -> str:
-    told = []
+    parts = []
     if times := server["outages"]:
         often = f"{times} times, " if times > 1 else ""
-        told.append(f"was away {often}{span(server['awaySeconds'])}")
+        parts.append(f"was away {often}{span(server['awaySeconds'])}")
     changes = (("changed", server["changed"]), ("added", server["came"]), ("removed", server["went"]))
     for word, names in changes:
         if names:
-            noun = counted(len(names), "tool") if "tool" not in "".join(told) else str(len(names))
-            told.append(f"{word} {noun}")
+            noun = counted(len(names), "tool") if "tool" not in "".join(parts) else str(len(names))
+            parts.append(f"{word} {noun}")
     if names := server.get("held"):
-        told.append(f"holds {some([*map(visible, names)], NAMED)} until approved")
-    return f"{visible(name)} {', '.join(told)}"
+        parts.append(f"holds {some([*map(visible, names)], NAMED)} until approved")
+    return f"{visible(name)} {', '.join(parts)}"
 
 
 def _where(servers: list[tuple[str, reports.OverReport]], shown: int, hours: int) -> str:
@@ -320,25 +320,25 @@ def _processes(server: reports.ServerReport) -> list[str]:
 
 def _traffic(server: reports.ServerReport) -> list[str]:
     recent = server["recent"]
-    told = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
+    lately = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
     if recent["errors"]:
-        told += f", {counted(recent['errors'], 'error')}"
+        lately += f", {counted(recent['errors'], 'error')}"
     if recent["p50Ms"] is not None:
-        told += f", p50 {milliseconds(recent['p50Ms'])} ms, p95 {milliseconds(recent['p95Ms'])} ms"
+        lately += f", p50 {milliseconds(recent['p50Ms'])} ms, p95 {milliseconds(recent['p95Ms'])} ms"
     in_all = f"{server['calls']:,} since it was configured, {server['errors']:,} of them errors"
-    return [f"{counted(server['inFlight'], 'call')} in flight", told, in_all]
+    return [f"{counted(server['inFlight'], 'call')} in flight", lately, in_all]
 
 
 def _pings(server: reports.ServerReport, now: float) -> list[str]:
     pings = server["pings"]
     if pings is None:
         return []
-    told = [f"last heard {span(now - pings['lastHeardAt'], parts=1)} ago"]
+    facts = [f"last heard {span(now - pings['lastHeardAt'], parts=1)} ago"]
     if pings["lastMs"] is not None:
-        told.append(f"its last answer to a ping took {milliseconds(pings['lastMs'])} ms")
+        facts.append(f"its last answer to a ping took {milliseconds(pings['lastMs'])} ms")
     if pings["unanswered"]:
-        told.append(f"{counted(pings['unanswered'], 'ping')} without an answer since")
-    return told
+        facts.append(f"{counted(pings['unanswered'], 'ping')} without an answer since")
+    return facts
 
 
 def _below(answer: reports.OneStatusReport, now: float, screen: Screen) -> Iterator[RenderableType]:

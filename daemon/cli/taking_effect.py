@@ -155,7 +155,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             if seen["state"] != shown:
                 shown = seen["state"]
                 note(f"{name} is {shown}; its first start may install it")
-        if getattr(options, "again", False) and seen is not None and seen["state"] == "dormant":
+        if options.change == "upgrade" and seen is not None and seen["state"] == "dormant":
             # An upgrade is tried, which only a start does.
             ask_with(options, "refresh", {"server": name})
             seen = ask_with(options, "status", {})["servers"][name]
@@ -220,8 +220,8 @@ def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
     """Why a server did not come up and what to do, and whether its entry must be changed."""
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
-    told = [seen.get("happened", ""), seen.get("helps", "")]
-    lines += told if any(told) else [f"`mcpd status` and `mcpd logs {name}` tell more."]
+    diagnosis = [seen.get("happened", ""), seen.get("helps", "")]
+    lines += diagnosis if any(diagnosis) else [f"`mcpd status` and `mcpd logs {name}` tell more."]
     lines += [f"stderr| {line}" for line in seen["stderr"]]
     is_wrong = seen["state"] in WAITING and not seen.get("waits")
     return "\n".join(map(visible, filter(None, lines))), is_wrong
@@ -248,30 +248,30 @@ def finish(
             reloaded(options, path, name)
         note(after if options.keep else BACK)
         raise
-    seen, told = effect.seen, visible(effect.problem, lines=True)
+    seen, why = effect.seen, visible(effect.problem, lines=True)
     undone = options.or_undo and effect.asked and not effect.is_well
     if seen is not None and not effect.is_well:
-        told, is_wrong = failure(name, seen)
+        why, is_wrong = failure(name, seen)
         undone = undone or (is_wrong and not options.keep)
     if undone:
         undo()
         come_up(options, path, name)
         # There is nothing any more to restart or to read again.
-        told = re.sub(r"[,.] (?:Then|then) `mcpd re(?:start|load)\b.*", ".", told)
+        why = re.sub(r"[,.] (?:Then|then) `mcpd re(?:start|load)\b.*", ".", why)
     else:
         tell()
     if options.json:
-        state, why = (None, "") if seen is None else (seen["state"], seen["reason"])
-        said = {"server": name, "state": state, "reason": why or effect.problem, "tools": [*effect.tools]}
+        state, reason = (None, "") if seen is None else (seen["state"], seen["reason"])
+        said = {"server": name, "state": state, "reason": reason or effect.problem, "tools": [*effect.tools]}
         print(document({**said, "held": effect.held, "undone": undone}))
     elif effect.is_well:
         print(in_lines(name, effect))
         _approve(options, name, effect.held)
     elif not effect.asked:
-        note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
+        note(f"{name} was not tried: {why}. `mcpd start` starts a daemon", lines=True)
     else:
         after = f"{BACK}; try again when that is corrected, or with --keep" if undone else after
-        note(f"{told}\nmcpd: {after}", lines=True)
+        note(f"{why}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 
 

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, drawn, flag, following_profile, lines
+from daemon.cli.command import UsageError, drawn, lines
 from daemon.cli.control import EX_FAULT, EX_UNKNOWN, RemoteFault, ask_with, note
-from daemon.cli.options import count
 from daemon.config.labels import split_off
 from daemon.host.paths import config_file
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
+    import argparse
+
     from daemon.operators.reports import SurfaceReport, ToolsReport
 
 _CLIENTS = "__"
 """Separates parts of tool names in clients (`git__git_log`, `mcp__git__git_log`)."""
 
-SHOWN = 20
-"""Tools that a search shows without `--limit`: as many as a model gets."""
-
 # --- names ------------------------------------------------------------------------------------------------
 
 
 def tool_name(word: str) -> str:
-    """Check for argparse that a word may name a tool."""
+    """Return a word that may name a tool. Raises UsageError for another word."""
     if not word or ("/" in word and not split_off(word)[0]):
-        raise argparse.ArgumentTypeError(f"write SERVER/TOOL, not {word!r}: `mcpd tools` lists them")
+        raise UsageError(f"write SERVER/TOOL, not {word!r}: `mcpd tools` lists them")
     return word
 
 
 def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
-    """Find the server (or instance) and tool of a name: `SERVER/TOOL`, a bare name, or `mcp__SERVER__TOOL`.
-
-    Reports another spelling on stderr. Raises DaemonUnreachable, or RemoteFault if no tool or several fit.
-    """
+    """The server (or instance) and tool of a name in any spelling. Raises DaemonUnreachable and RemoteFault."""
     server, tool = split_off(name)
     if server:
         return server, tool
@@ -50,7 +44,8 @@ def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
 # --- tools ------------------------------------------------------------------------------------------------
 
 
-def _tools(options: argparse.Namespace) -> int:
+def tools(options: argparse.Namespace) -> int:
+    """Show categories and tools, one server's tools, one tool, or a model's view."""
     if options.name is not None and options.category is not None:
         raise UsageError("name either a category (--category), or a server or tool")
     if options.surface is not None and (options.name is not None or options.category is not None):
@@ -136,8 +131,8 @@ def surface_text(surface: SurfaceReport) -> str:
         total += cost
         description = tool.get("description") or "(no description)"
         blocks.append(f"{visible(tool['name'])}  {_cost(cost)}\n{_indented(description)}")
-    tools = counted(len(surface["tools"]), "tool")
-    blocks.append(f"surface '{visible(surface['name'])}': {tools} and the instructions, {_cost(total)}")
+    number = counted(len(surface["tools"]), "tool")
+    blocks.append(f"surface '{visible(surface['name'])}': {number} and the instructions, {_cost(total)}")
     return "\n\n".join(blocks)
 
 
@@ -151,22 +146,11 @@ def _cost(count: int) -> str:
     )
 
 
-TOOLS = CommandLine(
-    "tools",
-    arguments=(
-        argument("name", metavar="SERVER[/TOOL]", nargs="?"),
-        argument("--category", metavar="C"),
-        argument("--surface", metavar="NAME", nargs="?", const=""),
-        following_profile,
-        argument("--format", choices=("text",)),
-    ),
-    run=_tools,
-)
-
 # --- search -----------------------------------------------------------------------------------------------
 
 
-def _search(options: argparse.Namespace) -> int:
+def search(options: argparse.Namespace) -> int:
+    """Find tools for a need, or servers in registries."""
     query = " ".join(options.words).strip()
     if not query and not options.also:
         raise UsageError("write words, as in: mcpd search read a file")
@@ -203,18 +187,3 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
 def _nothing(queries: list[str], suggestions: list[str]) -> str:
     hint = f" Did you mean: {', '.join(suggestions)}?" if suggestions else " `mcpd tools` shows all of them."
     return f"no tool fits {' or '.join(queries)!r}.{hint}"
-
-
-SEARCH = CommandLine(
-    "search",
-    arguments=(
-        argument("words", metavar="WORDS", nargs="*"),
-        argument("--or", dest="also", metavar="WORDS", nargs="+", action="append", default=[]),
-        argument("--category", metavar="C"),
-        argument("--limit", metavar="N", type=count, default=SHOWN),
-        flag("--registry"),
-        flag("--offline"),
-        following_profile,
-    ),
-    run=_search,
-)

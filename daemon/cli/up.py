@@ -69,15 +69,15 @@ class _Offer(NamedTuple):
 
 def up(options: argparse.Namespace) -> int:
     """Set up everything that the user agrees to; with --json, the words go to stderr."""
-    told = dict[str, Any]()
+    report = dict[str, Any]()
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
-        status = _set_up(options, told)
+        status = _set_up(options, report)
     if options.json:
-        print(document(told))
+        print(document(report))
     return status
 
 
-def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
+def _set_up(options: argparse.Namespace, report: dict[str, Any]) -> int:
     options.socket = own_socket(options)
     offer = _offered(options, clients_of(options.client))
     screen, installing = Screen.of(sys.stdout, os.environ), offer.installing
@@ -88,7 +88,7 @@ def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
     if not installing.known.servers:
         raise CommandFailed("there is no server to begin with: `mcpd add` adds one, then try again")
     draft = drafted(offer.present, offer.planned, os.environ)
-    told |= _report(offer)
+    report |= _report(offer)
     if options.dry_run:
         print(*(f"It would ask: {each}" for each in _questions(offer).values()), sep="\n")
         return 0
@@ -100,7 +100,7 @@ def _set_up(options: argparse.Namespace, told: dict[str, Any]) -> int:
     done = [each for each in offer.programs if not installing.is_pending(each)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
-    told |= _report(offer)
+    report |= _report(offer)
     for line in [*said_once(draft), *summary(servers, done, offer.found, options, left)]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
@@ -245,15 +245,15 @@ def _answers(options: argparse.Namespace) -> bool:
 
 def settled(options: argparse.Namespace) -> Servers:
     """Wait until each server is up or has failed, report each, and return all."""
-    told = set[str]()
+    reported = set[str]()
     servers: Servers = {}
     try:
         for servers in poll_servers(options, options.wait):
             coming = {name for name, server in servers.items() if server["state"] in COMING}
-            for name in [each for each in servers if each not in coming | told]:
+            for name in [each for each in servers if each not in coming | reported]:
                 if servers[name]["state"] != "disabled":
                     say(f"  {name}: {_how(servers[name])}")
-            told |= servers.keys() - coming
+            reported |= servers.keys() - coming
             if not coming:
                 break
     except DaemonUnreachable as error:

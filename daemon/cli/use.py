@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import binascii
 import json
@@ -10,25 +9,19 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
-from daemon.cli.asking.companion import (
-    CallCompanion,
-    add_conversation,
-    converse,
-    converse_as_client,
-    members,
-)
+from daemon.cli.asking.companion import CallCompanion, converse, converse_as_client, members
 from daemon.cli.asking.elicitation import Declined, Interrupted, lacking_in, missing
-from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
-from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, ask_with
+from daemon.cli.command import UsageError, asking, drawn
+from daemon.cli.control import EX_FAULT, KINDS, CommandFailed, Message, RemoteFault, ask_with
 from daemon.cli.tools import read_tool, tool_name
 from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
 
-CALL_SECONDS = 660.0
-"""Seconds for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
 
 SCRIPTS = "script"
 """The name under which scripts are called like a server (`config.config_files`)."""
@@ -49,7 +42,7 @@ def parse_texts(words: list[str]) -> dict[str, str]:
     return arguments
 
 
-def _pairs(words: list[str], read: Callable[[str], object]) -> Message:
+def _pairs(words: list[str], parse: Callable[[str], object]) -> Message:
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _object(words[0], "the argument")
     arguments: Message = {}
@@ -59,7 +52,7 @@ def _pairs(words: list[str], read: Callable[[str], object]) -> Message:
             raise UsageError(f"{word!r} is neither KEY=VALUE nor the only argument and a JSON object")
         if key in arguments:
             raise UsageError(f"{key!r} is given twice")
-        arguments[key] = read(value)
+        arguments[key] = parse(value)
     return arguments
 
 
@@ -129,9 +122,10 @@ def _size(base64: object) -> str:
 # --- call -------------------------------------------------------------------------------------------------
 
 
-def _call(options: argparse.Namespace) -> int:
-    arguments = parse_arguments(options.arguments)
-    server, tool = read_tool(options, options.tool)
+def call(options: argparse.Namespace) -> int:
+    """Call a tool and print its result."""
+    name, arguments = tool_name(options.tool), parse_arguments(options.arguments)
+    server, tool = read_tool(options, name)
     given = _completed(options, server, tool, arguments)
     if server == SCRIPTS:
         if options.profile is None:
@@ -142,7 +136,7 @@ def _call(options: argparse.Namespace) -> int:
     failed = bool(result.get("isError"))
     _show(options, result, texts(result), sys.stderr if failed else sys.stdout)
     code = members(members(result.get("structuredContent")).get("error")).get("code")
-    return options.kinds.get(code, EX_FAULT) if failed else 0
+    return KINDS.get(str(code), EX_FAULT) if failed else 0
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
@@ -163,41 +157,19 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
     return given
 
 
-CALL = CommandLine(
-    "call",
-    arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name),
-        argument("arguments", metavar="ARGS", nargs="*"),
-        add_conversation,
-    ),
-    seconds=CALL_SECONDS,
-    run=_call,
-    intermixed=True,
-)
-
 # --- prompts and resources --------------------------------------------------------------------------------
-
-_OF_SERVER = argument("server", metavar="SERVER", nargs="?")
 
 
 def _of_server(options: argparse.Namespace) -> Message:
     return {} if options.server is None else {"server": options.server}
 
 
-PROMPTS = CommandLine(
-    "prompts",
-    arguments=(_OF_SERVER,),
-    run=asking("prompts", _of_server, drawn("daemon.cli.definition_views:render_prompts")),
-)
-
-RESOURCES = CommandLine(
-    "resources",
-    arguments=(_OF_SERVER,),
-    run=asking("resources", _of_server, drawn("daemon.cli.definition_views:render_resources")),
-)
+prompts = asking("prompts", _of_server, drawn("daemon.cli.definition_views:render_prompts"))
+resources = asking("resources", _of_server, drawn("daemon.cli.definition_views:render_resources"))
 
 
-def _prompt(options: argparse.Namespace) -> int:
+def prompt(options: argparse.Namespace) -> int:
+    """Print the messages of a prompt."""
     server, name = split_off(options.prompt)
     if not server:
         raise UsageError(f"write SERVER/NAME, not {options.prompt!r}: `mcpd prompts` lists them")
@@ -214,17 +186,6 @@ def messages(result: Message) -> Iterator[str]:
         for item in content if isinstance(content, list) else [content]:
             yield f"{message.get('role')}: {text_of(item if isinstance(item, dict) else {})}"
 
-
-PROMPT = CommandLine(
-    "prompt",
-    arguments=(
-        argument("prompt", metavar="SERVER/NAME"),
-        argument("arguments", metavar="ARGS", nargs="*"),
-        add_conversation,
-    ),
-    seconds=CALL_SECONDS,
-    run=_prompt,
-)
 
 # --- read -------------------------------------------------------------------------------------------------
 
@@ -248,7 +209,8 @@ class Part(NamedTuple):
         return visible(f"{self.uri} ({kind}, {len(self.content)} bytes)")
 
 
-def _read(options: argparse.Namespace) -> int:
+def read(options: argparse.Namespace) -> int:
+    """Print a resource, or write it to a file."""
     server, uri = split_off_uri(options.resource)
     # The person who answers must know which server asks.
     place = (
@@ -320,15 +282,3 @@ def write_parts(parts: list[Part], path: Path) -> None:
         except OSError as error:
             raise CommandFailed(f"cannot write {place}: {error.strerror}") from None
         print(f"{place}: {part.described}", file=sys.stderr)
-
-
-READ = CommandLine(
-    "read",
-    arguments=(
-        argument("resource", metavar="URI|SERVER/URI"),
-        argument("--output", metavar="FILE", type=Path),
-        add_conversation,
-    ),
-    seconds=CALL_SECONDS,
-    run=_read,
-)

@@ -218,11 +218,11 @@ def _loss(tool: reports.LoadedToolReport) -> Iterator[RenderableType]:
 LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}
 
 
-def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
+def render_findings(findings: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
     """Render findings by check, and `counts` of each level; findings of a check must be adjacent."""
     parts: list[RenderableType] = []
-    for title, findings in groupby(told, itemgetter("check")):
-        parts += [Text(title, style="bold"), _findings(findings), Text("")]
+    for title, of_check in groupby(findings, itemgetter("check")):
+        parts += [Text(title, style="bold"), _findings(of_check), Text("")]
     return draw([*parts, Text(_counts(counts))], screen)
 
 
@@ -241,8 +241,8 @@ def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    told = [counted(count, level) for level, count in counts.items() if level != "ok"]
-    return f"{', '.join(reversed(told))}."
+    levels = [counted(count, level) for level, count in counts.items() if level != "ok"]
+    return f"{', '.join(reversed(levels))}."
 
 
 CALLERS_FROM = 60

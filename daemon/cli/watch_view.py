@@ -182,10 +182,10 @@ class StatusPoll:
         """The thread replaces the whole picture, so readers never see half a change."""
         self.fault: Exception | None = None
 
-    def start(self, told: Callable[[], object]) -> None:
-        """Start the thread, which calls `told` after each answer."""
+    def start(self, notify: Callable[[], object]) -> None:
+        """Start the thread, which calls `notify` after each answer."""
         # A daemon thread, so that a hanging question does not keep the program running.
-        threading.Thread(target=self._run, args=(told,), daemon=True, name="poll").start()
+        threading.Thread(target=self._run, args=(notify,), daemon=True, name="poll").start()
 
     def see(self, server: str | None) -> None:
         """Poll this server, too, and at once if it was not polled before."""
@@ -198,16 +198,16 @@ class StatusPoll:
         self._stopped = True
         self._wake.set()
 
-    def _run(self, told: Callable[[], object]) -> None:
+    def _run(self, notify: Callable[[], object]) -> None:
         try:
             while not self._stopped:
                 self._ask()
-                told()
+                notify()
                 self._wake.wait(self._every)
                 self._wake.clear()
         except Exception as error:  # noqa: BLE001 - the screen raises it
             self.fault = error
-            told()
+            notify()
 
     def _ask(self) -> None:
         began, before = self._wall(), self.picture
@@ -295,8 +295,8 @@ def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
     if picture.status is not None:
         shown = time.strftime("%H:%M:%S", time.localtime(picture.at))
         text = f"{text} [below: as of {shown}]" if size.height < LOW else f"{text}\nBelow: as of {shown}."
-    told = [safe(each, "yellow") for each in text.split("\n")]
-    return _lines(told, size.width)[: 1 if size.height < LOW else MAX_PROBLEM]
+    lines = [safe(each, "yellow") for each in text.split("\n")]
+    return _lines(lines, size.width)[: 1 if size.height < LOW else MAX_PROBLEM]
 
 
 def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
@@ -316,8 +316,8 @@ def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) 
     servers = status["servers"]
     names = choices.shown(servers)
     if not names:
-        told = "No server fits the filter." if servers else "No servers are configured."
-        return _lines([Text(told)], size.width)
+        why = "No server fits the filter." if servers else "No servers are configured."
+        return _lines([Text(why)], size.width)
     screen = Screen(width=size.width - _GUTTER, colour=True)
     heading, rows = _rows({name: servers[name] for name in names}, now, screen)
     heading = heading[: max(0, size.height - 1)]

@@ -117,8 +117,8 @@ class _Life:
         watched = self._tree.registry.catalog
         catalog, said = watched.value, tuple[str, ...]()
         while True:
-            told = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
-            now = (told, *map(str, catalog.config.script_faults))
+            words = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
+            now = (words, *map(str, catalog.config.script_faults))
             if now != said:
                 logger.info("{}", "; left out: ".join(now))
             said = now

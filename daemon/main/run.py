@@ -6,7 +6,6 @@ not restart), and sockets are bound before large imports, so that early clients 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import socket
@@ -25,7 +24,7 @@ from daemon.config.config_files import files_of
 from daemon.config.config_model import Config, LoginPlace, State
 from daemon.config.expand import ENV_FILE
 from daemon.config.jsonc import ROOT
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, Listen, wrong_address
+from daemon.config.listen import DEFAULT_PROFILE, HttpListen, Listen, wrong_address
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
@@ -41,6 +40,7 @@ from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from daemon.authorization.logins import ServerLogins
@@ -151,9 +151,10 @@ EX_SOFTWARE = 70
 """Exit status: a bug in mcpd."""
 
 
-def main(argv: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the daemon; returns 0, or 78 (configuration), 69 (socket in use or not bindable), 70 (a bug)."""
-    options = make_parser().parse_args(argv)
+    options.socket = options.socket and Path(options.socket)
+    options.log_level = (options.log_level or "info").upper()
     signals = Signals()
     notify = Notifier(os.environ)
     inherited = listen_fds(os.environ, notify.handed_over)
@@ -228,59 +229,6 @@ class ConfigFile:
         return opened(config, self._http, self._opener)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="mcpd run",
-        description="Run the daemon in the foreground.",
-        epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status:\n  0   stopped by a"
-        " signal\n  69  socket not available\n  70  an internal error in mcpd\n  78  faulty configuration",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", type=Path, metavar="F", help="the configuration (default: as `mcpd check`)")
-    parser.add_argument(
-        "--socket", type=Path, metavar="P", help="the socket for clients; the one for commands is next to it"
-    )
-    parser.add_argument("--state-dir", type=Path, metavar="D", help="the state directory")
-    parser.add_argument(
-        "--http",
-        nargs="?",
-        const="",
-        metavar="ADDR",
-        help="serve clients over HTTP and WebSocket too: on HOST:PORT, else where `listen.http` says, else"
-        f" on {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token",
-    )
-    parser.add_argument(
-        "--lazy",
-        action=argparse.BooleanOptionalAction,
-        help=f"load tools on demand, on the surface {LAZY} unless a profile names another; or list all at"
-        " once, whatever the profiles say (default: as configured)",
-    )
-    parser.add_argument(
-        "--detached",
-        action="store_true",
-        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration, as under"
-        " `mcpd start`",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=("text", "dated", "journal", "json"),
-        help="the format of the log (default: fits the output)",
-    )
-    # For `mcpd start` on behalf of a client, its socket; for `mcpd lock`, the process to end with.
-    for option, kind in (("--window", Path), ("--for-lock", int)):
-        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--log-level",
-        default="INFO",
-        metavar="L",
-        type=str.upper,
-        choices=LEVELS,
-        help="the least level to log (default: INFO)",
-    )
-    return parser
-
-
 def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
     """Why not to serve a client (empty: the client has its own words for it); None: serve it."""
     if not config.autostart:
@@ -318,9 +266,6 @@ def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Conf
     if faults:
         raise ConfigError(f"{opener} {address}".strip(), faults)
     return opening
-
-
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @contextlib.contextmanager

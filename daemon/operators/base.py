@@ -278,8 +278,8 @@ class OperatorPeer:
 
     def report(self, params: dict[str, Raw]) -> None:
         """Report the server's progress under the id of the operator's request."""
-        told = msgspec.json.encode({**params, "progressToken": Raw(self._request_id)})
-        self._peer.notify(PROGRESS, told, self._request_id)
+        encoded = msgspec.json.encode({**params, "progressToken": Raw(self._request_id)})
+        self._peer.notify(PROGRESS, encoded, self._request_id)
         self._outbox.flush()
 
     def tell(self, method: str, params: object) -> None:

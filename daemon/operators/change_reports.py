@@ -237,20 +237,20 @@ def refreshed(answer: RefreshReport) -> list[str]:
     return [f"{name}: {_news(each)}" for name, each in answer["servers"].items()] or ["no server is up"]
 
 
-def _news(told: RefreshedReport) -> str:
-    if told["problem"]:
-        return told["problem"]
-    renamed = dict(told["renamed"])
+def _news(report: RefreshedReport) -> str:
+    if report["problem"]:
+        return report["problem"]
+    renamed = dict(report["renamed"])
     news = {
-        "came": [name for name in told["came"] if name not in renamed.values()],
-        "went": [name for name in told["went"] if name not in renamed],
-        "changed": told["changed"],
+        "came": [name for name in report["came"] if name not in renamed.values()],
+        "went": [name for name in report["went"] if name not in renamed],
+        "changed": report["changed"],
         "renamed": [f"{old} to {new}" for old, new in renamed.items()],
     }
-    for member, changes in told["lists"].items():
+    for member, changes in report["lists"].items():
         news |= {f"{member} that {what}": names for what, names in changes.items()}
     parts = [f"{what}: {', '.join(names)}" for what, names in news.items() if names]
-    return f"epoch {told['epoch']}, {told['tools']} tools; {'; '.join(parts) or 'as before'}"
+    return f"epoch {report['epoch']}, {report['tools']} tools; {'; '.join(parts) or 'as before'}"
 
 
 _DONE = {

@@ -188,19 +188,19 @@ async def summaries(context: OperatorContext, params: SummariesParams) -> dict[s
     """Show the state of summaries, list or choose models, or put a question; raises `McpdError`."""
     if context.summary_model is None:
         raise Refused("this daemon asks no model")
-    asked, told = context.summary_model(), dict[str, object]()
+    asked, found = context.summary_model(), dict[str, object]()
     if params.models:
-        told["models"] = list(await asked.models())
+        found["models"] = list(await asked.models())
     elif params.model is not None:
-        told["changed"] = await _choose(context, asked, params.model)
+        found["changed"] = await _choose(context, asked, params.model)
     elif params.test is not None:
-        told["test"] = await asked.test(params.test)
+        found["test"] = await asked.test(params.test)
     return {
         "state": context.counters.summarizer(),
         "config": context.facts.config,
         "prompt": asked.prompt,
         "sends": asked.sends,
-        **told,
+        **found,
     }
 
 

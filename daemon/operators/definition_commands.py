@@ -53,14 +53,14 @@ def problems(
 ) -> dict[str, ListedReport]:
     """Reports on servers that list definitions of these kinds, failed to list them, or are down."""
     kinds = tuple(kinds)
-    told: dict[str, ListedReport] = {}
+    report: dict[str, ListedReport] = {}
     for server, entry in servers.items():
         lists = list(_lists(entry, kinds))
         unknown = not lists and not entry.disabled and not entry.available
         if not unknown and not any(each.definitions or each.quarantined or each.problem for each in lists):
             continue
         redact = context.redact.of(server)
-        told[server] = {
+        report[server] = {
             **context.state_of(server),
             "known": bool(lists),
             "problem": redact("; ".join(dict.fromkeys(each.problem for each in lists if each.problem))),
@@ -68,7 +68,7 @@ def problems(
                 redact(name): redact(why) for each in lists for name, why in each.quarantined.items()
             },
         }
-    return told
+    return report
 
 
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:

@@ -41,50 +41,52 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
     if name is None:
         return {"servers": {each.name: {"lines": len(each.stderr)} for each in context.actors.values()}}
     news = context.history.news.value
-    told = await _told(context, name, params)
+    answer = await _answer(context, name, params)
     with trio.move_on_after(params.wait):
-        while params.wait and not _has_news(told):
-            news = await _wait_for_more(context, name, told, news)
-            told = await _told(context, name, params)
-    return told
+        while params.wait and not _has_news(answer):
+            news = await _wait_for_more(context, name, answer, news)
+            answer = await _answer(context, name, params)
+    return answer
 
 
 LOGS = Command("logs", LogsParams, logs, reads=True)
 
 
-async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict[str, object]:
+async def _answer(context: OperatorContext, name: str, params: LogsParams) -> dict[str, object]:
     running = named(context, name)
     configured = context.config.mcp_servers.get(server_of(name))
-    told: dict[str, object] = {
+    answer: dict[str, object] = {
         "server": name,
         "type": str(configured.type) if configured else "",
         "startedAt": context.facts.started_at,
     }
     if params.events:
-        told |= await _events(context, params, running)
+        answer |= await _events(context, params, running)
     if not is_divided(context, name):
-        return {**told, **await _page(context, running[0], params, params.last)}
+        return {**answer, **await _page(context, running[0], params, params.last)}
     seen = params.instances
     pages = {
         each.name: await _page(context, each, seen.get(each.name, Seen()), params.last) for each in running
     }
-    return {**told, "instances": pages}
+    return {**answer, "instances": pages}
 
 
-def _pages(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    pages: Mapping[str, Any] = told.get("instances", {"": told})
+def _pages(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    pages: Mapping[str, Any] = answer.get("instances", {"": answer})
     return pages
 
 
-def _has_news(told: Mapping[str, Any]) -> bool:
-    return bool(told.get("events")) or any(page["lines"] or page["dropped"] for page in _pages(told).values())
+def _has_news(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("events")) or any(
+        page["lines"] or page["dropped"] for page in _pages(answer).values()
+    )
 
 
 async def _wait_for_more(
-    context: OperatorContext, name: str, told: Mapping[str, Any], happened: object
+    context: OperatorContext, name: str, answer: Mapping[str, Any], happened: object
 ) -> object:
     """Wait for a line or an event newer than an answer; returns the newest event's number."""
-    pages, tails = _pages(told), [(each.name, each.stderr) for each in named(context, name)]
+    pages, tails = _pages(answer), [(each.name, each.stderr) for each in named(context, name)]
     written = trio.Event()
     for _, tail in tails:
         tail.told.add(written.set)

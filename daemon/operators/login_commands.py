@@ -122,18 +122,18 @@ async def _begun(run: LoginRun, seconds: float) -> dict[str, object]:
         outcome = run.outcome
         why = outcome.message if isinstance(outcome, Failed) else "there is no page to open yet"
         raise Refused(f"not logged in to {run.wish.server}: {why}")
-    method, told = _told(page)
-    return {"server": run.wish.server, "kind": method.rpartition("/")[2], **told}
+    method, params = _notification(page)
+    return {"server": run.wish.server, "kind": method.rpartition("/")[2], **params}
 
 
 async def _carried_out(context: OperatorContext, run: LoginRun) -> Done | Failed:
     page = await run.wait_shown()
     if page is not None and context.operator is not None:
-        context.operator.tell(*_told(page))
+        context.operator.tell(*_notification(page))
     return await run.wait_over()
 
 
-def _told(page: LoginPage | DeviceCode) -> tuple[str, dict[str, object]]:
+def _notification(page: LoginPage | DeviceCode) -> tuple[str, dict[str, object]]:
     if isinstance(page, LoginPage):
         return LINK, {"url": page.url, "redirect": page.redirect}
     return DEVICE_CODE, {"url": page.url, "code": page.code, "completeUrl": page.complete_url}
@@ -155,8 +155,8 @@ async def logout(context: OperatorContext, params: OneServer) -> dict[str, objec
     if ended.existed:
         context.logins.changed(server.name)
         context.history.note(Event(kind=EventKind.LOGIN, server=server.name, details={"outcome": "ended"}))
-    told = await outcome_of(context, server.name) if ended.existed else context.state_of(server.name)
-    return {"server": server.name, **told, **msgspec.to_builtins(ended)}
+    outcome = await outcome_of(context, server.name) if ended.existed else context.state_of(server.name)
+    return {"server": server.name, **outcome, **msgspec.to_builtins(ended)}
 
 
 async def _forget(context: OperatorContext, name: str) -> dict[str, object]:

@@ -95,13 +95,13 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
     for kind in BESIDE_TOOLS:
         if kind in before.lists:
             changes[LISTS[kind].member] = _changes(_known(before, kind), _known(after, kind))
-    told = [
+    changed_lists = [
         f"its {what} have changed: {'; '.join(_some(word, names) for word, names in found.items() if names)}"
         for what, found in changes.items()
         if any(found.values())
     ]
-    if told:
-        return f"epoch {after.epoch}: {', and '.join(told)}"
+    if changed_lists:
+        return f"epoch {after.epoch}: {', and '.join(changed_lists)}"
     if before.lists.keys() != after.lists.keys():
         return ""
     if before.disabled != after.disabled:

@@ -108,16 +108,17 @@ async def serve(
     """
     server, name = named
     details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
-    told: dict[str, Any] = {"rule": "", "details": details}
-    context = attrs.evolve(context, recorded=told)
+    recorded: dict[str, Any] = {"rule": "", "details": details}
+    context = attrs.evolve(context, recorded=recorded)
     try:
         upstream, entry = known_server(context, server)
-        told["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))
-        told["by"] = await _permit(context, given, kind, named, members[-1])
+        recorded["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))
+        recorded["by"] = await _permit(context, given, kind, named, members[-1])
         check(entry)
     except CallError as error:
-        by_rule = isinstance(error, ToolDisabled | PermissionDenied) and not told["rule"].endswith(": allow")
-        place = server[:NAME], name[:NAME], 0.0, error.code, told["rule"] if by_rule else "", str(error)[:TEXT]
+        rule = recorded["rule"]
+        by_rule = isinstance(error, ToolDisabled | PermissionDenied) and not rule.endswith(": allow")
+        place = server[:NAME], name[:NAME], 0.0, error.code, rule if by_rule else "", str(error)[:TEXT]
         ended = RecentCall(context.wall(), None, None, OPERATOR, "", *place)
         _record(context, Decision.REFUSED, ended, OwnCall(method=METHODS[kind], params=members))
         context.counters.recent.publish((1, [ended]))
@@ -208,10 +209,7 @@ async def forward(
     *,
     what: str = "",
 ) -> Raw:
-    """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
-
-    `params` are raw members, `what` is the name or URI that `mcpd calls` shows. Raises CallError if it fails.
-    """
+    """Ask a server and return its result, undecoded; `mcpd calls` shows it as `what`. Raises CallError."""
     answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
     others = members_before({key: value for key, value in answers.items() if value is not UNSET})
     own = OwnCall(

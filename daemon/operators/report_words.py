@@ -67,9 +67,9 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
     if not lazy:
         return "lazy loading is off: every profile lists all tools"
     shown = {name: _FITTING.get(surface, surface) for name, surface in surfaces.items()}
-    told = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
+    named = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
     more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
-    return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
+    return f"lazy loading is on; by profile: {', '.join([*named, *more])}"
 
 
 def session_name(report: Mapping[str, Any]) -> str:

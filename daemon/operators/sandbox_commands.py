@@ -59,12 +59,12 @@ def sandbox_report(
     """A server's sandbox, and the hosts refused to its instances; None without a sandbox."""
     if server.confined is None:
         return None
-    told: list[RefusedHostReport] = []
+    hosts: list[RefusedHostReport] = []
     for each in refused.hosts.values() if refused else ():
         host, allow, reason = redact(each.host), redact(each.remedy(server.name)), str(each.reason)
-        told += [{"host": host, "port": each.port, "count": each.count, "reason": reason, "allow": allow}]
+        hosts += [{"host": host, "port": each.port, "count": each.count, "reason": reason, "allow": allow}]
     more, show = refused.others if refused else 0, f"mcpd sandbox {server.name}"
-    return {"mode": str(server.confined.mode), "refused": told, "refusedMore": more, "show": show}
+    return {"mode": str(server.confined.mode), "refused": hosts, "refusedMore": more, "show": show}
 
 
 class LearnParams(OneServer):

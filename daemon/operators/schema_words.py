@@ -102,8 +102,8 @@ def _words(schema: object, root: _Root, depth: int) -> str:
             return _options(schema[key], root, depth)
     kinds = schema.get("type")
     if isinstance(kinds, list):
-        told = [_typed({**schema, "type": kind}, root, depth) for kind in kinds]
-        return " or ".join(dict.fromkeys(told)) or "anything"
+        words = [_typed({**schema, "type": kind}, root, depth) for kind in kinds]
+        return " or ".join(dict.fromkeys(words)) or "anything"
     return _typed(schema, root, depth)
 
 
@@ -176,8 +176,8 @@ def _typed(schema: dict[str, Any], root: _Root, depth: int) -> str:
 def _options(options: list[Any], root: _Root, depth: int) -> str:
     if all(isinstance(option, dict) and "const" in option for option in options):
         return _one_of([option["const"] for option in options])
-    told = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])
-    return " or ".join([*told, "…"] if len(options) > MAX_OPTIONS else told)
+    words = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])
+    return " or ".join([*words, "…"] if len(options) > MAX_OPTIONS else words)
 
 
 def _one_of(values: list[Any]) -> str:

@@ -94,10 +94,10 @@ async def restart(context: OperatorContext, params: OneServer) -> dict[str, obje
     with trio.move_on_after(OUTCOME_SECONDS):
         for each in running:
             await each.child.status.wait_settled()
-    told: dict[str, object] = {"server": name, **context.state_of(name)}
+    report: dict[str, object] = {"server": name, **context.state_of(name)}
     if is_divided(context, name):
-        told["instances"] = {each.name: context.state_of(each.name) for each in running}
-    return told
+        report["instances"] = {each.name: context.state_of(each.name) for each in running}
+    return report
 
 
 RESTART = Command("restart", OneServer, restart)
@@ -114,12 +114,12 @@ async def refresh(context: OperatorContext, params: ServerOrAll) -> dict[str, ob
         names = [each.name for each in named(context, name)]
     else:
         raise context.unknown(name)
-    told: dict[str, object] = dict.fromkeys(names)
+    report: dict[str, object] = dict.fromkeys(names)
     async with trio.open_nursery() as nursery:
-        for name in told:
+        for name in report:
             # The entry as of now: a reload may remove the server before its task starts.
-            nursery.start_soon(_refresh, context, name, entries[server_of(name)], told)
-    return {"servers": told}
+            nursery.start_soon(_refresh, context, name, entries[server_of(name)], report)
+    return {"servers": report}
 
 
 REFRESH = Command("refresh", ServerOrAll, refresh)
@@ -129,7 +129,7 @@ def _running(context: OperatorContext, server: str) -> list[str]:
     return [each.name for each in context.actors.values() if each.of == server]
 
 
-async def _refresh(context: OperatorContext, name: str, before: ServerEntry, told: dict[str, object]) -> None:
+async def _refresh(context: OperatorContext, name: str, before: ServerEntry, report: dict[str, object]) -> None:
     actor, server = context.actors.get(name), before.name
     if actor is not None:
         try:
@@ -143,10 +143,10 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
     await context.registry.settle()
     after = context.catalog.servers.get(server)
     if after is None:
-        told[name] = {"problem": f"server {server} was removed from the configuration meanwhile"}
+        report[name] = {"problem": f"server {server} was removed from the configuration meanwhile"}
     else:
         problem = context.redact.of(server)(problem or after.tool_list.problem)
-        told[name] = {**difference(before, after), "problem": problem}
+        report[name] = {**difference(before, after), "problem": problem}
 
 
 class ReloadParams(msgspec.Struct):

@@ -182,9 +182,9 @@ def sessions_report(
     judged = _Validity(catalog)
     rows: list[SessionReport] = []
     for record in sorted(records, key=lambda record: record.seen_at, reverse=True):
-        told = _about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now)
+        about = _about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now)
         tools = record.loaded.tools.values()
-        rows.append({**told, "loaded": len(tools), "invalid": judged.invalid(tools)})
+        rows.append({**about, "loaded": len(tools), "invalid": judged.invalid(tools)})
     anonymous = connected.pop(None, [])
     rows += [_unrecorded(sessions) for sessions in connected.values()]
     for session in anonymous:
@@ -280,7 +280,7 @@ def loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolRep
     """The report of a tool that a session has loaded."""
     server, name = tool.key
     verdict = judge_in(catalog, tool)
-    told: LoadedToolReport = {
+    report: LoadedToolReport = {
         "server": server,
         "name": name,
         "status": str(verdict.status),
@@ -292,8 +292,8 @@ def loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolRep
         "epoch": tool.epoch,
     }
     if verdict.renamed_to is not None:
-        told["renamedTo"] = verdict.renamed_to
-    return told
+        report["renamedTo"] = verdict.renamed_to
+    return report
 
 
 class _Validity:

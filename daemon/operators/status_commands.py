@@ -17,7 +17,7 @@ from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import EventQuery
 from daemon.kit.wording import camel, counted
-from daemon.operators.base import Command, NoParams, OperatorContext
+from daemon.operators.base import Command, NoParams, OperatorContext, ServerOrAll
 from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.news import held_in
@@ -44,21 +44,21 @@ MAX_NAMED = 100  # most prompts, or URIs, of one server named as unavailable: it
 def beside_tools(entries: Iterable[ServerEntry]) -> reports.BesideToolsReport:
     """The numbers of prompts, resources and templates that these servers list, as far as known."""
     entries = list(entries)
-    told = {f"{kind}s": sum(len(entry.list_of(kind).definitions) for entry in entries) for kind in BESIDE_TOOLS}
-    return cast("reports.BesideToolsReport", told)
+    counts = {f"{kind}s": sum(len(each.list_of(kind).definitions) for each in entries) for kind in BESIDE_TOOLS}
+    return cast("reports.BesideToolsReport", counts)
 
 
 def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, Any]:
     """Counts, unavailable names and problems of a server's lists of prompts, resources and templates."""
-    told: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
+    report: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
     for kind in BESIDE_TOOLS:
         known = entry.list_of(kind)
         on = [name for name in known.definitions if (entry.name, switch_of(kind, name)) not in catalog.switched]
         # Clients are shown it although its server is down.
         absent = [] if entry.usable or entry.disabled else on
         word = f"unavailable{kind.capitalize()}s"
-        told[word] = [redact(name) for name in absent[:MAX_NAMED]]
-        told[f"{word}Left"] = max(0, len(absent) - MAX_NAMED)
+        report[word] = [redact(name) for name in absent[:MAX_NAMED]]
+        report[f"{word}Left"] = max(0, len(absent) - MAX_NAMED)
         listed: reports.ListReport = {
             "known": kind in entry.lists,
             "recalled": known.recalled,
@@ -67,8 +67,8 @@ def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -
             "hidden": {redact(name): redact(found) for name, found in known.hidden.items()},
             "listingError": redact(known.problem),
         }
-        told["lists"][f"{kind}s"] = listed
-    return told
+        report["lists"][f"{kind}s"] = listed
+    return report
 
 
 STDERR_SHOWN = 5  # lines of a server's stderr in the status
@@ -111,7 +111,7 @@ def server_status(
         pids = [pid for each in instances for pid in each.children]
         running["pid"], running["pids"] = (pids[0] if pids and len(instances) == 1 else None), pids
         running["rssBytes"] = _resident_bytes(instances, memory)
-    told = {
+    report = {
         "title": redact(server.title),
         "type": str(server.type),
         "share": str(server.shared_by),
@@ -133,7 +133,7 @@ def server_status(
         "sandbox": sandbox_report(server, None if upstream is None else upstream.refused_hosts, redact),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
-    return cast("reports.ServerReport", told)
+    return cast("reports.ServerReport", report)
 
 
 def instance_status(
@@ -145,7 +145,7 @@ def instance_status(
     entry = own.servers.get(instance.of)
     _, _, number = instance.name.partition("#")
     given = instance.server.instance
-    told = {
+    report = {
         "name": instance.name,
         "workspace": None if given is None else given.workspace,
         "session": int(number) if number.isdecimal() else None,
@@ -155,7 +155,7 @@ def instance_status(
         **_running_report(instance, redact, memory, context.wall()),
         "idleMs": _idle(instance),
     }
-    return cast("reports.ServerReport", told)
+    return cast("reports.ServerReport", report)
 
 
 def _idle(instance: UpstreamAccess) -> int | None:
@@ -264,8 +264,8 @@ async def lately(context: OperatorContext) -> reports.LatelyReport:
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
     waiting = {name: held_in(entry) for name, entry in context.catalog.servers.items()}
-    told = summed((event for event in events if event.server in waiting), waiting)
-    return {"seconds": LATELY_SECONDS, "servers": told}
+    report = summed((event for event in events if event.server in waiting), waiting)
+    return {"seconds": LATELY_SECONDS, "servers": report}
 
 
 def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, reports.OverReport]:
@@ -283,7 +283,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
         words = event.details.get("definitions")
         if isinstance(words, dict) and any(word in words for word in waiting[event.server]):
             held[event.server] = waiting[event.server]
-    told: dict[str, reports.OverReport] = {}
+    report: dict[str, reports.OverReport] = {}
     for server in dict.fromkeys([*outages, *tools, *held]):
         lengths, changes, waits = outages.get(server, []), tools.get(server, {}), held.get(server, ())
         changes = {name: what for name, what in changes.items() if name not in waits}
@@ -292,7 +292,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
                 sorted(name for name, what in changes.items() if what == how)
                 for how in ("changed", "came", "went")
             )
-            told[server] = {
+            report[server] = {
                 "outages": len(lengths),
                 "awaySeconds": round(sum(lengths), 1),
                 "changed": changed,
@@ -300,7 +300,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
                 "went": went,
                 "held": [*waits],
             }
-    return told
+    return report
 
 
 def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
@@ -364,31 +364,25 @@ def failures(context: OperatorContext, server: str) -> list[reports.FailureRepor
     ]
 
 
-class StatusParams(msgspec.Struct):
-    """The server or instance to report; None for everything."""
-
-    server: str | None = None
-
-
 async def status(
-    context: OperatorContext, params: StatusParams
+    context: OperatorContext, params: ServerOrAll
 ) -> reports.StatusReport | reports.OneStatusReport:
     """The status of the daemon, its servers and sessions, or one server in detail; raises `UnknownServer`."""
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
         return await status_of_one(context, params.server, memory)
-    told = status_with(context, memory)
-    told["daemon"]["replaced"] = await trio.to_thread.run_sync(context.facts.replaced)
-    return {**told, "lately": await lately(context)}
+    report = status_with(context, memory)
+    report["daemon"]["replaced"] = await trio.to_thread.run_sync(context.facts.replaced)
+    return {**report, "lately": await lately(context)}
 
 
-STATUS = Command("status", StatusParams, status, reads=True)
+STATUS = Command("status", ServerOrAll, status, reads=True)
 
 
 def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.StatusReport:
     """The status of everything; `memory` has the resident bytes of each child's process tree by its mark."""
     catalog, counters, totals = context.catalog, context.counters, context.archive.totals
-    told: reports.StatusReport = {
+    report: reports.StatusReport = {
         "daemon": _daemon(context),
         "servers": {name: server_status(context, entry, memory) for name, entry in catalog.servers.items()},
         "sessions": [connection_status(session) for session in context.clients.statistics()],
@@ -399,11 +393,11 @@ def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.
         "connections": context.clients.connections(),
     }
     if (state := counters.summarizer()) is not None:
-        told["summarizer"] = {
+        report["summarizer"] = {
             camel(name): context.redact(value) if isinstance(value, str) else value
             for name, value in state.items()
         }
-    return told
+    return report
 
 
 def _daemon(context: OperatorContext) -> reports.DaemonReport:

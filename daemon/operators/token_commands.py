@@ -91,13 +91,13 @@ async def _act(context: OperatorContext, access: Tokens, params: TokenParams) ->
 def _listed(context: OperatorContext, access: Tokens | None) -> Iterator[dict[str, object]]:
     used = {} if access is None else access.used
     for each in without_values(context.config.listen.http) or ():
-        told = {
+        more = {
             "from": "configuration",
             "since": None,
             "counts": True,
             "lastUsed": used.get(str(each["name"] or "")),
         }
-        yield {**each, **told}
+        yield {**each, **more}
     for kept, counts in () if access is None else ((access.kept, True), (access.doubted, False)):
         named = {**({"": kept.default} if kept.default else {}), **kept.tokens}
         for name, token in named.items():

@@ -298,7 +298,7 @@ _EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"}
 
 async def last_change(context: OperatorContext, server: str, name: str) -> reports.ChangeReport | None:
     """The last time (`at`) that a tool came, changed or went, and the change in words (`what`)."""
-    return _told(await _changes(context, server), name)
+    return _newest(await _changes(context, server), name)
 
 
 async def explain(context: OperatorContext, loaded: Sequence[reports.LoadedToolReport]) -> None:
@@ -308,16 +308,16 @@ async def explain(context: OperatorContext, loaded: Sequence[reports.LoadedToolR
         of_server = [tool for tool in lost if tool["server"] == server]
         events = await _changes(context, server, min(tool["loadedAt"] for tool in of_server))
         for tool in of_server:
-            told = _told([event for event in events if event.at >= tool["loadedAt"]], tool["name"])
-            if told is not None:
-                tool["changed"] = told
+            change = _newest([event for event in events if event.at >= tool["loadedAt"]], tool["name"])
+            if change is not None:
+                tool["changed"] = change
 
 
 async def _changes(context: OperatorContext, server: str, since: float = 0.0) -> Sequence[Event]:
     return await context.history.recent(EventQuery(server=server, kinds=_KINDS, since=since, limit=MOST))
 
 
-def _told(events: Sequence[Event], name: str) -> reports.ChangeReport | None:
+def _newest(events: Sequence[Event], name: str) -> reports.ChangeReport | None:
     """The newest change of one tool in these events."""
     for event in reversed(events):
         if what := of_tool(event, name):

@@ -76,7 +76,7 @@ def add_command(package: Path) -> None:
     insert(table, "    *(event_commands, ", line)
     insert(table, "    event_commands,\n", "    epochs,\n")
     (package / "cli" / "epochs.py").write_text(cli)
-    insert(package / "cli" / "table.py", '    "daemon.cli.use": ', cli_module)
+    insert(package / "cli" / "table.py", '    "read": ', cli_module)
     help_texts = package / "cli" / "help.toml"
     grouped = help_texts.read_text().replace('look = "', 'look = "epochs ', 1)
     help_texts.write_text(grouped + words)

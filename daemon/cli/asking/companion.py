@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 from daemon import version
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed
-from daemon.cli.command import browse, following_profile
+from daemon.cli.command import browse
 from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask, ask_with, explained
 from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
@@ -38,15 +38,6 @@ class Withdrawn(Exception):
     """Raised when a question is withdrawn while the person reads it."""
 
 
-def add_conversation(parsed: argparse.ArgumentParser) -> None:
-    """Add the options of commands during which a server may report progress and ask questions."""
-    parsed.add_argument("-q", "--quiet", action="store_true")
-    parsed.add_argument("--no-input", action="store_true")
-    parsed.add_argument("--root", metavar="DIR", action="append", default=[], type=Path)
-    parsed.add_argument("--workspace", metavar="DIR")
-    following_profile(parsed)
-
-
 def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:
     """Send a request for a server and answer the server's questions meanwhile. Raises as `control.ask_with`."""
     companion = CallCompanion.of(options, server)
@@ -58,7 +49,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Mess
     params = {**params, **here}
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
-        result = companion.told(options, partial(ask_with, options, method, asked))
+        result = companion.conversing(options, partial(ask_with, options, method, asked))
         if result.get("resultType") == "input_required":
             asked = {**params, **wishes, **companion.inputs(result)}
         elif not companion.visits(pages_of(result)):
@@ -83,12 +74,12 @@ def converse_as_client(options: argparse.Namespace, server: str, tool: str, argu
     params = {"name": f"{server}/{tool}", "arguments": arguments, **meta}
     path = ask_with(options, "status", {})["daemon"]["socket"]
     call = partial(ask, "tools/call", params, path=path, timeout=options.timeout, before=before)
-    return companion.told(options, call)
+    return companion.conversing(options, call)
 
 
-def _place(workspace: str | None) -> Message:
+def _place(workspace: Path | None) -> Message:
     if workspace is not None:
-        return {"workspace": str(Path(workspace).absolute())}
+        return {"workspace": str(workspace.absolute())}
     try:
         return {"directory": str(Path.cwd())}
     except OSError:
@@ -132,7 +123,7 @@ class CallCompanion(NamedTuple):
 
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
-        """Make the companion for a command line (`add_conversation`)."""
+        """Make the companion for a command line."""
         stderr = sys.stderr
         there = not options.no_input and sys.stdin is not None and sys.stdin.isatty() and stderr.isatty()
         columns = None
@@ -156,7 +147,7 @@ class CallCompanion(NamedTuple):
         asked = {"elicitation": ELICITATION} if self.stdin is not None else {}
         return {**asked, **({"roots": {}} if self.roots else {})}
 
-    def told(self, options: argparse.Namespace, ask: Callable[..., Message]) -> Message:
+    def conversing(self, options: argparse.Namespace, ask: Callable[..., Message]) -> Message:
         """Call `ask` with this companion and return the answer. Raises as `control.ask_with`."""
         try:
             return ask(companion=self)
@@ -179,11 +170,11 @@ class CallCompanion(NamedTuple):
             return 0.0
         begun = time.monotonic()
         try:
-            told = self._answer(str(method), params, (wire, request_id))
+            answered = self._answer(str(method), params, (wire, request_id))
         except Withdrawn as reason:
             print(f"mcpd: {reason}", file=self.stderr)
         else:
-            wire.send({"id": request_id, **told})
+            wire.send({"id": request_id, **answered})
         return time.monotonic() - begun
 
     def inputs(self, wants: Message) -> Message:
@@ -191,10 +182,10 @@ class CallCompanion(NamedTuple):
         responses = {}
         for key, request in members(wants.get("inputRequests")).items():
             asked = members(request)
-            told = self._answer(str(asked.get("method")), members(asked.get("params")), None)
-            if "error" in told:
-                raise RemoteFault(METHOD_NOT_FOUND, f"server {self.server}: {told['error']['message']}")
-            responses[key] = told["result"]
+            answered = self._answer(str(asked.get("method")), members(asked.get("params")), None)
+            if "error" in answered:
+                raise RemoteFault(METHOD_NOT_FOUND, f"server {self.server}: {answered['error']['message']}")
+            responses[key] = answered["result"]
         state = {"requestState": wants["requestState"]} if "requestState" in wants else {}
         return {"inputResponses": responses, **state}
 

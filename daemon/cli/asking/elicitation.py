@@ -223,14 +223,14 @@ def _page(url: object) -> SplitResult | None:
 
 
 def _warnings(parts: SplitResult) -> list[str]:
-    host, told = parts.hostname or "", []
+    host, warnings = parts.hostname or "", []
     if "@" in parts.netloc:
-        told.append(f"The part before the @ is only a user name. The page is on {host}.")
+        warnings.append(f"The part before the @ is only a user name. The page is on {host}.")
     if any(label.startswith("xn--") for label in host.split(".")):
-        told.append("The host's name has letters beyond ASCII, which may look like others.")
+        warnings.append("The host's name has letters beyond ASCII, which may look like others.")
     if parts.scheme == "http" and not is_loopback(host):
-        told.append("The page is not encrypted (http).")
-    return told
+        warnings.append("The page is not encrypted (http).")
+    return warnings
 
 
 def _line(person: Terminal, prompt: str) -> str:

@@ -91,9 +91,9 @@ def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
         return None
     if plain is not None:
         names = member.get("enumNames")
-        told = names if isinstance(names, list) else []
+        titles = names if isinstance(names, list) else []
         values = _listed(plain, said)
-        pairs = list(zip(values, [*told, *values[len(told) :]], strict=False))
+        pairs = list(zip(values, [*titles, *values[len(titles) :]], strict=False))
     else:
         options = _listed(titled, said)
         if not all(isinstance(option, dict) for option in options):

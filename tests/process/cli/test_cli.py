@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from daemon.cli import EX_IOERR, main
-from daemon.cli.table import MODULES, help_table, purposes
+from daemon.cli.table import COMMANDS, help_table, purposes
 from tests.unit.cases import cases
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
-
-COMMANDS = sorted(" ".join(MODULES.values()).split())
 
 HEAVY = {
     "trio",
@@ -184,7 +182,7 @@ def test_what_operators_look_at_is_drawn_without_the_daemons_model(
     with fake_control(path, {"status": status, "events": {"events": []}, "logs": page}):
         loaded = modules_of(*words, MCPD_CONTROL=str(path))
     ours = {name for name in loaded if name.startswith("daemon.")}
-    assert next(module for module, names in MODULES.items() if words[0] in names.split()) in ours
+    assert f"daemon.{COMMANDS[words[0]].partition(':')[0]}" in ours
     assert {name.split(".")[1] for name in ours} <= MAY_LOAD
     assert len(ours) <= 25
     assert not {name.partition(".")[0] for name in loaded} & (HEAVY - {"rich"})

@@ -13,13 +13,15 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.cli import EX_PIPE
-from daemon.cli.following import EVENTS, LOGS, WAIT_SECONDS, moment
+from daemon.cli.following import WAIT_SECONDS
+from daemon.cli.options import moment
+from daemon.cli.table import implementation
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE
 
-main = LOGS.main
+main = implementation("logs").main
 
 
 def page(*texts: str, first: int = 1, **changed: Any) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def test_each_event_is_a_line_with_its_local_time(
 ) -> None:
     at = time.time()
     daemon = control({"events": answer(event("git: ready", at), event("git: ended\x1b[2J", at, "ended"))})
-    assert EVENTS.main(["git", "--kind", "ended", "--session", "#4", "-n", "7"]) == 0
+    assert implementation("events").main(["git", "--kind", "ended", "--session", "#4", "-n", "7"]) == 0
     clock = time.strftime("%H:%M:%S", time.localtime(at))
     assert capsys.readouterr() == (f"{clock}  git: ready\n{clock}  git: ended\\x1b[2J\n", "")
     [(method, asked)] = daemon.asked
@@ -268,7 +270,7 @@ def test_each_event_is_a_line_with_its_local_time(
 def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     old = time.mktime((2025, 3, 4, 23, 0, 0, 0, 0, -1))
     control({"events": answer(event("one", old), event("two", old + 60), event("three", old + 7200))})
-    assert EVENTS.main([]) == 0
+    assert implementation("events").main([]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "Tuesday, 2025-03-04",
         "23:00:00  one",
@@ -303,6 +305,6 @@ def test_an_unknown_kind_is_one_and_no_daemon_three(
     control: Controls, sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"events": {"error": {"code": -32602, "message": "there is no kind of events 'x'"}}})
-    assert EVENTS.main(["--kind", "x"]) == 1
+    assert implementation("events").main(["--kind", "x"]) == 1
     assert "no kind" in capsys.readouterr().err
-    assert EVENTS.main(["--control", str(sockets / "none")]) == 3
+    assert implementation("events").main(["--control", str(sockets / "none")]) == 3

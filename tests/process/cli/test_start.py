@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from daemon.cli.local_commands import SERVICE
+from daemon.cli.table import implementation
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.process.setup.users import FAULTY, GOOD, User, ended, user
 from tests.scripted_server import command
@@ -219,7 +219,7 @@ def test_a_restart_without_a_daemon_is_a_start(user: User) -> None:
 # --- `mcpd service` ------------------------------------------------------------------------------------------
 
 
-main = SERVICE.main
+main = implementation("service").main
 
 
 @pytest.fixture

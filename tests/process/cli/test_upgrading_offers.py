@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.cli.local_commands import ADD, UPGRADE
+from daemon.cli.table import implementation
 from daemon.sources import bundles
 from tests.registries import LocalRegistry, registry
 from tests.unit.cli.users import Terminal
@@ -64,11 +64,13 @@ class Home:
 
     def add(self, *words: str) -> None:
         words = (*words, "--env=KEY=mine", "--yes", "--sandbox=off", "--no-reload")
-        assert ADD.main(["thing", f"registry:{NAME}", *words, f"--config={self.config}"]) == 0
+        assert implementation("add").main(["thing", f"registry:{NAME}", *words, f"--config={self.config}"]) == 0
         self.capsys.readouterr()
 
     def upgrade(self, *words: str) -> tuple[int, str]:
-        status = UPGRADE.main([*(words or ("thing",)), "--no-reload", f"--config={self.config}"])
+        status = implementation("upgrade").main(
+            [*(words or ("thing",)), "--no-reload", f"--config={self.config}"]
+        )
         return status, "".join(self.capsys.readouterr())
 
     def bundle(self, monkeypatch: pytest.MonkeyPatch, version: str, *words: str) -> None:
@@ -101,17 +103,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_what_was_shown_is_added_and_nothing_else(here: Home) -> None:
     answers = ("--env=KEY=mine", "--env=place=/here")
     words = (f"registry:{NAME}", *answers, "--sandbox=off", "--no-reload", f"--config={here.config}")
-    assert ADD.main([*words, "--dry-run"]) == 0
+    assert implementation("add").main([*words, "--dry-run"]) == 0
     said = "".join(here.capsys.readouterr())
     shown = said.partition("mcpd: `--shown ")[2].partition("`")[0]
     first = here.published.documents[:]
     here.published.documents[:] = [document("1.0.0", PLACE, {"type": "positional", "value": "--evil"})]
-    assert ADD.main([*words, "--yes", "--shown", shown]) == 1
+    assert implementation("add").main([*words, "--yes", "--shown", shown]) == 1
     said = "".join(here.capsys.readouterr())
     assert f"{NAME} is not what was shown: now it is version 1.0.0, hash sha512-" in said
     assert "thing" not in json.loads(here.config.read_text())["mcpServers"]
     here.published.documents[:] = first
-    assert ADD.main([*words, "--yes", "--shown", shown]) == 0
+    assert implementation("add").main([*words, "--yes", "--shown", shown]) == 0
     assert here.entry["args"] == ["-y", "@a/thing@1.0.0", "--place", "/here"]
 
 

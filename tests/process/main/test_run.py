@@ -34,7 +34,7 @@ from tests.waiting import PATIENCE
 __all__ = ["place", "user"]
 
 ROOT = Path(__file__).parent.parent.parent.parent
-RUN = "import sys; from daemon.main.run import main; sys.exit(main(sys.argv[1:]))"
+RUN = "import sys; from daemon.cli import implementation; sys.exit(implementation('run').main(sys.argv[1:]))"
 STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.tools import SEARCH
+from daemon.cli.table import implementation
 from daemon.sources import registries
 from daemon.sources.downloads import SECONDS, fetch
 from daemon.sources.offers import SourceTrouble
@@ -264,19 +264,19 @@ def test_the_command_prints_a_line_for_each_server_or_json(
         (tmp_path / "mcpd.json").write_text(json.dumps({"registries": [running.url], "mcpServers": {}}))
         monkeypatch.setenv("MCPD_CONFIG", str(tmp_path / "mcpd.json"))
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        assert SEARCH.main(["--registry", "mcp-server-time"]) == 0
+        assert implementation("search").main(["--registry", "mcp-server-time"]) == 0
         line = f"{TIME} 2026.10.19: The time, and its conversion between time zones\n"
         assert capsys.readouterr() == (line, "")
-        assert SEARCH.main(["spoilt", "--registry", "--json"]) == 0
+        assert implementation("search").main(["spoilt", "--registry", "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["servers"]
         assert (row["name"], row["registry"]) == ("io.example/spoilt", running.url)
-        assert SEARCH.main(["--registry", "spoilt"]) == 0
+        assert implementation("search").main(["--registry", "spoilt"]) == 0
         assert not {"\x1b", "\u202e"} & {*capsys.readouterr().out}
-        assert SEARCH.main(["--registry", "nothing-of-this-name"]) == 1
+        assert implementation("search").main(["--registry", "nothing-of-this-name"]) == 1
         assert capsys.readouterr() == ("", "mcpd: no server fits 'nothing-of-this-name'\n")
-    assert SEARCH.main(["--registry", "time"]) == 1
+    assert implementation("search").main(["--registry", "time"]) == 1
     assert capsys.readouterr().err.startswith(f"mcpd: {running.url}: cannot be read: Connection refused\n")
-    assert SEARCH.main(["--registry", "time"]) == 1
+    assert implementation("search").main(["--registry", "time"]) == 1
     assert capsys.readouterr().err.endswith("mcpd: no server fits 'time' in what could be read\n")
-    assert SEARCH.main(["--registry", "--offline", "time"]) == 0
+    assert implementation("search").main(["--registry", "--offline", "time"]) == 0
     assert capsys.readouterr().out == line

@@ -13,7 +13,7 @@ import pytest
 from daemon import checks
 from daemon.checks.examination import examine
 from daemon.checks.findings import TABLE, FindingText, Level, found
-from daemon.cli.local_commands import DOCTOR
+from daemon.cli.table import implementation
 from daemon.safety.redact import HIDDEN, Redactor
 from tests.e2e.harness import Daemon, scripted
 from tests.unit.checks.scenes import House, as_somebody_else
@@ -101,7 +101,7 @@ def everything(root: Path) -> dict[str, tuple[float, int]]:
 def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.servers(git={"command": "tool"})
     before = everything(house.root)
-    assert DOCTOR.main([]) == 0
+    assert implementation("doctor").main([]) == 0
     assert everything(house.root) == before
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0] == "configuration"
@@ -112,7 +112,7 @@ def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytes
 
 def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.servers(git={"command": "no-such-program"})
-    assert DOCTOR.main(["--json"]) == 1
+    assert implementation("doctor").main(["--json"]) == 1
     answer = told(capsys)
     assert answer["ok"] is False
     assert list(answer["counts"]) == ["ok", "note", "warning", "fault"]
@@ -126,7 +126,7 @@ def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}, "web": {"command": "no-such-program"}}}')
-    assert DOCTOR.main(["--json"]) == 1
+    assert implementation("doctor").main(["--json"]) == 1
     findings = told(capsys)["findings"]
     assert {each["check"] for each in findings} >= {"configuration", "sockets", "state", "systemd"}
     assert any(each["check"] == "servers" and "no-such-program" in each["what"] for each in findings)
@@ -140,8 +140,8 @@ def test_no_secret_is_printed(house: House, capsys: pytest.CaptureFixture[str]) 
         c={"url": f"http://me:{SECRET}@127.0.0.1:1/{SECRET}?key={SECRET}", "headers": {"X-Key": SECRET}},
     )
     with house.daemon({"b": down(reason=f"cannot start {SECRET}: x", stderr=[f"{SECRET}: not found"])}):
-        assert DOCTOR.main([]) == 1
-        assert DOCTOR.main(["--json"]) == 1
+        assert implementation("doctor").main([]) == 1
+        assert implementation("doctor").main(["--json"]) == 1
     shown = capsys.readouterr()
     assert SECRET not in shown.out + shown.err
     assert HIDDEN in shown.out
@@ -175,7 +175,7 @@ def test_a_running_daemon_is_found_with_all_that_it_uses(
     try:
         daemon.ready("good")
         eventually(lambda: daemon.ask("status")["servers"]["bad"]["state"] == "failed", daemon.said)
-        assert DOCTOR.main(["--json"]) == 1
+        assert implementation("doctor").main(["--json"]) == 1
         findings = told(capsys)["findings"]
         lines = daemon.run("logs", "bad", "--no-events").splitlines()
         status = daemon.status()["servers"]["bad"]
@@ -194,5 +194,5 @@ def test_a_running_daemon_is_found_with_all_that_it_uses(
 @pytest.mark.parametrize("words", [["x"], ["--config"], ["--control", "x"]])
 def test_a_wrong_command_line_is_two(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        DOCTOR.main(words)
+        implementation("doctor").main(words)
     assert ended.value.code == 2

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from daemon.cli.adding_offers import found
-from daemon.cli.local_commands import ADD
+from daemon.cli.table import implementation
 from daemon.sandbox import policy
 from daemon.setup.drafts import read_present
 from daemon.sources.offers import ServerOffer
@@ -62,7 +62,7 @@ def test_what_is_offered_is_shown_asked_about_and_written(
         monkeypatch.setattr(f"daemon.{module}.probing.problem", lambda _: missing)
     monkeypatch.setenv("SHELL_TOKEN", "t-83hd82hd8")
     try:
-        status = ADD.main([*case.words, "registry:x", "--config", str(config), "--no-reload"])
+        status = implementation("add").main([*case.words, "registry:x", "--config", str(config), "--no-reload"])
     except SystemExit as left:
         status = int(str(left.code))
     except KeyboardInterrupt:
@@ -85,7 +85,7 @@ def test_a_version_or_offline_without_a_registry_is_refused_and_what_to_write_is
 ) -> None:
     config = tmp_path / "mcpd.json"
     with pytest.raises(SystemExit, match="2"):
-        ADD.main([*option, "--config", str(config), "--no-reload", *words])
+        implementation("add").main([*option, "--config", str(config), "--no-reload", *words])
     assert "are for registry:SERVER; for a package, write npm:PACKAGE@V" in " ".join(
         capsys.readouterr().err.split()
     )

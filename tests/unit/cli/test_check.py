@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli.local_commands import CHECK
+from daemon.cli.table import implementation
 
-main = CHECK.main
+main = implementation("check").main
 
 GOOD = """{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}},
  "categories": {"c": {"description": "C.", "server": "sh"}}}"""

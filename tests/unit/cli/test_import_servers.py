@@ -11,7 +11,7 @@ import pytest
 
 from daemon.cli.import_servers import table
 from daemon.cli.install import installed_in_words, is_here
-from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
+from daemon.cli.table import implementation
 from daemon.cli.taking_effect import APPROVALS, CONFINED
 from daemon.cli.terminal import Screen
 from daemon.cli.up import _service, settled, summary
@@ -32,7 +32,7 @@ SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
     here = user("claude-code", "codex", "gemini", "goose")
     before = digest(here.home)
-    assert IMPORT.main([]) == 0
+    assert implementation("import").main([]) == 0
     out, err = capsys.readouterr()
     assert not err
     lines = {line.split()[0]: line for line in out.splitlines() if line[:1].strip()}
@@ -54,7 +54,7 @@ def test_the_sandbox_that_a_project_wrote_is_shown(
     for path, key in ((here.directory / ".vscode", "theirs"), (here.home / ".config/Code/User", "mine")):
         path.mkdir(parents=True)
         (path / "mcp.json").write_text(json.dumps({"servers": {key: {**entry, "args": [key]}}}))
-    assert IMPORT.main([]) == 0
+    assert implementation("import").main([]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert 'theirs: the project\'s author wrote its sandbox: {"network": {"allowedDomains": ["*"]}}' in said
     assert "mine: the project" not in said
@@ -66,7 +66,7 @@ def test_servers_are_added_once_with_their_secrets_apart(
 ) -> None:
     here = user("claude-code")
     clients = digest(here.home)
-    assert IMPORT.main(["--write", "--yes"]) == 0
+    assert implementation("import").main(["--write", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
@@ -74,7 +74,7 @@ def test_servers_are_added_once_with_their_secrets_apart(
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()
-    assert IMPORT.main(["--write", "--yes"]) == 0
+    assert implementation("import").main(["--write", "--yes"]) == 0
     assert "mcpd has these already:" in capsys.readouterr().out
     assert config_of(here).read_bytes() == written
 
@@ -85,7 +85,7 @@ def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {}}')
-    assert IMPORT.main(["--write", "--yes"]) == 0
+    assert implementation("import").main(["--write", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "added 6 servers" in out
     assert "approval" not in out
@@ -101,7 +101,7 @@ def test_a_daemon_that_runs_is_told(
     monkeypatch.delenv("MCPD_CONTROL")
     daemon = control({"reload": {}})
     monkeypatch.setenv("MCPD_CONTROL", str(daemon.path))
-    assert IMPORT.main(["--write", "--yes"]) == 0
+    assert implementation("import").main(["--write", "--yes"]) == 0
     assert daemon.asked == [("reload", {"server": "", "change": "import"})]
     assert "the daemon starts them now" in capsys.readouterr().out
 
@@ -111,7 +111,7 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(
 ) -> None:
     here = user("claude-code")
     before = digest(here.home)
-    assert IMPORT.main(["--dry-run"]) == 0
+    assert implementation("import").main(["--dry-run"]) == 0
     out = capsys.readouterr().out
     assert '+    "brave-search": {' in out
     assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out
@@ -125,13 +125,13 @@ def test_a_terminal_is_asked_first(
 ) -> None:
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", Terminal(answer))
-    assert IMPORT.main(["--write"]) == status
+    assert implementation("import").main(["--write"]) == status
     assert config_of(here).exists() == (status == 0)
 
 
 def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
     user("codex", "zed")
-    assert IMPORT.main(["--json"]) == 0
+    assert implementation("import").main(["--json"]) == 0
     out = capsys.readouterr().out
     told: dict[str, Any] = json.loads(out)
     servers = {each["name"]: each for each in told["servers"]}
@@ -147,7 +147,7 @@ def test_where_there_is_nothing_it_is_said_where_was_looked(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     user()
-    assert IMPORT.main(["--from", "lmstudio", "claude"]) == 1
+    assert implementation("import").main(["--from", "lmstudio", "claude"]) == 1
     out = capsys.readouterr().out
     assert "No servers were found." in out
     assert "lmstudio: no file of it here: looked at ~/.lmstudio/mcp.json" in out
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(
     here = user("jetbrains")
     (here.home / ".cursor").mkdir()
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
-    assert IMPORT.main([]) == 1
+    assert implementation("import").main([]) == 1
     out = capsys.readouterr().out
     assert "time" in out
     assert "Could not be read:" in out
@@ -173,12 +173,12 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
-    assert IMPORT.main(["--write", "--yes"]) == 78
+    assert implementation("import").main(["--write", "--yes"]) == 78
     assert "nothing was changed" in capsys.readouterr().err
     assert config_of(here).read_text() == '{"mcpServers": {"a": {}}, "lazy": 1}'
     # A fault within an entry concerns that server alone.
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
-    assert IMPORT.main(["--write", "--yes"]) == 0
+    assert implementation("import").main(["--write", "--yes"]) == 0
 
 
 # --- how what was found is told ------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_hidden_characters_of_a_client_are_shown(tmp_path: Path) -> None:
 # --- `mcpd uninstall`, from the outside ----------------------------------------------------------------------
 
 
-main = UNINSTALL.main
+main = implementation("uninstall").main
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "mcpd").touch()
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "mcpd")])
     here = user("claude-code", "codex")
-    IMPORT.main(["--write", "--yes"])
+    implementation("import").main(["--write", "--yes"])
     return here
 
 
@@ -238,7 +238,7 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
 ) -> None:
     paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
     before = {path: path.read_bytes() for path in paths}
-    INSTALL.main(["claude-code", "codex"])
+    implementation("install").main(["claude-code", "codex"])
     capsys.readouterr()
     assert main(["--all"]) == 0
     kept = "mcpd keeps its configuration, secrets and state in ~/.config/mcpd"
@@ -258,7 +258,7 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
 def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
     here: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    INSTALL.main(["claude-code"])
+    implementation("install").main(["claude-code"])
     path = here.home / ".claude.json"
     edited = json.loads(path.read_text())
     edited["mcpServers"]["time"] = {"command": "mine"}
@@ -287,7 +287,7 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(
 
 
 def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    INSTALL.main(["codex"])
+    implementation("install").main(["codex"])
     path = here.home / ".codex" / "config.toml"
     path.write_text(path.read_text() + "= broken")
     before = path.read_bytes()

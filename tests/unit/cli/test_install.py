@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.cli import install
-from daemon.cli.local_commands import CLIENTS, IMPORT, INSTALL, PURGE, UNINSTALL
+from daemon.cli.table import implementation
 from daemon.host.paths import client_socket
 from daemon.setup.clients.programs import Machine
 from daemon.setup.running.service import unit_directory, wanted_files
@@ -19,7 +19,7 @@ from tests.unit.cases import rows_of
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
-main = INSTALL.main
+main = implementation("install").main
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_servers_that_mcpd_has_give_way_to_it(
     user: Callable[..., Machine], mcpd: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    IMPORT.main(["--write", "--yes"])
+    implementation("import").main(["--write", "--yes"])
     capsys.readouterr()
     assert main(["claude", "--profile", "reader", "--socket", "/s"]) == 0
     own = {"type": "stdio", "command": mcpd, "args": ["connect", "--socket", "/s", "--profile", "reader"]}
@@ -65,12 +65,12 @@ def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    IMPORT.main(["--write", "--yes"])
+    implementation("import").main(["--write", "--yes"])
     config = config_of(here)
     config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
-    assert IMPORT.main([]) == 0
+    assert implementation("import").main([]) == 0
     assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
 
 
@@ -119,7 +119,7 @@ def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code", "codex")
-    IMPORT.main(["--write", "--yes"])
+    implementation("import").main(["--write", "--yes"])
     before = (here.home / ".claude.json").read_bytes()
     capsys.readouterr()
     assert main(["claude-code", "codex", "--dry-run"]) == 0
@@ -148,7 +148,7 @@ def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    IMPORT.main(["--write", "--yes"])
+    implementation("import").main(["--write", "--yes"])
     imported = config_of(here).read_text().replace('"time": {', '"clock": {')
     config_of(here).write_text(imported)
     assert main(["claude-code"]) == 0
@@ -171,7 +171,7 @@ def test_a_dry_run_of_uninstall_changes_nothing(
     main(["claude-code"])
     before = (here.home / ".claude.json").read_bytes()
     capsys.readouterr()
-    assert UNINSTALL.main(["claude-code", "--dry-run"]) == 0
+    assert implementation("uninstall").main(["claude-code", "--dry-run"]) == 0
     assert '-    "mcpd": {' in capsys.readouterr()[0]
     assert (here.home / ".claude.json").read_bytes() == before
 
@@ -186,13 +186,13 @@ def test_each_client_is_shown_with_mcpd_and_with_what_it_starts_itself(
     (here.home / ".lmstudio" / "mcp.json").write_text(BROKEN)
     assert main(["claude-code", "--profile", "reader", "--surface", "load"]) == 0
     capsys.readouterr()
-    assert CLIENTS.main([]) == 0
+    assert implementation("clients").main([]) == 0
     shown = capsys.readouterr().out
     assert "Claude Code: mcpd is in ~/.claude.json (profile reader, surface load)\n" in shown
     assert "  starts itself: time, notion, brave-search, git (~/.claude.json)\n" in shown
     assert "Cursor: mcpd is not in it: `mcpd install cursor`\n" in shown
     assert f"LM Studio: mcpd is not in it: `mcpd install lmstudio`\n  not read: {here.home}/.lmstudio" in shown
-    assert CLIENTS.main(["-o", "json"]) == 0
+    assert implementation("clients").main(["-o", "json"]) == 0
     first = json.loads(capsys.readouterr().out)["clients"][0]
     own = {"file": f"{here.home}/.claude.json", "name": "mcpd", "scope": "user", "server": None}
     assert first["mcpd"] == [{**own, "profile": "reader", "surface": "load"}]
@@ -233,11 +233,11 @@ def test_purge_deletes_what_mcpd_made_and_nothing_else(
     purged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files_of(purged)
-    assert PURGE.main(["--dry-run", "--yes"]) == 0
-    assert PURGE.main([]) == 1  # Nobody can be asked.
+    assert implementation("purge").main(["--dry-run", "--yes"]) == 0
+    assert implementation("purge").main([]) == 1  # Nobody can be asked.
     assert files_of(purged) == before
     capsys.readouterr()
-    assert PURGE.main(["--yes"]) == 0
+    assert implementation("purge").main(["--yes"]) == 0
     shown = capsys.readouterr().out
     links = {".local/state/mcpd/starts", ".local/state/mcpd/tokens.json"}
     assert before - files_of(purged) == {*MADE, ".local/share/mcpd/servers/git/link"}
@@ -262,7 +262,7 @@ def test_a_directory_that_is_a_link_or_another_users_is_not_entered(
     with monkeypatch.context() as another:
         another.setattr(os, "geteuid", lambda: 4242)
         assert not any(ours for each in install._made().items() for _, ours in install._lying(*each))
-    assert PURGE.main(["--yes"]) == 0
+    assert implementation("purge").main(["--yes"]) == 0
     assert {*(purged / "state").rglob("*")} == before
     assert (purged / ".local/state/mcpd").is_symlink()
 
@@ -279,7 +279,7 @@ def test_where_something_cannot_be_read_nothing_is_deleted(
 
     with monkeypatch.context() as another:
         another.setattr(os, "scandir", look)
-        assert PURGE.main(["--yes"]) == 1
+        assert implementation("purge").main(["--yes"]) == 1
     assert f"mcpd: {closed} cannot be read: Permission denied. Nothing was" in capsys.readouterr().err
     assert files_of(purged) == before
 
@@ -293,7 +293,7 @@ def test_what_cannot_be_deleted_is_named_and_all_else_goes(
     monkeypatch.setattr(Path, "chmod", refuse)
     unlink, fixed = Path.unlink, purged / ".config/mcpd/env"
     monkeypatch.setattr(Path, "unlink", lambda path, **how: (refuse if path == fixed else unlink)(path, **how))
-    assert PURGE.main(["--yes"]) == 1
+    assert implementation("purge").main(["--yes"]) == 1
     out, err = capsys.readouterr()
     assert (f"mcpd: {fixed} stays: Operation not permitted\n" in err, "The rest is deleted" in out) == (
         True,
@@ -307,7 +307,7 @@ def test_a_terminal_is_asked_before_anything_is_deleted(
     purged: Path, monkeypatch: pytest.MonkeyPatch, typed: str, status: int
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
-    assert PURGE.main([]) == status
+    assert implementation("purge").main([]) == status
     assert (purged / ".config/mcpd/env").exists() is bool(status)
 
 
@@ -319,13 +319,13 @@ def test_nothing_is_purged_while_a_client_has_mcpd(
     state, file = here.home / ".local/state/mcpd", here.home / ".claude.json"
     for hidden in (state, file):
         hidden.rename(here.home / "hidden")
-        assert PURGE.main(["--yes"]) == 1
+        assert implementation("purge").main(["--yes"]) == 1
         assert "mcpd is still in Claude Code: `mcpd uninstall --all` takes it out" in capsys.readouterr().err
         (here.home / "hidden").rename(hidden)
     assert (state / "clients.lock").exists()
-    assert UNINSTALL.main(["--all"]) == 0
+    assert implementation("uninstall").main(["--all"]) == 0
     assert "`mcpd purge` deletes them.\n" in capsys.readouterr().out
-    assert PURGE.main(["--yes"]) == 0
-    assert PURGE.main(["--yes"]) == 0
+    assert implementation("purge").main(["--yes"]) == 0
+    assert implementation("purge").main(["--yes"]) == 0
     assert capsys.readouterr().out.endswith("There is nothing to delete.\n")
     assert not state.exists()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daemon.cli.command import has_screen
-from daemon.cli.local_commands import LOGIN
 from daemon.cli.login import DEVICE_CODE, LINK
+from daemon.cli.table import implementation
 from tests.unit.cli.conftest import Controls
 
 READY: dict[str, Any] = {"server": "hub", "state": "ready", "reason": "", "tools": ["a", "b"], "scope": "x"}
@@ -31,7 +31,7 @@ def test_the_link_is_printed_and_then_what_is_offered(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = control({"login": told(LINK, {"url": URL}, READY)})
-    assert LOGIN.main(["hub", "--scope", "x y"]) == 0
+    assert implementation("login").main(["hub", "--scope", "x y"]) == 0
     shown = capsys.readouterr()
     assert shown.err == f"Open this page to log in:\n\n  {URL}\n\n"
     assert shown.out == "logged in to hub; it offers 2 tools: a, b\n"
@@ -41,7 +41,7 @@ def test_the_link_is_printed_and_then_what_is_offered(
 def test_a_code_is_printed_with_its_page(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     page = {"url": "https://as.example/device", "code": "AB-\x1b[2JCD"}
     control({"login": told(DEVICE_CODE, page, READY)})
-    assert LOGIN.main(["hub", "--device", "--json"]) == 0
+    assert implementation("login").main(["hub", "--device", "--json"]) == 0
     shown = capsys.readouterr()
     assert "https://as.example/device" in shown.err
     assert "type this code there: AB-" in shown.err
@@ -58,9 +58,9 @@ def test_no_browser_is_opened_for_what_is_no_web_page_nor_where_none_is_wanted(
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", str(browser))
     daemon = control({"login": told(LINK, {"url": "file:///etc/passwd"}, READY)})
-    assert LOGIN.main(["hub"]) == 0
+    assert implementation("login").main(["hub"]) == 0
     daemon.answers["login"] = told(LINK, {"url": URL}, READY)
-    assert LOGIN.main(["hub", "--no-browser"]) == 0
+    assert implementation("login").main(["hub", "--no-browser"]) == 0
     assert not opened.exists()
 
 
@@ -68,7 +68,7 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"login": {**READY, "state": "backoff", "reason": "connection refused", "tools": []}})
-    assert LOGIN.main(["hub"]) == 1
+    assert implementation("login").main(["hub"]) == 1
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
 
@@ -77,7 +77,7 @@ def test_a_server_that_still_starts_is_logged_in_to(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"login": {**READY, "state": "starting", "reason": "", "tools": []}})
-    assert LOGIN.main(["hub"]) == 0
+    assert implementation("login").main(["hub"]) == 0
     told = "mcpd: hub is still starting: `mcpd status hub` tells when it is up\n"
     assert tuple(capsys.readouterr()) == ("logged in to hub\n", told)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.local_commands import IMPORT, INSTALL
-from daemon.cli.secret import SECRET
+from daemon.cli.table import implementation
 from daemon.config.parse import load
 from daemon.host.paths import secrets_dir
 from daemon.secrets import keyring
@@ -54,7 +53,7 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     )
     file = secrets_dir(os.environ) / "TOKEN"
     typed(f"{CANARY}\n".encode())
-    assert SECRET.main(["set", "TOKEN"]) == 0
+    assert implementation("secret").main(["set", "TOKEN"]) == 0
     said = capsys.readouterr().out
     assert f"TOKEN is kept in {file}" in said
     assert "`mcpd restart one`" in said
@@ -62,32 +61,32 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     assert "three" not in said
     assert file.read_text() == CANARY
     typed(b"x")
-    assert SECRET.main(["set", "OTHER"]) == 0
+    assert implementation("secret").main(["set", "OTHER"]) == 0
     typed(f"{CANARY}\n\n".encode())
-    assert SECRET.main(["set", "TOKEN"]) == 0
+    assert implementation("secret").main(["set", "TOKEN"]) == 0
     assert f"TOKEN is replaced in {file}" in capsys.readouterr().out
     assert file.read_text() == f"{CANARY}\n"
 
-    assert SECRET.main(["list"]) == 0
+    assert implementation("secret").main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "MISSING: not there; three",
         f"OTHER: {file.with_name('OTHER')}; not used",
         f"TOKEN: {file}; one, two",
     ]
-    assert SECRET.main(["list", "--json"]) == 0
+    assert implementation("secret").main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["secrets"] == [
         {"name": "MISSING", "where": None, "servers": ["three"]},
         {"name": "OTHER", "where": str(file.with_name("OTHER")), "servers": []},
         {"name": "TOKEN", "where": str(file), "servers": ["one", "two"]},
     ]
 
-    assert SECRET.main(["remove", "OTHER"]) == 0
-    assert SECRET.main(["remove", "TOKEN"]) == 1
+    assert implementation("secret").main(["remove", "OTHER"]) == 0
+    assert implementation("secret").main(["remove", "TOKEN"]) == 1
     assert "one, two cannot start without TOKEN: --yes removes it" in capsys.readouterr().err
     assert file.exists()
-    assert SECRET.main(["remove", "TOKEN", "--yes"]) == 0
+    assert implementation("secret").main(["remove", "TOKEN", "--yes"]) == 0
     assert "one still refers to it" in capsys.readouterr().out
-    assert SECRET.main(["remove", "TOKEN", "--yes"]) == 1
+    assert implementation("secret").main(["remove", "TOKEN", "--yes"]) == 1
     assert "there is no secret TOKEN" in capsys.readouterr().err
     assert keyring.names(os.environ) == {}
 
@@ -102,7 +101,7 @@ def test_what_is_no_secret_is_refused_and_not_shown(
 ) -> None:
     user()
     typed(content)
-    assert SECRET.main(["set", "TOKEN"]) == 1
+    assert implementation("secret").main(["set", "TOKEN"]) == 1
     out, err = capsys.readouterr()
     assert "the value of TOKEN must be text" in err
     assert CANARY not in out + err
@@ -112,9 +111,9 @@ def test_what_is_no_secret_is_refused_and_not_shown(
 def test_the_longest_secret_may_end_with_a_newline(user: Users, typed: Callable[[bytes], None]) -> None:
     user()
     typed(b"x" * 64 * 1024 + b"\n")
-    assert SECRET.main(["set", "TOKEN"]) == 0
+    assert implementation("secret").main(["set", "TOKEN"]) == 0
     typed(b"y" * 64 * 1024 + b"\ny")
-    assert SECRET.main(["set", "TOKEN"]) == 1
+    assert implementation("secret").main(["set", "TOKEN"]) == 1
     assert keyring.read("TOKEN", os.environ) == "x" * 64 * 1024
 
 
@@ -126,7 +125,7 @@ def test_a_name_that_leads_elsewhere_is_refused(
     before = digest(here.home)
     typed(CANARY.encode())
     for words in (["set", name], ["remove", name, "--yes"]):
-        assert SECRET.main(words) == 1
+        assert implementation("secret").main(words) == 1
         assert "cannot be the name of a secret" in capsys.readouterr().err
     # Nobody is asked for a value that cannot be kept.
     assert sys.stdin.read() == CANARY
@@ -141,7 +140,7 @@ def test_a_command_that_says_too_little_or_too_much_is_refused_and_does_not_repe
 ) -> None:
     user()
     with pytest.raises(SystemExit, match="2"):
-        SECRET.main(words)
+        implementation("secret").main(words)
     err = capsys.readouterr().err
     assert "`mcpd secret set NAME <FILE`" in err
     assert CANARY not in err
@@ -151,7 +150,7 @@ def test_a_faulty_configuration_says_so(user: Users, capsys: pytest.CaptureFixtu
     here = user()
     configure(here)
     config_of(here).write_text("{")
-    assert SECRET.main(["list"]) == 78
+    assert implementation("secret").main(["list"]) == 78
     assert "nothing was changed" in capsys.readouterr().err
 
 
@@ -162,7 +161,7 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     user: Users, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 0
+    assert implementation("import").main(["--write", "--yes", "--keyring"]) == 0
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to the keyring" in out
     assert "BRAVE_SEARCH__BRAVE_API_KEY" in out.split("added 6 servers")[0]
@@ -175,10 +174,10 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     # The values, not the references, tell which servers mcpd has.
     written = config_of(here).read_bytes()
     for more in ([], ["--keyring"]):
-        assert IMPORT.main(["--write", "--yes", *more]) == 0
+        assert implementation("import").main(["--write", "--yes", *more]) == 0
         assert "added" not in capsys.readouterr().out
         assert config_of(here).read_bytes() == written
-    assert INSTALL.main(["claude-code"]) == 0
+    assert implementation("install").main(["claude-code"]) == 0
     assert "brave-search" in capsys.readouterr().out
     assert SECRETS[0] not in (here.home / ".claude.json").read_text()
 
@@ -196,7 +195,7 @@ def test_an_import_that_cannot_keep_its_secrets_changes_nothing(
         return write(name, value, environ)
 
     monkeypatch.setattr(keyring, "write", second_fails)
-    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
+    assert implementation("import").main(["--write", "--yes", "--keyring"]) == 1
     assert "no space left" in capsys.readouterr().err
     assert len(names) == 2
     assert keyring.names(os.environ) == {}
@@ -210,7 +209,7 @@ def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(
     configure(here)
     config_of(here).chmod(0o400)
     keyring.write("NOTION__TOKEN", SECRETS[1], os.environ)
-    assert IMPORT.main(["--write", "--yes", "--keyring"]) == 1
+    assert implementation("import").main(["--write", "--yes", "--keyring"]) == 1
     assert "read-only" in capsys.readouterr().err
     # Somebody set this one, and the import would have used it.
     assert [*keyring.names(os.environ)] == ["NOTION__TOKEN"]
@@ -221,13 +220,13 @@ def test_at_a_terminal_the_other_place_is_named(
 ) -> None:
     here = user("claude-code")
     offer = "with --keyring to your keyring"
-    assert IMPORT.main([]) == 0
+    assert implementation("import").main([]) == 0
     assert offer not in capsys.readouterr().out
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    assert IMPORT.main(["--write"]) == 1
+    assert implementation("import").main(["--write"]) == 1
     assert offer in capsys.readouterr().out
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    assert IMPORT.main(["--write", "--keyring"]) == 0
+    assert implementation("import").main(["--write", "--keyring"]) == 0
     assert offer not in capsys.readouterr().out
     assert "${keyring:" in config_of(here).read_text()
 
@@ -240,7 +239,7 @@ def test_where_no_late_reference_can_stand_the_secret_goes_to_the_file(
     client.parent.mkdir()
     logins = {"oauth": {"clientId": "c", "clientSecret": SECRETS[0]}}
     client.write_text(json.dumps({"mcpServers": {"x": {"url": "https://x.example/mcp", **logins}}}))
-    assert IMPORT.main(["--write", "--yes", "--keyring", "--from", "cursor"]) == 0
+    assert implementation("import").main(["--write", "--yes", "--keyring", "--from", "cursor"]) == 0
     assert "1 secret to ~/.config/mcpd/env" in capsys.readouterr().out
     assert SECRETS[0] in config_of(here).with_name("env").read_text()
     assert keyring.names(os.environ) == {}

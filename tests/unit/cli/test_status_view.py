@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from daemon.cli import status_view
-from daemon.cli.status import STATUS, exit_status
+from daemon.cli.status import exit_status
 from daemon.cli.status_servers import STYLES
 from daemon.cli.status_view import lately_in_words, render, render_one
+from daemon.cli.table import implementation
 from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from daemon.operators.report_words import MAX_NAMED
 from daemon.states import ServerState
@@ -261,21 +262,21 @@ def test_what_is_not_kept_is_not_well(
     answer = status_of({"git": server()})
     answer["daemon"]["persistence"] = persistence(state=state)
     control({"status": answer})
-    assert STATUS.main([]) == code
+    assert implementation("status").main([]) == code
     assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     answer = status_of({"git": server(), "time": down(None, reason="")})
     daemon = control({"status": answer})
-    assert STATUS.main(["--json"]) == 1
+    assert implementation("status").main(["--json"]) == 1
     assert json.loads(capsys.readouterr().out) == answer
     assert daemon.asked == [("status", {})]
 
 
 def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
     control({"status": SILENCE})
-    assert STATUS.main(["--timeout", "0.1"]) == 3
+    assert implementation("status").main(["--timeout", "0.1"]) == 3
 
 
 @pytest.mark.process
@@ -308,7 +309,7 @@ def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
     answer = status_of({"git": server()})
     del answer["daemon"][lost]
     control({"status": answer})
-    code, said = STATUS.main(words), capsys.readouterr()
+    code, said = implementation("status").main(words), capsys.readouterr()
     if words:
         assert code == 0
     else:
@@ -550,7 +551,7 @@ def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
-    assert STATUS.main(["git"]) == 1
+    assert implementation("status").main(["git"]) == 1
     out = capsys.readouterr().out
     assert "git: backoff" in out
     assert "What helps: " in out
@@ -561,8 +562,8 @@ def test_several_are_shown_one_after_another_and_the_worst_is_the_exit_status(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = control({"status": answered(server())})
-    assert STATUS.main(["git", "time"]) == 0
+    assert implementation("status").main(["git", "time"]) == 0
     assert capsys.readouterr().out.count("git: ready") == 2
-    assert STATUS.main(["git", "time", "--json"]) == 0
+    assert implementation("status").main(["git", "time", "--json"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert [asked["server"] for _, asked in daemon.asked] == ["git", "time"] * 2

@@ -15,9 +15,10 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.cli.asking.companion import CallCompanion, Progress, add_conversation, converse, pages_of
+from daemon.cli.asking.companion import CallCompanion, Progress, converse, pages_of
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.control import RemoteFault, Wire
+from daemon.cli.table import implementation
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import asked_for
 
@@ -134,13 +135,8 @@ def test_what_nobody_here_can_answer_is_refused(scene: Scene, method: str) -> No
 
 
 def options(*words: str) -> argparse.Namespace:
-    made = argparse.ArgumentParser()
-    add_conversation(made)
-    for name in ("--socket", "--control"):
-        made.add_argument(name)
-    made.add_argument("--json", action="store_true")
-    made.set_defaults(timeout=SECONDS)
-    return made.parse_args([*words, "--control", os.environ.get("MCPD_CONTROL", "")])
+    line = ["alpha/echo", *words, "--control", os.environ.get("MCPD_CONTROL", ""), "--timeout", str(SECONDS)]
+    return argparse.Namespace(**vars(implementation("call").make_parser().parse_args(line)) | {"profile": None})
 
 
 def test_where_nobody_looks_no_progress_is_asked_for(control: Controls) -> None:
