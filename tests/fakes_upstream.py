@@ -42,7 +42,6 @@ from daemon.search.index import Index
 from daemon.states import ServerState
 from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import SURFACES
-from daemon.surfaces.wrapped import Checker
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange
@@ -441,7 +440,6 @@ class Stage:
         self.observed = Observed(lambda: self.catalog.value.config.observe, self.redact.of)
         self.services = Services(
             offers=Offers(),
-            checker=Checker(),
             index=lambda: self.index.value,
             index_characters=self.config.limits.index_characters,
             shapes=self.observed.shape,

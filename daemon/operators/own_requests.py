@@ -375,7 +375,7 @@ def _check(params: OperatorCallParams, entry: ServerEntry) -> None:
     tool = entry.all_tools.get(params.tool)
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")
-    validator = None if tool is None else validator_of(tool)
+    validator = validator_of(tool)
     arguments = msgspec.json.decode(params.arguments)
     if validator is not None and not validator.accepts(arguments):
         raise refusal(params.tool, validator, arguments, [], None)

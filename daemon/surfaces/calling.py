@@ -37,7 +37,7 @@ from daemon.surfaces.surface import (
     View,
     renamed,
 )
-from daemon.surfaces.wrapped import Wrapped, Wrapper
+from daemon.surfaces.wrapped import Wrapped, Wrapper, read_arguments
 
 CALL_TOOL = "call_tool"
 CALL_READ_ONLY = "call_read_only_tool"
@@ -59,15 +59,15 @@ def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = T
     if isinstance(found, AwaitListing):
         return found
     tool = found.tool
-    return run(view, wrapped, (tool.server, tool.name), tool, label_of(tool), asks=found.asks, lasts=lasts)
+    return run(wrapped, (tool.server, tool.name), tool, label_of(tool), asks=found.asks, lasts=lasts)
 
 
 def run(
-    view: View, wrapped: Wrapped, key: ToolKey, tool: Tool | None, label: str, *, asks: bool, lasts: bool = True
+    wrapped: Wrapped, key: ToolKey, tool: Tool | None, label: str, *, asks: bool, lasts: bool = True
 ) -> Forward:
     """Decide to send a wrapper call to a tool, and all such calls if it `lasts`. Raises `InvalidArguments`."""
-    checker, page = view.services.checker, "" if tool is None else tool.app.page
-    read = checker.read(tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example)
+    page = "" if tool is None else tool.app.page
+    read = read_arguments(tool, wrapped.name, wrapped.arguments, wrapped.beside, wrapped.example)
     return Forward(
         server=key[0],
         name=key[1],

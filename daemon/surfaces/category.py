@@ -63,7 +63,7 @@ def _run(
         raise calling.never_listed(view, entry)
     label, key = f"{category.name}/{member.tool}", (member.server, member.tool)
     asks = view.offer.rules.permission(key) is Permission.ASK
-    return calling.run(view, wrapped, key, tool, label, asks=asks, lasts=lasts)
+    return calling.run(wrapped, key, tool, label, asks=asks, lasts=lasts)
 
 
 def _depends_on_definition(view: View, member: Member) -> bool:

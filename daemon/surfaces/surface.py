@@ -24,8 +24,8 @@ from daemon.config.names import read_reference
 from daemon.model import Kind, Repair, Tool, ToolKey
 from daemon.protocol import CALL_TOOL
 from daemon.safety.legible import legible_tool
-from daemon.surfaces.validators import WRAPPERS, Validator
-from daemon.surfaces.wrapped import Checker, Wrapper
+from daemon.surfaces.validators import WRAPPERS, Validator, validator_of
+from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
     from daemon.catalog.tool_results import Shape
@@ -52,7 +52,6 @@ class Services:
     """Services that all views share; all are derived from the catalog."""
 
     offers: Offers
-    checker: Checker
     index: Callable[[], Index]
     """Returns the newest search index, which may lag behind the catalog."""
     index_characters: int
@@ -133,7 +132,7 @@ class View:
         elif forward.wrapper is not None:
             # Bounded: one entry for each of the few meta-tools that call others.
             calls = self.wrapped.setdefault(name, WrappedCalls(forward.wrapper.opening))
-            head, validator = forward.wrapper.head(sent), self.services.checker.validator(forward.tool)
+            head, validator = forward.wrapper.head(sent), validator_of(forward.tool)
             if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
                 calls.remember(head, kept, validator)
 

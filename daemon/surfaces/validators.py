@@ -8,8 +8,9 @@ twice). So visits are limited beforehand: by the most visits of one value, times
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -145,9 +146,13 @@ def _shortened(value: object, levels: int) -> object:
     return value
 
 
-def validator_of(tool: Tool) -> Validator | None:
-    """The validator of a tool's arguments; None if its schema is invalid or too large."""
-    raw = tool.parts.get("inputSchema", b"")
+def validator_of(tool: Tool | None) -> Validator | None:
+    """The validator of a tool's arguments; None if its schema is unknown, invalid or too large."""
+    return None if tool is None else _compiled(tool.parts.get("inputSchema", b""))
+
+
+@lru_cache(maxsize=MAX_COMPILED)
+def _compiled(raw: bytes) -> Validator | None:
     if raw.count(b'"pattern') > MAX_PATTERNS:
         return None
     schema = decoded(msgspec.json.decode, raw)
@@ -178,17 +183,8 @@ _MEMBERS_ONE = ("additionalProperties", "unevaluatedProperties", "propertyNames"
 _ITEMS_ONE = ("additionalItems", "unevaluatedItems", "contains")
 
 
-class Extent(NamedTuple):
-    """The size of a decoded JSON value."""
-
-    depth: int
-    values: int
-    """The number of values, with the outermost one."""
-    characters: int
-
-
-def extent(value: object) -> Extent:
-    """Measure a decoded JSON value, level by level."""
+def extent(value: object) -> tuple[int, int, int]:
+    """The depth of a decoded JSON value, the number of values with the outermost one, and of characters."""
     depth, values, characters, level = -1, 0, 0, [value]
     while level:
         depth += 1
@@ -202,7 +198,7 @@ def extent(value: object) -> Extent:
             elif isinstance(each, str):
                 characters += len(each)
         level = inner
-    return Extent(depth, values, characters)
+    return depth, values, characters
 
 
 class Work:
@@ -214,10 +210,10 @@ class Work:
 
     def of(self, value: object, *, telling: bool = False) -> int:
         """The most visits of validating a value, or of `telling` its errors; `TOO_MUCH` if that is unknown."""
-        size = extent(value)
+        depth, values, characters = extent(value)
         # Lengths of strings hardly matter to errors.
-        values = size.values if telling else size.values + size.characters // CHARACTERS_A_VALUE
-        return min(TOO_MUCH, self.at(size.depth) * values)
+        values += 0 if telling else characters // CHARACTERS_A_VALUE
+        return min(TOO_MUCH, self.at(depth) * values)
 
     def at(self, depth: int) -> int:
         """The most visits per value, for a value of `depth` levels."""

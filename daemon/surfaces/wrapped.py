@@ -6,7 +6,6 @@ exactly one reading fits the schema and uses everything that was sent.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from daemon.errors import InvalidArguments
 from daemon.model import Repair, Tool
 from daemon.protocol import UNREADABLE, decode_members, decode_text, decoded
 from daemon.surfaces.explaining import refusal
-from daemon.surfaces.validators import MAX_COMPILED, WRAPPERS, Object, Validator, validator_of
+from daemon.surfaces.validators import WRAPPERS, Object, Validator, validator_of
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
@@ -93,46 +92,26 @@ class Read(Struct, frozen=True):
     repair: Repair | None
 
 
-class Checker:
-    """Finds out which arguments a call means; caches compiled schemas."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Validator | None] = OrderedDict()
-
-    def read(
-        self,
-        tool: Tool | None,
-        name: str,
-        args: bytes | Raw | None,
-        beside: Mapping[str, Raw],
-        *,
-        example: Callable[[object], object] | None = None,
-    ) -> Read:
-        """The arguments that a wrapper call means. Raises InvalidArguments if none or several readings fit."""
-        size = len(args or b"")
-        if beside:
-            size += sum(len(key) + len(value) for key, value in beside.items())
-        sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
-        validator = self.validator(tool)
-        if validator is None or size > MAX_CHECKED:
-            fitting = [] if sent.own is None or beside else [sent.own]
-        else:
-            fitting = _fitting(sent, validator)
-        if len(fitting) == 1:
-            return fitting[0]
-        raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
-
-    def validator(self, tool: Tool | None) -> Validator | None:
-        """The validator of a tool's arguments; None if its schema is unknown, invalid or too large."""
-        if tool is None:
-            return None
-        if tool.schema_hash in self._kept:
-            self._kept.move_to_end(tool.schema_hash)
-            return self._kept[tool.schema_hash]
-        made = self._kept[tool.schema_hash] = validator_of(tool)
-        if len(self._kept) > MAX_COMPILED:
-            self._kept.popitem(last=False)
-        return made
+def read_arguments(
+    tool: Tool | None,
+    name: str,
+    args: bytes | Raw | None,
+    beside: Mapping[str, Raw],
+    example: Callable[[object], object] | None = None,
+) -> Read:
+    """The arguments that a wrapper call means. Raises InvalidArguments if none or several readings fit."""
+    size = len(args or b"")
+    if beside:
+        size += sum(len(key) + len(value) for key, value in beside.items())
+    sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
+    validator = validator_of(tool)
+    if validator is None or size > MAX_CHECKED:
+        fitting = [] if sent.own is None or beside else [sent.own]
+    else:
+        fitting = _fitting(sent, validator)
+    if len(fitting) == 1:
+        return fitting[0]
+    raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
 
 class _Sent(Struct, frozen=True, kw_only=True):

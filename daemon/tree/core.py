@@ -43,7 +43,6 @@ from daemon.secrets.commands import RunSecrets
 from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
-from daemon.surfaces.wrapped import Checker
 from daemon.tracing.tracer import tracer_for
 from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
@@ -233,7 +232,6 @@ def _sessions(core: Core) -> Sessions:
 def _services(core: Core, config: Config) -> Services:
     return Services(
         offers=Offers(),
-        checker=Checker(),
         index=lambda: core.librarian.index.value,
         index_characters=config.limits.index_characters,
         most_called=lambda: most_called(core.recorder.totals.known),

@@ -15,7 +15,6 @@ from daemon.model import ToolKey
 from daemon.search.index import Index
 from daemon.surfaces.surface import Action, Reply, Services, Surface, View
 from daemon.surfaces.table import SURFACES, for_profile
-from daemon.surfaces.wrapped import Checker
 from tests.unit.config.reading import config_of
 
 NOW = 2000.0
@@ -39,9 +38,7 @@ def means_of(
 ) -> Services:
     """What surfaces work with: an index that knows the catalog, made when it is asked for, or nothing yet."""
     index = cache(lambda: Index().updated(catalog.servers) if indexed else Index())
-    return Services(
-        offers=Offers(), checker=Checker(), index=index, index_characters=characters, most_called=lambda: called
-    )
+    return Services(offers=Offers(), index=index, index_characters=characters, most_called=lambda: called)
 
 
 def view_of(

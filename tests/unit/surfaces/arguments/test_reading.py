@@ -14,7 +14,7 @@ from daemon.errors import InvalidArguments
 from daemon.model import Repair
 from daemon.surfaces.explaining import MAX_EXAMPLE, MAX_MESSAGE, MAX_SCHEMA, MAX_VALUES, example_of
 from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, validator_of
-from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
+from daemon.surfaces.wrapped import MAX_CHECKED, Read, read_arguments
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
@@ -32,7 +32,7 @@ ANYTHING = {"type": "object"}
 def read(schema: dict[str, Any] | None, args: bytes | None, **beside: object) -> Read:
     known = None if schema is None else tool("s", "t", inputSchema=schema)
     raw = {key: Raw(msgspec.json.encode(value)) for key, value in beside.items()}
-    return Checker().read(known, "t", args, raw)
+    return read_arguments(known, "t", args, raw)
 
 
 def refused(schema: dict[str, Any] | None, args: bytes | None, **beside: object) -> InvalidArguments:
@@ -115,7 +115,7 @@ def test_two_readings_that_fit_are_one_too_many() -> None:
         "additionalProperties": False,
     }
     with pytest.raises(InvalidArguments, match="'args' is outside of the arguments"):
-        Checker().read(tool("s", "t", inputSchema=schema), "t", None, {"args": Raw(b'{"a":1}')})
+        read_arguments(tool("s", "t", inputSchema=schema), "t", None, {"args": Raw(b'{"a":1}')})
 
 
 @pytest.mark.parametrize("args", [b"[]", b"5", b"true", b'"text"', b'"[1]"', b'{"path":5}', b'{"pth":"x"}'])
@@ -176,7 +176,7 @@ def _outcome(
     schema: dict[str, Any], args: bytes | None, beside: dict[str, Raw]
 ) -> tuple[Read | None, InvalidArguments | None]:
     try:
-        return Checker().read(tool("s", "t", inputSchema=schema), "t", args, beside), None
+        return read_arguments(tool("s", "t", inputSchema=schema), "t", args, beside), None
     except InvalidArguments as refusal:
         return None, refusal
 
@@ -213,7 +213,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 def read_hostile(schema: Mapping[str, Any], args: bytes | None, **beside: bytes) -> Read:
     known = tool("s", "t", inputSchema=schema)
-    return Checker().read(known, "t", args, {key: Raw(value) for key, value in beside.items()})
+    return read_arguments(known, "t", args, {key: Raw(value) for key, value in beside.items()})
 
 
 def refused_hostile(schema: Mapping[str, Any], args: object) -> InvalidArguments:

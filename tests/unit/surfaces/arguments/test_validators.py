@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.surfaces import validators
-from daemon.surfaces.wrapped import Checker
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
@@ -41,15 +40,14 @@ def test_a_value_that_the_validator_cannot_take_is_left_to_the_server(value: Any
 
 
 def test_what_was_used_last_is_kept() -> None:
-    checker = Checker()
-    first = tool("s", "t0")
-    kept = checker.validator(first)
-    for number in range(1, validators.MAX_COMPILED):
-        checker.validator(tool("s", f"t{number}"))
-    assert checker.validator(first) is kept
-    checker.validator(tool("s", "one_more"))
-    assert checker.validator(first) is kept
-    assert len(checker._kept) == validators.MAX_COMPILED
+    tools = [tool("s", "t", inputSchema={"title": str(at)}) for at in range(validators.MAX_COMPILED + 1)]
+    kept = validators.validator_of(tools[0])
+    for each in tools[1:-1]:
+        validators.validator_of(each)
+    assert validators.validator_of(tools[0]) is kept
+    validators.validator_of(tools[-1])
+    assert validators.validator_of(tools[0]) is kept
+    assert validators._compiled.cache_info().currsize == validators.MAX_COMPILED
 
 
 def nested(levels: int) -> dict[str, Any]:
