@@ -231,9 +231,9 @@ class _Leveled(Struct):
 _decode_message = msgspec.json.Decoder(_Leveled).decode
 
 
-def rank_of(level: Raw) -> int:
+def rank_of(name: str) -> int:
     """The rank of a log level; 0 is the most verbose. Raises ValidationError for an unknown level."""
-    found = _RANKS.get(name := protocol.decode_text(level))
+    found = _RANKS.get(name)
     if found is None:
         raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
     return found
@@ -247,7 +247,8 @@ def rank_in(params: Raw) -> int | None:
 
 def wished_rank(level: Raw | None) -> int | None:
     """The rank of the level that a request names; None if missing or unknown."""
-    return None if level is None else protocol.decoded(rank_of, level)
+    name = None if level is None else protocol.decoded(protocol.decode_text, level)
+    return None if name is None else _RANKS.get(name)
 
 
 class LogLevels:

@@ -59,7 +59,7 @@ class OwnWorkspace:
         self._named: object = None
         self._started_in: object = None
         self._roots: Callable[[bytes | None], Awaitable[Sequence[str]]] | None = None
-        self._under_way: trio.Event | None = None
+        self._finding = trio.Lock()
 
     @property
     def shown(self) -> str:
@@ -89,16 +89,9 @@ class OwnWorkspace:
 
     async def find(self, request_id: bytes | None = None) -> None:
         """Return once the workspace is known; this may ask the client for its roots as part of `request_id`."""
-        while not self.is_known:
-            if self._under_way is not None:
-                await self._under_way.wait()
-                continue
-            done = self._under_way = trio.Event()
-            try:
+        async with self._finding:
+            if not self.is_known:
                 await self._find(request_id)
-            finally:
-                self._under_way = None
-                done.set()
 
     async def _find(self, request_id: bytes | None) -> None:
         for _ in range(MAX_LOOKS):

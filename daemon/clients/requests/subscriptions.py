@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-import msgspec
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
@@ -17,7 +16,7 @@ from daemon.clients.client import owner_in
 from daemon.clients.connected_clients import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import MAX_SUBSCRIPTIONS, PENDING
-from daemon.clients.requests.forwarding import find_resource, uri_in
+from daemon.clients.requests.forwarding import find_resource, text_in, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
 from daemon.clients.waits import wait_known, wait_up
@@ -177,16 +176,9 @@ async def _settled(connection: ClientConnection, following: Following) -> None:
     raise UpstreamTimeout(f"server {server} has not answered within {SETTLED_SECONDS:g} s", server=server)
 
 
-class _SetLevel(Struct):
-    level: Raw
-
-
-_decode = msgspec.json.Decoder(_SetLevel).decode
-
-
 def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Set the client's log level for its servers. Raises MsgspecError if the params name no level."""
-    connection.client.log_level = rank_of(_decode(params or b"{}").level)
+    connection.client.log_level = rank_of(text_in(protocol.members_of(params), "level"))
     connection.context.subscribers.levels.join(connection.notifier)
 
     async def answer() -> None:

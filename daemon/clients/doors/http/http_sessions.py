@@ -374,16 +374,14 @@ class HttpSession(ExchangeLink[ResumableReply]):
             exchange.finish()
 
 
+@attrs.define(eq=False)
 class HttpSessions:
     """The sessions of all clients."""
 
-    def __init__(
-        self, start: Callable[[Link, Principal, Callable[[], None]], None], outbox: Outbox, places: int
-    ) -> None:
-        self._start = start
-        self._outbox = outbox
-        self._places = places
-        self._known: dict[str, HttpSession] = {}
+    _start: Callable[[Link, Principal, Callable[[], None]], None]
+    _outbox: Outbox
+    _places: int
+    _known: dict[str, HttpSession] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._known)
