@@ -55,7 +55,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
 
 def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) -> Iterator[Fault]:
     """The warnings about one server, with the doctor's checks of command and URL that need no connection."""
-    trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
+    trail, known = below(ROOT, "mcpServers", server.name), set[str]()
     if server.written.command:
         warned = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
         if beside is not None and not server.written.cwd:
@@ -90,7 +90,7 @@ def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[
     """The configuration's needs that are not met: a key and a finding for each."""
     if variable := missing_key(config, environ):
         finding = found("summaries-key-unset", variable=variable, where=where)
-        yield below(below(ROOT, "summaries"), "apiKeyEnv"), finding
+        yield below(ROOT, "summaries", "apiKeyEnv"), finding
     if missing(config.telemetry, environ):
         yield below(ROOT, "telemetry"), found("telemetry-not-installed")
     late = [(name, each) for name, server in config.mcp_servers.items() for each in server.late]
@@ -107,12 +107,12 @@ def _http(config: Config) -> Iterator[Fault]:
     http = config.listen.http
     if http is None:
         return
-    trail = below(below(ROOT, "listen"), "http")
+    trail = below(ROOT, "listen", "http")
     host, _ = split_authority(http.address)
     if host is not None and not is_loopback(host) and not http.hosts:
         yield _fault(below(trail, "hosts"), found("http-without-names"))
     for finding in () if http.tls is None else addresses.certificate(http.tls, time.time()):
-        yield _fault(below(below(trail, "tls"), finding.key), finding)
+        yield _fault(below(trail, "tls", finding.key), finding)
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
@@ -121,7 +121,7 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
     places = [(below(trail, "command"), command)] if "/" in command else []
     for at, word in enumerate(server.args):
         name, _, value = word.partition("=")
-        places.append((below(below(trail, "args"), at), value if name.startswith("-") else word))
+        places.append((below(trail, "args", at), value if name.startswith("-") else word))
     for place, word in places:
         # Other arguments count as paths only if they are files: `serve` and `.` mean something else.
         meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
@@ -137,7 +137,7 @@ def oversights(config: Config) -> list[Fault]:
 
 def _idle_rules(config: Config) -> Iterator[Fault]:
     for name, profile in config.profiles.items():
-        trail = below(below(below(ROOT, "profiles"), name), "permissions")
+        trail = below(ROOT, "profiles", name, "permissions")
         yield from unknown_servers(profile.permissions, trail, config.mcp_servers)
         yield from unreachable(profile.permissions, trail)
 
@@ -169,13 +169,13 @@ def _without_words(section: str, one: str, names: list[str], instead: str) -> It
 def _kept(config: Config) -> Iterator[Fault]:
     for name, server in config.mcp_servers.items():
         for finding in entries.sharing(server):
-            yield _fault(f"{below(below(ROOT, 'mcpServers'), name)}.{finding.key}", finding)
+            yield _fault(f"{below(ROOT, 'mcpServers', name)}.{finding.key}", finding)
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:
     servers = config.mcp_servers
     for category in config.categories.values():
-        here = below(below(below(below(ROOT, "categories"), category.name), "tools"), "overrides")
+        here = below(ROOT, "categories", category.name, "tools", "overrides")
         for name, override in category.tools.overrides.items():
             if override.enabled:
                 continue
@@ -186,7 +186,7 @@ def _still_offered(config: Config) -> Iterator[Fault]:
             others = [other.name for other in config.categories.values() if _offers(other, key, servers)]
             if others:
                 who = f"{_listed(others)} still {'has' if len(others) == 1 else 'have'}"
-                yield _fault(below(below(here, name), "enabled"), found("still-offered", who=who))
+                yield _fault(below(here, name, "enabled"), found("still-offered", who=who))
 
 
 def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKey:

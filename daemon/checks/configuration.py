@@ -122,7 +122,7 @@ def _literals(config: Config) -> Iterator[str]:
     for name, each in config.mcp_servers.items():
         server, trail = each.written, _trail(name)
         given = [
-            (below(below(trail, key), variable), value)
+            (below(trail, key, variable), value)
             for key, values in (("env", server.env), ("headers", server.headers))
             for variable, value in values.items()
             if names_credential(variable)
@@ -132,18 +132,18 @@ def _literals(config: Config) -> Iterator[str]:
         given += _in_arguments(server, trail)
         yield from (place for place, value in given if _is_literal(value, server))
     if _holds_secret(config.state.url):
-        yield below(below(ROOT, "state"), "url")
+        yield below(ROOT, "state", "url")
     if (http := config.listen.http) is not None and http.tokens is not None:
-        here = below(below(below(ROOT, "listen"), "http"), "tokens")
+        here = below(ROOT, "listen", "http", "tokens")
         if isinstance(http.tokens, str):
             given = [(here, http.tokens)]
         else:
-            given = [(below(below(here, at), "value"), token.value) for at, token in enumerate(http.tokens)]
+            given = [(below(here, at, "value"), token.value) for at, token in enumerate(http.tokens)]
         yield from (place for place, value in given if _is_literal(value, http))
 
 
 def _trail(name: str) -> str:
-    return below(below(ROOT, "mcpServers"), name)
+    return below(ROOT, "mcpServers", name)
 
 
 def _is_literal(value: str, server: Server | HttpListen) -> bool:
@@ -160,7 +160,7 @@ def _holds_secret(url: str | None) -> bool:
 
 
 def _in_arguments(server: Server, trail: str) -> list[tuple[str, str]]:
-    return [(below(below(trail, "args"), place), value) for place, value in in_arguments(server.args)]
+    return [(below(trail, "args", place), value) for place, value in in_arguments(server.args)]
 
 
 def clients(scene: Scene) -> Iterator[Finding]:

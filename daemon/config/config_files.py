@@ -260,7 +260,7 @@ class ProfileFiles:
 
     def _placed(self, fault: Fault) -> Fault:
         for name in self.profiles:
-            trail = below(below(ROOT, "profiles"), name)
+            trail = below(ROOT, "profiles", name)
             if is_within(fault.path, trail):
                 inner = attrs.evolve(fault, path=f"{ROOT}{fault.path.removeprefix(trail)}")
                 (within,) = placed([inner], self.texts[name])

@@ -225,13 +225,14 @@ ROOT = "$"
 _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
-def below(trail: str, step: str | int) -> str:
+def below(trail: str, *steps: str | int) -> str:
     """The trail of a member. Unusual keys are quoted, so that different trails stay different."""
-    if isinstance(step, int):
-        return f"{trail}[{step}]"
-    if _PLAIN.fullmatch(step):
-        return f"{trail}.{step}"
-    return f"{trail}[{json.dumps(step)}]"
+    for step in steps:
+        if isinstance(step, int):
+            trail += f"[{step}]"
+        else:
+            trail += f".{step}" if _PLAIN.fullmatch(step) else f"[{json.dumps(step)}]"
+    return trail
 
 
 _STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""", re.ASCII)

@@ -306,7 +306,7 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     listen, of_http, others = raw.get("listen"), References(sources, faults), References(sources, faults)
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
-        expanded = of_http.within(listen["http"], below(below(ROOT, "listen"), "http"), HTTP_KEYS)
+        expanded = of_http.within(listen["http"], below(ROOT, "listen", "http"), HTTP_KEYS)
         raw = {**raw, "listen": {**listen, "http": expanded}}
     if isinstance(raw.get("state"), dict):
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
@@ -332,7 +332,7 @@ def _with_key(config: Config, sources: Sources) -> Config:
 
 
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
-    trail = below(below(ROOT, "mcpServers"), name)
+    trail = below(ROOT, "mcpServers", name)
     references = References(sources, faults)
     identity = identity_of(raw) if isinstance(raw, dict) else ""
     if isinstance(raw, dict):
@@ -362,7 +362,7 @@ def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Serv
     wish, enabled = server.sandbox, server.sandbox_enabled
     if runs_container(server):
         if sandbox_in_force(wish, enabled=enabled) is not None:
-            trail = below(below(ROOT, "mcpServers"), server.name)
+            trail = below(ROOT, "mcpServers", server.name)
             text = "a container is a sandbox of its own, and mcpd leaves it alone: remove this key"
             faults.append(Fault(path=below(trail, "sandbox" if wish else "sandboxEnabled"), message=text))
         return server

@@ -345,7 +345,7 @@ def _move_section(normal: Normalized, key: str) -> None:
         if name in ours:
             normal.note(below(trail, name), f"ignored: `{SERVERS}` has this server, too. Keep one of them")
         else:
-            normal.moved.append((below(below(ROOT, SERVERS), name), below(trail, name)))
+            normal.moved.append((below(ROOT, SERVERS, name), below(trail, name)))
     normal.sections[SERVERS] = {**found, **ours}
 
 
@@ -413,7 +413,7 @@ def _changed(value: Any, steps: list[str], change: Callable[[str], str]) -> Any:
 def _entry(normal: Normalized, name: str, entry: object) -> object:
     if not isinstance(entry, dict):
         return entry
-    trail = below(below(ROOT, SERVERS), name)
+    trail = below(ROOT, SERVERS, name)
     found = Translated(entry)
     normal.moved += [(f"{trail}.{note.becomes}", f"{trail}.{note.key}") for note in found.notes if note.becomes]
     for note in found.notes:

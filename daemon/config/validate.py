@@ -87,19 +87,19 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
             yield from _unless_misspelt(_at(trail, server_lacks(server)), trail, earlier)
             yield from _at(trail, server_problems(server))
     for name, category in config.categories.items():
-        trail = below(below(ROOT, "categories"), name)
+        trail = below(ROOT, "categories", name)
         yield from _unless_misspelt(_at(trail, category_lacks(category)), trail, earlier)
         yield from _at(trail, category_problems(category, named.servers))
     visible = named.categories or named.servers
     for name, profile in config.profiles.items():
-        trail = below(below(ROOT, "profiles"), name)
+        trail = below(ROOT, "profiles", name)
         if name == SERVERS_FOLLOW:
             message = f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
             yield Fault(path=trail, message=message)
         yield from _at(trail, profile_problems(profile, named.servers, visible, named.surfaces))
     for number, name in enumerate(config.listen.servers):
         if name not in named.servers:
-            here = below(below(_LISTEN, "servers"), number)
+            here = below(_LISTEN, "servers", number)
             yield Fault(path=here, message=_unknown_server(name, named.servers))
     yield from listen_faults(config, named.profiles, earlier)
 
@@ -116,7 +116,7 @@ def listen_faults(
     yield from _unless_misspelt(_at(trail, http_lacks(http)), trail, earlier)
     if config.metrics.listen is not None and served_by_http(http, config.metrics.listen):
         message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
-        yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
+        yield Fault(path=below(ROOT, "metrics", "listen"), message=message)
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
@@ -392,7 +392,7 @@ def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collec
         server = None if rule.match is None else server_in(rule.match, servers)
         if server is not None and not any(fnmatchcase(name, server) for name in servers):
             message = f"no tool can match this: unknown server {quoted(server)}{suggestion(server, servers)}"
-            yield Fault(path=below(below(trail, number), "match"), message=message)
+            yield Fault(path=below(trail, number, "match"), message=message)
 
 
 def server_in(pattern: str, servers: Collection[str]) -> str | None:
@@ -458,12 +458,9 @@ def remarks(config: Config) -> Iterator[Fault]:
             message = f"`{command}` runs each time that the server starts, and not now"
             yield Fault(path=below(_SERVERS, name), message=message)
     wishes = {below(ROOT, "sandbox"): config.sandbox}
-    wishes |= {
-        below(below(below(ROOT, "mcpServers"), name), "sandbox"): server.sandbox
-        for name, server in servers.items()
-    }
+    wishes |= {below(ROOT, "mcpServers", name, "sandbox"): server.sandbox for name, server in servers.items()}
     for trail, wish in wishes.items():
         if isinstance(wish, SandboxRules) and wish.network.allow_local_binding:
             message = "no effect: a sandboxed server may always listen on its own loopback interface"
-            yield Fault(path=below(below(trail, "network"), "allowLocalBinding"), message=message)
+            yield Fault(path=below(trail, "network", "allowLocalBinding"), message=message)
             return
