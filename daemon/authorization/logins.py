@@ -236,11 +236,9 @@ class FileLogins(msgspec.Struct, frozen=True):
         except OSError as error:
             raise LoginsTrouble(f"{path} cannot be removed: {error.strerror}") from None
 
-    @contextmanager
-    def locked(self, server: str) -> Iterator[None]:
+    def locked(self, server: str) -> AbstractContextManager[None]:
         """See `Logins.locked`."""
-        with taken(self._path(server), self.patience):
-            yield
+        return taken(self._path(server), self.patience)
 
     def _path(self, server: str) -> Path:
         return self.state / DIRECTORY / f"{server}.json"

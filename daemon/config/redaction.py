@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 import msgspec
@@ -228,29 +228,25 @@ _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
 
 def secrets(config: Config) -> frozenset[str]:
     """All secrets of a configuration, in each spelling that may appear."""
-    return frozenset(value for value, _ in _all(config) if len(value) >= SHORTEST)
+    return with_doubts(config)[0]
 
 
-def doubtful(config: Config) -> frozenset[str]:
-    """The `secrets` that may be common words, which definitions of tools contain, too."""
-    return _in_doubt(_all(config))
+def with_doubts(config: Config) -> tuple[frozenset[str], frozenset[str]]:
+    """The `secrets`, and those among them that may be common words, which definitions contain, too."""
+    return _long(chain(_of_daemon(config), *map(_of_server, config.mcp_servers.values())))
 
 
 def secrets_of(server: Server) -> tuple[frozenset[str], frozenset[str]]:
     """One server's secrets, and those among them that may be common words."""
-    values = list(_of_server(server))
-    return frozenset(value for value, _ in values if len(value) >= SHORTEST), _in_doubt(values)
+    return _long(_of_server(server))
 
 
-def _in_doubt(values: Iterable[tuple[str, bool]]) -> frozenset[str]:
-    long = [(value, doubt) for value, doubt in values if len(value) >= SHORTEST]
-    return frozenset(value for value, doubt in long if doubt) - {value for value, doubt in long if not doubt}
-
-
-def _all(config: Config) -> Iterator[tuple[str, bool]]:
-    for server in config.mcp_servers.values():
-        yield from _of_server(server)
-    yield from _of_daemon(config)
+def _long(values: Iterable[tuple[str, bool]]) -> tuple[frozenset[str], frozenset[str]]:
+    sure, doubted = set[str](), set[str]()
+    for value, doubt in values:
+        if len(value) >= SHORTEST:
+            (doubted if doubt else sure).add(value)
+    return frozenset(sure | doubted), frozenset(doubted - sure)
 
 
 def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
@@ -458,7 +454,7 @@ class Redactors:
 
     def learn(self, config: Config) -> None:
         """Hide a configuration's secrets; earlier ones stay hidden. Thread-safe."""
-        every, common = secrets(config), doubtful(config)
+        every, common = with_doubts(config)
         self._unmistakable.learn(value for value in every - common if len(value) >= UNMISTAKABLE)
         self._all.learn(every, common)
         for server in config.mcp_servers.values():

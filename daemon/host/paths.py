@@ -147,12 +147,8 @@ def config_file(environ: Mapping[str, str]) -> Path:
     if environ.get("MCPD_CONFIG"):
         return Path(environ["MCPD_CONFIG"])
     own = xdg(environ, "XDG_CONFIG_HOME", ".config") / "mcpd" / "mcpd.json"
-    return own if _is_there(own) else _system_config(own)
-
-
-def _system_config(own: Path) -> Path:
     system = Path("/etc/mcpd/mcpd.json")
-    return system if _is_there(system) else own
+    return system if not _is_there(own) and _is_there(system) else own
 
 
 def client_socket(environ: Mapping[str, str]) -> Path:

@@ -49,11 +49,10 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
         raise opening_error(error, place_of(host, port)) from None
     try:
         await stream.do_handshake()
-    except (OSError, trio.BrokenResourceError) as error:
+    except BaseException as error:
         await trio.aclose_forcefully(stream)
-        raise opening_error(error, place_of(host, port)) from None
-    except BaseException:
-        await trio.aclose_forcefully(stream)
+        if isinstance(error, OSError | trio.BrokenResourceError):
+            raise opening_error(error, place_of(host, port)) from None
         raise
     return stream
 

@@ -16,6 +16,7 @@ import trio
 
 from daemon.causes import Cause, of_errno
 from daemon.errors import CannotStart, ConnectionLost
+from daemon.host.sockets import reason
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
 
@@ -57,8 +58,7 @@ async def _connect(path: str, seconds: float) -> int:
             raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=path) from None
         except (OSError, ValueError) as error:
             # ValueError and a plain OSError without errno: the path cannot be one (too long, a NUL in it).
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            number = error.errno if isinstance(error, OSError) else None
+            why, number = reason(error), getattr(error, "errno", None)
             cause = _OF_SOCKETS.get(number or 0) or of_errno(number)
             text = f"cannot connect to {path}: {why}"
             raise ConnectionLost(text, cause, place=path, error=why) from None

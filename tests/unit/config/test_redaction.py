@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.config.expand import MAX_FILE
-from daemon.config.redaction import MAX_TOKENS, Redactors, doubtful, secrets
+from daemon.config.redaction import MAX_TOKENS, Redactors, secrets, with_doubts
 from daemon.safety.redact import CUT, HIDDEN, MAX_NESTED
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
@@ -79,14 +79,14 @@ def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
     value = (character * MAX_FILE)[: MAX_FILE // 4]
     config = config_of({"mcpServers": {"s": {"command": "x", "args": [value], "env": {"TOKEN": value}}}})
     assert value in secrets(config)
-    assert value not in doubtful(config)
+    assert value not in with_doubts(config)[1]
 
 
 @cases("entry", "words")
 def test_words_are_in_doubt_and_only_words_are(entry: dict[str, object], words: list[str]) -> None:
     config = config_of({"mcpServers": {"s": entry}}, {"WORDS": "two words"})
-    assert doubtful(config) == set(words)
-    assert doubtful(config) <= secrets(config)
+    assert with_doubts(config)[1] == set(words)
+    assert with_doubts(config)[1] <= secrets(config)
 
 
 def knowing(**servers: dict[str, Any]) -> Redactors:

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Server
-from daemon.config.redaction import doubtful, secrets
+from daemon.config.redaction import secrets, with_doubts
 from daemon.facts import DefinitionsListed, Fact
 from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
@@ -134,7 +134,7 @@ ORDINARY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("entry", ORDINARY)
 async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
     config = config_of({"mcpServers": {"s": entry}})
-    scene = Scene(secrets=secrets(config), doubtful=doubtful(config))
+    scene = Scene(secrets=secrets(config), doubtful=with_doubts(config)[1])
     scene.connection.tools = ["postgres_query", "list_orders", "reset_password"]
     schema = {
         "type": "object",
