@@ -66,12 +66,8 @@ def encoded(value: str) -> str:
     return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="
 
 
-def canonical(value: object) -> bytes:
-    """JSON with sorted keys and no white space, close to RFC 8785; deep nesting raises `RecursionError`."""
-    return _encode(value)
-
-
-_encode = msgspec.json.Encoder(order="sorted").encode
+canonical = msgspec.json.Encoder(order="sorted").encode
+"""JSON with sorted keys and no white space, close to RFC 8785; deep nesting raises `RecursionError`."""
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 from loguru import logger
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from daemon.config.listen import split_authority
@@ -57,11 +58,9 @@ def secured(application: ASGIApp) -> ASGIApp:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                named = {name.decode("ascii"): value.decode("latin-1") for name, value in message["headers"]}
-                headers = {**HEADERS, **named}
-                message["headers"] = [
-                    (name.encode(), value.encode("latin-1")) for name, value in headers.items()
-                ]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await application(scope, receive, sending)

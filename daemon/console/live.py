@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -94,7 +94,7 @@ class ChangeSignal:
 
     async def since(self, marks: tuple[object, ...], calls_due: float, calls_every: float) -> None:
         """Return once a value has changed; calls count from `calls_due` on, checked every `calls_every` s."""
-        while not (self._differ(marks[:-1], *self._seldom) or self._is_due(marks[-1], calls_due)):
+        while not self._have_changed(marks, calls_due):
             rests = trio.current_time() >= calls_due
             watches = (*self._seldom, self._calls) if rests else self._seldom
             until = trio.current_time() + calls_every if rests else calls_due
@@ -103,11 +103,9 @@ class ChangeSignal:
                 for watch, mark in zip(watches, marks, strict=False):
                     nursery.start_soon(_cancel_at_change, watch, mark, nursery.cancel_scope)
 
-    def _differ(self, marks: Sequence[object], *watches: Watch[Any]) -> bool:
-        return any(watch.value is not mark for watch, mark in zip(watches, marks, strict=True))
-
-    def _is_due(self, mark: object, calls_due: float) -> bool:
-        return trio.current_time() >= calls_due and (self._calls.value is not mark or self._busy())
+    def _have_changed(self, marks: tuple[object, ...], calls_due: float) -> bool:
+        *seldom, calls = (now is not mark for now, mark in zip(self.marks(), marks, strict=True))
+        return any(seldom) or (trio.current_time() >= calls_due and (calls or self._busy()))
 
 
 async def _cancel_at_change(watch: Watch[Any], mark: object, scope: trio.CancelScope) -> None:

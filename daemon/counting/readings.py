@@ -182,23 +182,19 @@ def read(sources: Exporter) -> Reading:
 
 
 def _calls(tally: Tally) -> dict[str, Values]:
-    ended: Values = {}
-    durations: Values = {}
-    requests: Values = {}
-    relays: Values = {}
-    for server, calls in _by_server(tally):
-        ended.update({(server, *key): count for key, count in calls.outcomes.items()})
-        durations[server,] = Distribution(tuple(calls.buckets), calls.seconds)
-        requests.update({(server, *key): count for key, count in calls.requests.items()})
-        relays.update({(server, *key): count for key, count in calls.relays.items()})
+    servers = dict(_by_server(tally))
+
+    def by_server(counts_of: Callable[[ServerCalls], Mapping[tuple[str, str], int]]) -> Values:
+        return {(name, *key): count for name, each in servers.items() for key, count in counts_of(each).items()}
+
     return {
-        "mcpd_calls_total": ended,
-        "mcpd_call_duration_seconds": durations,
-        "mcpd_requests_total": requests,
-        "mcpd_server_requests_total": relays,
-        "mcpd_server_egress_refused_total": {
-            (server,): calls.refused_hosts for server, calls in _by_server(tally)
+        "mcpd_calls_total": by_server(lambda calls: calls.outcomes),
+        "mcpd_call_duration_seconds": {
+            (name,): Distribution(tuple(calls.buckets), calls.seconds) for name, calls in servers.items()
         },
+        "mcpd_requests_total": by_server(lambda calls: calls.requests),
+        "mcpd_server_requests_total": by_server(lambda calls: calls.relays),
+        "mcpd_server_egress_refused_total": {(name,): each.refused_hosts for name, each in servers.items()},
     }
 
 

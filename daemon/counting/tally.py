@@ -313,7 +313,8 @@ CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
 
 def summary(tally: Tally) -> dict[str, object]:
     """The numbers for `mcpd status`, except those of single servers."""
-    hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
+    lookups = tally.lookups.items()
+    hits, misses = (sum(count for (was, _), count in lookups if was is hit) for hit in (True, False))
     servers = (*tally.servers.values(), tally.elsewhere)
     loads = sum(tally.loads.values())
     invalidations = sum(tally.invalidations.values())
@@ -393,10 +394,6 @@ def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _of_lookups(tally: Tally, *, hit: bool) -> int:
-    return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
 
 
 def _summed(counts: Iterable[Mapping[tuple[str, str], int]], part: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from daemon.config.jsonc import MAX_DEPTH, ROOT, below
 from daemon.documents.files import DocumentError
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Fault
 
 Trail = tuple[str | int, ...]
 """Keys and indices from the root to a value."""
@@ -52,17 +52,15 @@ class EditedText(ABC):
     @contextmanager
     def together(self) -> Iterator[None]:
         """Check several edits together at the end: all are made, or none. Raises DocumentError."""
-        before = self._decoded
-        self._checks = False
-        try:
-            yield
-            self._checks, wanted = True, self.value()
-            self._decoded = before
+        before, self._checks = self._decoded, False
+        with restoring(self):
+            try:
+                yield
+                wanted = self.value()
+            finally:
+                # Each edit has only noted the value that it wants: now the text is decoded.
+                self._checks, self._decoded = True, before
             self._verify((), wanted)
-        except BaseException:
-            self._checks = True
-            self.body, _ = self._decoded = before
-            raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set a value; creates missing objects, and an index may append (not in TOML). Raises DocumentError."""
@@ -106,6 +104,9 @@ class EditedText(ABC):
     @abstractmethod
     def without(self, trail: Trail) -> str:
         """The text without an existing member."""
+
+    def _fault(self, message: str, line: int | None = None, column: int | None = None) -> ConfigError:
+        return ConfigError(self.source, [Fault(path=ROOT, message=message, line=line, column=column)])
 
     def refusal(self, trail: Trail, why: str) -> DocumentError:
         """The error for a refused edit."""

@@ -127,7 +127,12 @@ class JsonDocument(EditedText):
 
     def with_other(self, trail: Trail, value: object) -> str:
         """See the base class."""
-        start, end = self._span(trail)
+        if trail:
+            holder = self._holder(trail[:-1])
+            _, _, start, end = holder.members[self._index(holder, trail)]
+        else:
+            start = _after_space(self._blanked, 0)
+            end = _DECODER.raw_decode(self._blanked, start)[1]
         old = self.body[start:end]
         before = self.body[self.body.rfind("\n", 0, start) + 1 : start]
         alone = not before.strip() or re.fullmatch(r'\s*"(?:[^"\\]|\\.)*"\s*:\s*', before) is not None
@@ -213,15 +218,6 @@ class JsonDocument(EditedText):
             # It was read with a sign in place of what is no character.
             raise self.refusal(trail, "its key contains half a character: edit it by hand")
         return found[0]
-
-    def _span(self, trail: Trail) -> tuple[int, int]:
-        if not trail:
-            blanked = self._blanked
-            start = _after_space(blanked, 0)
-            return start, _DECODER.raw_decode(blanked, start)[1]
-        holder = self._holder(trail[:-1])
-        member = holder.members[self._index(holder, trail)]
-        return member.value, member.end
 
 
 def _still_apart(body: str, gap: _Gap, start: int, end: int, line_end: str) -> tuple[int, int, str]:

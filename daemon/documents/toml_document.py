@@ -10,9 +10,7 @@ import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from daemon.config.jsonc import ROOT
 from daemon.documents.edited import TOO_DEEP, EditedText, Trail, is_too_deep, leading
-from daemon.errors import ConfigError, Fault
 
 _TOKEN = re.compile(
     r'''(?P<text>"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<comment>\#[^\n]*)'''
@@ -49,14 +47,13 @@ class TomlDocument(EditedText):
             numbers = [int(number) for number in re.findall(r"\d+", place)]
             # At the end of the file, it names no line.
             line, column = numbers or (text.count("\n") + 1, 1)
-            fault = Fault(path=ROOT, message=f"this is not TOML: {said}", line=line, column=column)
-            raise ConfigError(self.source, [fault]) from None
+            raise self._fault(f"this is not TOML: {said}", line, column) from None
         except (ValueError, RecursionError) as error:
             # Integers of thousands of digits are not TOMLDecodeError.
             said = TOO_DEEP if isinstance(error, RecursionError) else "a number cannot be read"
-            raise ConfigError(self.source, [Fault(path=ROOT, message=f"this is not TOML: {said}")]) from None
+            raise self._fault(f"this is not TOML: {said}") from None
         if is_too_deep(value):
-            raise ConfigError(self.source, [Fault(path=ROOT, message=TOO_DEEP)])
+            raise self._fault(TOO_DEEP)
         return value
 
     def with_new(self, trail: Trail, value: object) -> str:

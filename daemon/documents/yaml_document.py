@@ -14,10 +14,8 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from daemon.config.jsonc import ROOT
 from daemon.documents.edited import TOO_DEEP, EditedText, Trail, is_too_deep
 from daemon.documents.files import DocumentError
-from daemon.errors import ConfigError, Fault
 
 _ONE_LINE = 1 << 30
 
@@ -167,21 +165,21 @@ class YamlDocument(EditedText):
             said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
             # Without what it quotes, which may be a secret.
             said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
-            raise ConfigError(self.source, [_fault(f"this is not YAML: {said}", mark)]) from None
+            place = () if mark is None else (mark.line + 1, mark.column + 1)
+            raise self._fault(f"this is not YAML: {said}", *place) from None
         except (ValueError, RecursionError):
-            message = "this is not YAML: a value cannot be read"
-            raise ConfigError(self.source, [_fault(message)]) from None
+            raise self._fault("this is not YAML: a value cannot be read") from None
         try:
             plain = {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
         except (StopIteration, RecursionError):
-            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is not a configuration")]) from None
+            raise self._fault(f"{_TOO_MANY}: this is not a configuration") from None
         if is_too_deep(plain):
-            raise ConfigError(self.source, [_fault(TOO_DEEP)])
+            raise self._fault(TOO_DEEP)
         return plain
 
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""
-        layout = self._layout
+        layout = _Layout(self.body, self.refusal)
         if layout.root is None or isinstance(layout.root, ScalarNode):
             # Nothing but comments, or the `---` that a document begins with.
             joint = self.line_end if self.body and not self.body.endswith("\n") else ""
@@ -199,7 +197,7 @@ class YamlDocument(EditedText):
 
     def with_other(self, trail: Trail, value: object) -> str:
         """See the base class."""
-        layout = self._layout
+        layout = _Layout(self.body, self.refusal)
         if not trail or layout.root is None:
             raise self.refusal(trail, "mcpd cannot replace the whole document: edit it by hand")
         holder, member = layout.known(trail[:-1]).node, layout.member(trail)
@@ -212,7 +210,7 @@ class YamlDocument(EditedText):
 
     def without(self, trail: Trail) -> str:
         """See the base class."""
-        layout = self._layout
+        layout = _Layout(self.body, self.refusal)
         holder, member = layout.known(trail[:-1]), layout.member(trail)
         index = holder.members.index(member)
         following = holder.members[index + 1] if index + 1 < len(holder.members) else None
@@ -273,10 +271,6 @@ class YamlDocument(EditedText):
         return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
 
     @property
-    def _layout(self) -> _Layout:
-        return _Layout(self.body, self.refusal)
-
-    @property
     def _writing(self) -> YamlWriting:
         return writing_of(self.body, self.line_end)
 
@@ -284,12 +278,6 @@ class YamlDocument(EditedText):
 def _rest(body: str, at: int) -> int:
     found = _REST.match(body, at)
     return found.end() if found else at
-
-
-def _fault(message: str, mark: Any = None) -> Fault:
-    if mark is None:
-        return Fault(path=ROOT, message=message)
-    return Fault(path=ROOT, message=message, line=mark.line + 1, column=mark.column + 1)
 
 
 def _unshared(value: object, left: Iterator[int]) -> object:

@@ -95,11 +95,7 @@ class Ledger:
                 yield Summarized(
                     server=name,
                     summary=said.summary if self._is_newer(said.summary, entry) else None,
-                    sentences={
-                        digest: each
-                        for digest, each in {**entry.sentences, **said.sentences}.items()
-                        if digest in present
-                    },
+                    sentences=said.sentences.copy(),
                 )
 
     def _question(self, catalog: Catalog, entry: ServerEntry, most: int) -> Question | None:

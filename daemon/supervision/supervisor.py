@@ -202,10 +202,6 @@ class Child:
         self._whole = trio.CancelScope()
         self._phase: trio.CancelScope | None = None
 
-    def __repr__(self) -> str:
-        status = self.status.value
-        return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
-
     async def supervise(self) -> None:
         """Keep the child in its wanted state until cancelled or told to leave."""
         try:

@@ -296,21 +296,22 @@ def decode_strictly(line: Line) -> Envelope:
     if opens_many(line):
         _require_shallow(line, envelope)
     if len(line) > MEMBER_BYTES * MAX_MEMBERS and _member_count(line) > MAX_MEMBERS:
-        text = f"Invalid Request: more than {MAX_MEMBERS} members in its objects"
-        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+        raise _refused(envelope, f"more than {MAX_MEMBERS} members in its objects")
     if not _is_compact(line, envelope):
         _require_single_members(line, envelope)
     if envelope.method is not UNSET and (envelope.result is not UNSET or envelope.error is not UNSET):
-        text = "Invalid Request: both a request and an answer"
-        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+        raise _refused(envelope, "both a request and an answer")
     if envelope.id is not UNSET and not is_id(bytes(envelope.id)):
-        text = f"Invalid Request: id must be a string or an integer of at most {MAX_ID_BYTES} bytes"
-        raise BadMessage(INVALID_REQUEST, text)
+        raise _refused(envelope, f"id must be a string or an integer of at most {MAX_ID_BYTES} bytes")
     if envelope.jsonrpc != "2.0":
-        raise BadMessage(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', id_of(envelope))
+        raise _refused(envelope, '"jsonrpc" must be "2.0"')
     if envelope.params is not UNSET and bytes(memoryview(envelope.params)[:1]) != b"{":
         raise BadMessage(INVALID_PARAMS, "Invalid params: params must be an object", id_of(envelope))
     return envelope
+
+
+def _refused(envelope: Envelope, text: str) -> BadMessage:
+    return BadMessage(INVALID_REQUEST, f"Invalid Request: {text}", id_of(envelope))
 
 
 def is_utf8(line: Line) -> bool:
@@ -397,7 +398,7 @@ def _require_single_members(line: Line, envelope: Envelope) -> None:
     if is_plain and all(line.count(key) - payload.count(key) <= 1 for key in suspects):
         return
     if len(line) - len(payload) > MAX_ENVELOPE_BYTES:
-        raise BadMessage(INVALID_REQUEST, "Invalid Request: too much beside params", id_of(envelope))
+        raise _refused(envelope, "too much beside params")
     names = _names(line, payload)
     for name in ("id", "method", "params", "jsonrpc"):
         if names.count(name) > 1:
@@ -448,11 +449,9 @@ def _member_count(line: Line) -> int:
 def _require_shallow(line: Line, envelope: Envelope) -> None:
     brackets = brackets_of(line)
     if len(brackets) > 2 * MAX_CONTAINERS:
-        text = f"Invalid Request: more than {MAX_CONTAINERS} objects and lists"
-        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+        raise _refused(envelope, f"more than {MAX_CONTAINERS} objects and lists")
     if depth_of(brackets) > MAX_DEPTH:
-        text = f"Invalid Request: nested deeper than {MAX_DEPTH} levels"
-        raise BadMessage(INVALID_REQUEST, text, id_of(envelope))
+        raise _refused(envelope, f"nested deeper than {MAX_DEPTH} levels")
 
 
 _NOT_MARKS = bytes(set(range(256)) - set(b'":'))

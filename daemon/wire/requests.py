@@ -49,9 +49,6 @@ class PeerRequest:
         """Called with the reason when the peer no longer wants the answer."""
         self._responder: Responder | None = responder
 
-    def __repr__(self) -> str:
-        return f"<PeerRequest {self.method} of {self.server}{'' if self.is_open else ', ended'}>"
-
     @property
     def is_open(self) -> bool:
         """Whether the request was neither answered nor withdrawn."""
@@ -212,9 +209,6 @@ class Requests:
         self._pending: dict[int, _Pending] = {}
         self._last_id = after
         self._clock = trio.lowlevel.current_clock().current_time
-
-    def __repr__(self) -> str:
-        return f"<Requests: {len(self._pending)} open, {self.forwarded} of them forwarded>"
 
     def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
         """Reserve an id, which is also the progress token; only `forwarded` calls count as work and expire."""
@@ -431,9 +425,6 @@ class Peer:
         self._strict = strict
         self._faults = 0
         self._who = "the client" if strict else "the server"
-
-    def __repr__(self) -> str:
-        return f"<Peer: {self.requests!r}, last heard at {self.last_heard:.3f}>"
 
     def send_request(
         self, uid: int, method: str, params: tuple[envelope.Buffer, ...], request_id: bytes | None = None

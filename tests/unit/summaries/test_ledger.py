@@ -92,7 +92,8 @@ def test_what_the_store_has_remembered_is_not_asked() -> None:
     ledger.learn(question, all_answered(question), NOW)
     (fact,) = ledger.news(there)
     assert fact.summary is None
-    assert fact.sentences.keys() == {one, two}
+    assert fact.sentences.keys() == {two}
+    assert fold(there, fact).servers["a"].sentences.keys() == {one, two}
 
 
 def test_a_change_costs_a_question_about_what_changed_and_about_the_server() -> None:

@@ -83,11 +83,3 @@ def test_one_that_nobody_was_going_to_answer_can_be_withdrawn() -> None:
     for act in (PeerRequest.withdraw, PeerRequest.end):
         act(PeerRequest("m", None, back), "why")
     assert back.said == [("refused", -32600, "why", None)]
-
-
-def test_it_is_shown_without_its_params() -> None:
-    request, _, _ = made()
-    request.server = "s"
-    assert repr(request) == "<PeerRequest roots/list of s>"
-    request.withdraw("over")
-    assert repr(request) == "<PeerRequest roots/list of s, ended>"
