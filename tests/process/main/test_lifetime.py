@@ -62,6 +62,7 @@ async def status_of(home: House) -> dict[str, Any]:
 
 
 async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(sockets: Path) -> None:
+    before = gc.get_threshold()
     gc.disable()
     try:
         async with daemon(sockets, {}):
@@ -69,8 +70,10 @@ async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_
                 while not gc.isenabled():  # noqa: ASYNC110 - the collector sets no event
                     await trio.sleep(0.01)
             assert gc.get_freeze_count() > 0
+            assert gc.get_threshold()[0] == lifetime.YOUNG_OBJECTS
             assert {"rapidfuzz.process", "jsonschema_rs"} <= sys.modules.keys()
     finally:
+        gc.set_threshold(*before)
         gc.enable()
         gc.unfreeze()
 
