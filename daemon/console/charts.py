@@ -64,22 +64,12 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     step: float
     """Seconds that each value covers."""
     series: Sequence[Quantity]
-    since: float | None = None
-    """The start of the axis; None takes the first moment."""
-    until: float | None = None
-    """The end of the axis; None takes the end of the last value."""
+    begin: float
+    """The start of the axis."""
+    end: float
+    """The end of the axis, which is always after its start."""
     most: float | None = None
     """The value at the top; None takes a round number above all values."""
-
-    @property
-    def begin(self) -> float:
-        """The start of the axis."""
-        return self.since if self.since is not None else min(self.moments, default=0.0)
-
-    @property
-    def end(self) -> float:
-        """The end of the axis, which is always after its start."""
-        return self.until if self.until is not None else max(self.moments, default=self.begin) + self.step
 
     def x(self, moment: float) -> float:
         """The horizontal position of a moment, from 0 to `WIDTH`."""
@@ -270,12 +260,8 @@ def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
     """The states that a server's events tell; after the daemon's own events, the state is unknown."""
     found: list[Span] = []
     for event in sorted(events, key=lambda each: each.at):
-        if event.kind in {EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED}:
-            state = ""
-        elif (known := _state_after(event)) is None:
+        if (state := _state_after(event)) is None:
             continue
-        else:
-            state = known
         if found and found[-1].until > event.at:
             found[-1] = attrs.evolve(found[-1], until=event.at)
         if state and found and (found[-1].state, found[-1].until) == (state, event.at):
@@ -285,17 +271,22 @@ def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
     return [span for span in found if span.until > span.since]
 
 
+_AFTER = {
+    EventKind.READY: READY,
+    EventKind.DEGRADED: DEGRADED,
+    EventKind.DAEMON_STARTED: "",
+    EventKind.DAEMON_STOPPED: "",
+}
+
+
 def _state_after(event: Event) -> str | None:
-    if event.kind is EventKind.READY:
-        return READY
-    if event.kind is EventKind.DEGRADED:
-        return DEGRADED
+    """The state that an event tells; empty for an unknown one."""
+    if event.kind not in {EventKind.ENDED, EventKind.STATE}:
+        return _AFTER.get(event.kind)
     state = event.details.get("state")
-    if event.kind is EventKind.ENDED:
-        return OFF if state in _AT_REST else DOWN
-    if event.kind is EventKind.STATE:
-        return str(state) if state in SERVING else OFF if state in _AT_REST else DOWN
-    return None
+    if event.kind is EventKind.STATE and state in SERVING:
+        return str(state)
+    return OFF if state in _AT_REST else DOWN
 
 
 def band_in_words(server: str, spans: Sequence[Span]) -> str:

@@ -65,7 +65,7 @@ async def _fragments(viewer: Viewer) -> Holders:
     moments = _moments(span, context.wall())
     counted = await context.archive.hours(moments[0])
     counts = _of_minutes(context, moments) if word == "hour" else _of_hours(counted, span, moments)
-    new = partial(Chart, moments=moments, step=span.step)
+    new = partial(Chart, moments=moments, step=span.step, begin=moments[0], end=moments[-1] + span.step)
     drawn = {name: draw(partial(new, id=name), counts) for name, draw in _CHARTS.items()}
     spans = [(each, about.title) for each, about in SPANS.items()]
     return {

@@ -228,8 +228,8 @@ async def server_charts(context: OperatorContext, name: str) -> Fragment:
                 moments=moments,
                 step=STEP,
                 series=series,
-                since=since,
-                until=until,
+                begin=since,
+                end=until,
             )
             made += [lines(chart)] if any(map(known, series)) else []
         return made

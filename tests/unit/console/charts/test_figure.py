@@ -30,6 +30,8 @@ def test_foreign_text_stays_text() -> None:
             title=hostile,
             moments=(1.0,),
             step=60.0,
+            begin=1.0,
+            end=61.0,
             series=(charts.Quantity(name=hostile, values=(1.0,)),),
         )
     )
@@ -42,7 +44,13 @@ def test_a_long_chart_has_a_short_table_with_the_newest_first() -> None:
     moments = [60.0 * at for at in range(1440)]
     chart = charts.lines(
         charts.Chart(
-            id="c", title="t", moments=moments, step=60.0, series=(charts.Quantity(name="p50", values=moments),)
+            id="c",
+            title="t",
+            moments=moments,
+            step=60.0,
+            begin=0.0,
+            end=86_400.0,
+            series=(charts.Quantity(name="p50", values=moments),),
         )
     )
     told = rows(chart)
@@ -104,6 +112,8 @@ def chart_of(calls: list[float | None], errors: list[float | None]) -> charts.Ch
         title="Calls",
         moments=[60.0 * at for at in range(len(calls))],
         step=60.0,
+        begin=0.0,
+        end=60.0 * len(calls),
         series=(charts.Quantity(name="answered", values=calls), charts.Quantity(name="failed", values=errors)),
     )
 
@@ -131,6 +141,8 @@ def chart_of_lines(*values: float | None) -> charts.Chart:
         unit="ms",
         moments=[60.0 * at for at in range(len(values))],
         step=60.0,
+        begin=0.0,
+        end=60.0 * len(values),
         series=(charts.Quantity(name="p95", values=values),),
     )
 
