@@ -16,7 +16,15 @@ import attrs
 
 from daemon.cli import adding_offers
 from daemon.cli.command import UsageError, for_each, on_trial, trial_of
-from daemon.cli.control import EX_FAULT, CommandFailed, note
+from daemon.cli.control import (
+    EX_FAULT,
+    STATUS_SECONDS,
+    CommandFailed,
+    DaemonUnreachable,
+    RemoteFault,
+    ask_with,
+    note,
+)
 from daemon.cli.secret import given
 from daemon.cli.taking_effect import edited_file, finish, reloaded, said_once, typed_as
 from daemon.config.command_lines import Advice, Package, completed, packages_in, started
@@ -182,7 +190,7 @@ def _remove(options: argparse.Namespace, name: str) -> int:
             note(effect.problem, lines=True)
             return EX_FAULT
         print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
-        for line in _left(name, present.servers[name]):
+        for line in _left(own_directory(options, name), present.servers[name]):
             note(line)
     return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 
@@ -191,9 +199,17 @@ _CACHES = {"npm": "npm cache npx rm --force", "pypi": "uv cache clean {}", "dock
 """Commands that delete a package which was fetched for whatever program wants it."""
 
 
-def _left(name: str, entry: Any) -> Iterator[str]:
+def own_directory(options: argparse.Namespace, name: str) -> Path:
+    """The directory of a sandboxed server: below the state directory if the daemon is a system's unit."""
+    with suppress(DaemonUnreachable, RemoteFault, KeyError):
+        state = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]["stateDirectory"]
+        if (servers := Path(state, "servers")).is_dir():
+            return servers / name
+    return Path(DaemonPlaces(environ=os.environ).data, name)
+
+
+def _left(own: Path, entry: Any) -> Iterator[str]:
     """Delete the caches that a stopped server had for itself; tells what was deleted, and what stays."""
-    own = Path(DaemonPlaces(environ=os.environ).data, name)
     words = map(str, (entry.get("command"), *entry.get("args", ())) if isinstance(entry, dict) else ())
     if (caches := own / "caches").is_dir():  # it ran in a sandbox
         yield f"deleted its own caches, {short_size(bundles.delete(caches))}: {caches}"

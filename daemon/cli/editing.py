@@ -22,7 +22,7 @@ import attrs
 from msgspec import UNSET
 
 from daemon.cli import adding_offers
-from daemon.cli.add import configured, newest_version, spare
+from daemon.cli.add import configured, newest_version, own_directory, spare
 from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines, on_trial, trial_of
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
@@ -46,7 +46,6 @@ from daemon.kit.wording import camel, quoted, suggestion
 from daemon.operators.change_reports import reloaded as in_words
 from daemon.safety.escape import document, visible
 from daemon.safety.redact import Redactor
-from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, changes, named, with_versions
 from daemon.setup.clients.installing import Records
 from daemon.setup.drafts import EX_MEANWHILE, Draft, Present, changed, read_present
@@ -217,7 +216,7 @@ def rename(options: argparse.Namespace) -> int:
     old, (path, present) = options.server, configured(options, options.server)
     if (new := named(options.new)) in present.servers:
         raise CommandFailed(f"there is a server '{new}' in {path}; nothing was changed")
-    data, place = (Path(DaemonPlaces(environ=os.environ).data, name) for name in (old, new))
+    place = (data := own_directory(options, old)).with_name(new)
     edit, undo = renamed(path, present.places[old], old, new, os.environ), typed_as(options, "rename", new, old)
     moves = (data, place) if data.is_dir() and not place.exists() else ()
     status = _settle(options, path, attrs.evolve(edit, moves=moves), undo, new)

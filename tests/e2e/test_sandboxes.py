@@ -52,6 +52,24 @@ def test_with_a_killed_daemon_everything_in_its_sandboxes_ends(tmp_path: Path, m
         assert "): server deaf: pid" not in daemon.said()
 
 
+def test_a_renamed_server_goes_on_with_its_data(tmp_path: Path) -> None:
+    # Each start adds a letter.
+    code = (
+        "import os, runpy, sys; del sys.argv[0]; open(os.environ['MCPD_DATA_DIR'] + '/starts', 'a').write('x')"
+    )
+    entry = scripted(tools=["echo"])
+    first, second, *rest = entry["args"]
+    args = [first, second, "-c", f"{code}; runpy.run_path(sys.argv[0], run_name='__main__')", *rest]
+    with running(
+        {"mcpServers": {"old": {**entry, "args": args, "sandbox": "home"}}}, {"HOME": str(tmp_path)}
+    ) as daemon:
+        daemon.ready("old")
+        done = daemon.outcome("rename", "old", "new", "--config", str(daemon.config))
+        assert (done.returncode, "its data has moved to " in done.stderr) == (0, True), done
+        (kept,) = tmp_path.rglob("starts")
+        assert (kept.parent.parent.name, kept.read_text()) == ("new", "xx")
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """A PATH that has nothing yet."""

@@ -146,6 +146,17 @@ def test_what_a_server_keeps_in_its_sandbox_moves_to_its_new_name_and_back(
         assert [str(each.relative_to(data)) for each in data.rglob("notes")] == [f"{new}/data/notes"]
 
 
+def test_what_a_server_of_a_systems_unit_keeps_moves_too(
+    config: Path, tmp_path: Path, control: Controls
+) -> None:
+    status: Any = status_of({"tick": server(), "tock": server()})
+    status["daemon"]["stateDirectory"] = str(tmp_path / "state")
+    (tmp_path / "state" / "servers" / "tick").mkdir(parents=True)
+    control({"reload": {"config": str(config)}, "status": status, "tools": {"categories": {}}})
+    assert told(config, "tick", "tock") == 0
+    assert [each.name for each in (tmp_path / "state" / "servers").iterdir()] == ["tock"]
+
+
 def test_what_a_server_keeps_comes_back_where_the_rename_does(
     config: Path, data: Path, control: Controls
 ) -> None:
