@@ -96,6 +96,14 @@ async def _nothing(_viewer: Viewer) -> Holders:
     return {}
 
 
+async def _asked(viewer: Viewer, *words: str, options: Sequence[str]) -> Printed:
+    """The outcome of a command line that changes nothing, or why it did not run."""
+    try:
+        return await run_line(viewer.context, words, options=options)
+    except McpdError as error:
+        return Printed(1, str(error))
+
+
 FOUND_MOST = 10
 """Servers that a search shows: each may have a description of kilobytes, and the output is limited."""
 
@@ -104,11 +112,7 @@ async def _search(viewer: Viewer) -> dict[str, object]:
     words = viewer.query.get("q", "").split()
     if not (words and viewer.may_change):
         return {"found": [], "said": "", "unread": []}
-    options = ("--registry", "--json", f"--limit={FOUND_MOST}")
-    try:
-        printed = await run_line(viewer.context, ("search", *words), options=options)
-    except McpdError as error:
-        printed = Printed(1, str(error))
+    printed = await _asked(viewer, "search", *words, options=("--registry", "--json", f"--limit={FOUND_MOST}"))
     found = printed.data.get("servers", [])
     too_long = "" if found else "their descriptions are too long to show: write more words"
     said = printed.remarks if printed.status else too_long
@@ -147,10 +151,7 @@ async def first_run(viewer: Viewer) -> list[Fragment]:
     else:
         at, known = _found.get(key, (-FOUND_SECONDS, _NONE))
         if may and trio.current_time() - at >= FOUND_SECONDS:
-            try:
-                known = await run_line(context, ("up",), options=("--dry-run", *_UP))
-            except McpdError as error:
-                known = Printed(1, str(error))
+            known = await _asked(viewer, "up", options=("--dry-run", *_UP))
             _found[key] = trio.current_time(), known
     found, said = (known.data, known.remarks) if may else ({}, "")
     return [part("set-up", "first_run", found=found, states=states, said=said, helps=known.status == 0)]
@@ -185,10 +186,7 @@ async def _clients(viewer: Viewer) -> dict[str, object]:
     """The clients on this machine; a process looks for them, which a viewer who only reads cannot start."""
     if not viewer.may_change:
         return {"clients": [], "said": ""}
-    try:
-        printed = await run_line(viewer.context, ("clients",), options=("--json",))
-    except McpdError as error:
-        printed = Printed(1, str(error))
+    printed = await _asked(viewer, "clients", options=("--json",))
     return {"clients": printed.data.get("clients", []), "said": printed.remarks}
 
 
