@@ -173,7 +173,7 @@ def _tokens(file: TokenFile, running: Running | None) -> Iterator[Finding]:
     try:
         status = file.path.lstat()
     except OSError:
-        return  # none has been made yet, or the state directory is closed, which is another http_port's
+        return  # none has been made yet, or the state directory is closed, which another check finds
     if status.st_uid not in {0, os.geteuid(), running and running.uid}:
         yield found("tokens-of-another-user", path=file.path, uid=status.st_uid)
     elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:

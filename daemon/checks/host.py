@@ -196,7 +196,6 @@ def _processes(each: Leftover) -> str:
 
 
 def _process(process: Process) -> str:
-
     # Not its arguments: they may hold a secret that no configuration names now.
     program = Path(proc.command_line(process.pid)[0]).name or "?"
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / proc.TICKS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.command import UsageError, browse, has_screen
+from daemon.cli.command import UsageError, browse, check_flags, has_display
 from daemon.cli.control import CommandFailed, DaemonUnreachable, ask_with, note, say
 from daemon.host.paths import config_file
 from daemon.kit.later import later
@@ -45,9 +45,7 @@ def _check_usage(options: argparse.Namespace) -> None:
         raise UsageError(f"name the token to {action}, or write --default for the one without a name")
     if options.name is not None and action in {"show", "list"}:
         raise UsageError(f"`mcpd token {action}` takes no name")
-    for option, actions in _ACTIONS_OF.items():
-        if getattr(options, option) and action not in actions:
-            raise UsageError(f"--{option} goes with `mcpd token {actions[-1]}`")
+    check_flags(options, _ACTIONS_OF)
 
 
 def _tell_tokens(options: argparse.Namespace, answer: TokensReport) -> None:
@@ -247,7 +245,7 @@ def _begun() -> bool:
 
 
 def _opened(link: str) -> bool:
-    if not has_screen(os.environ):
+    if not has_display(os.environ):
         note("there is no display here: open this link in a browser on this machine")
         return False
     if not browse(link):

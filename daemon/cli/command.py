@@ -160,6 +160,14 @@ def _found(place: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
+def check_flags(options: argparse.Namespace, actions_of: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise UsageError for an option that the action does not take; `actions_of` has each option's actions."""
+    for name, actions in actions_of.items():
+        if getattr(options, name) not in (None, False, []) and options.action not in actions:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} goes with `mcpd {options.change} {actions[-1]}`")
+
+
 def _end_as_by_ctrl_c() -> None:
     """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that the command undoes what it tried."""
     with suppress(ValueError):  # not in the main thread
@@ -229,14 +237,15 @@ def ask_each(
 
 def asking(
     method: str,
-    params: Callable[[argparse.Namespace], Message],
+    params: str | Callable[[argparse.Namespace], Message],
     words: Words,
     failed: Callable[[Any], object] = lambda _answer: False,
 ) -> Callable[[argparse.Namespace], int]:
-    """Make the `run` of a command that asks the daemon once; `failed` of its answer makes the status 1."""
+    """Make a command that asks the daemon once; `params` may name options. `failed` makes the exit status 1."""
 
     def run(options: argparse.Namespace) -> int:
-        answer = ask_with(options, method, params(options))
+        wish = params(options) if callable(params) else {key: getattr(options, key) for key in params.split()}
+        answer = ask_with(options, method, wish)
         print(document(answer) if options.json else _printed(words(answer)))
         return EX_FAULT if failed(answer) else 0
 
@@ -268,7 +277,7 @@ def has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def has_screen(environ: Mapping[str, str]) -> bool:
+def has_display(environ: Mapping[str, str]) -> bool:
     """Whether a graphical browser can open a window; a text browser would take over the terminal."""
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 

@@ -207,7 +207,7 @@ def _counts(answer: Message) -> str:
     return "\n".join(lines) or "No server is switched on."
 
 
-_show_counts = asking("logs", lambda _options: {}, _counts)
+_show_counts = asking("logs", "", _counts)
 
 
 def _show_logs(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
-from daemon.cli.command import browse, has_screen
+from daemon.cli.command import browse, has_display
 from daemon.cli.control import CommandFailed, Message, Wire, ask_with, note
 from daemon.cli.options import is_coloured
 from daemon.cli.table import ANSWER_SECONDS
@@ -44,7 +44,7 @@ def log_in(options: argparse.Namespace) -> int:
         options.server,
         stdin=sys.stdin if there else None,
         stderr=sys.stderr,
-        opens=not options.no_browser and has_screen(os.environ),
+        opens=not options.no_browser and has_display(os.environ),
     )
     answer: LoginReport = ask_with(options, "login", params, companion)
     print(document(answer) if options.json else in_words(answer))

@@ -49,7 +49,7 @@ def shown(answer: Message) -> list[str]:
     return said
 
 
-_show = asking("sandbox", lambda options: {"server": options.server}, shown)
+_show = asking("sandbox", "server", shown)
 
 # --- learn ------------------------------------------------------------------------------------------------
 

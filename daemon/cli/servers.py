@@ -55,15 +55,10 @@ def restart(options: argparse.Namespace) -> int:
 
 
 refresh = asking(
-    "refresh",
-    lambda options: {"server": options.server},
-    refreshed,
-    lambda answer: any(each["problem"] for each in answer["servers"].values()),
+    "refresh", "server", refreshed, lambda answer: any(each["problem"] for each in answer["servers"].values())
 )
-logout = asking(
-    "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]
-)
-_ask_to_reload = asking("reload", lambda _options: {}, reloaded)
+logout = asking("logout", "server", logged_out, lambda answer: answer["problem"])
+_ask_to_reload = asking("reload", "", reloaded)
 
 
 def reload(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import attrs
 
-from daemon.cli.command import UsageError, agreed, has_terminal
+from daemon.cli.command import UsageError, agreed, check_flags, has_terminal
 from daemon.cli.control import EX_FAULT, say
 from daemon.documents.files import Edit, unified_diff
 from daemon.safety.escape import document, visible
@@ -113,7 +113,5 @@ _ACTIONS_OF = {**dict.fromkeys(("dry_run", "linger", "now", "yes"), ("install",)
 
 def service_action(options: argparse.Namespace) -> int:
     """Install, remove or show the systemd service."""
-    for name, actions in _ACTIONS_OF.items():
-        if getattr(options, name) not in (None, False) and options.action not in actions:
-            raise UsageError(f"--{name.replace('_', '-')} is not for `mcpd service {options.action}`")
+    check_flags(options, _ACTIONS_OF)
     return _ACTIONS[options.action](options)

@@ -6,17 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import UsageError, asking, drawn
-from daemon.cli.control import ask_with
+from daemon.cli.control import EX_FAULT, ask_with
 from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
-EX_INCOMPLETE = 1
-"""Some sessions could not be shown."""
-
-_move = asking("move", lambda options: {"key": options.key, "profile": options.profile}, moved)
+_move = asking("move", "key profile", moved)
 
 
 def sessions(options: argparse.Namespace) -> int:
@@ -33,7 +30,7 @@ def _show(options: argparse.Namespace) -> int:
     else:
         of_all, of_one = "daemon.cli.views:render_sessions", "daemon.cli.views:render_session"
         print(drawn(of_all if options.key is None else of_one, now=time.time())(answer))
-    return EX_INCOMPLETE if answer.get("incomplete") else 0
+    return EX_FAULT if answer.get("incomplete") else 0
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
@@ -44,4 +41,4 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
 
 
 allow = asking("allow", _wanted, allowed)
-unload = asking("unload", lambda options: {"session": options.session, "tool": options.tool}, unloaded)
+unload = asking("unload", "session tool", unloaded)

@@ -40,9 +40,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
 # --- describe ---------------------------------------------------------------------------------------------
 
 
-_ask_to_describe = asking(
-    "describe", lambda options: {"tool": options.tool, "text": options.text}, newly_described
-)
+_ask_to_describe = asking("describe", "tool text", newly_described)
 
 
 def describe(options: argparse.Namespace) -> int:
@@ -143,10 +141,7 @@ def _state(answer: change_reports.SummariesReport) -> list[str]:
 
 
 _ask_of_summaries = asking(
-    "summaries",
-    lambda options: {"models": options.models, "model": options.model, "test": options.test},
-    _summary,
-    lambda answer: answer.get("test", {}).get("fault"),
+    "summaries", "models model test", _summary, lambda answer: answer.get("test", {}).get("fault")
 )
 
 

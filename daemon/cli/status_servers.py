@@ -247,7 +247,7 @@ def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[Rende
         return
     parts = [f"{name} {had}" for name, server in servers.items() if (had := _other_lists(server))]
     if parts:
-        yield paragraph(f"Beside tools: {'; '.join(parts)}.", indent=0)
+        yield paragraph(f"Besides tools: {'; '.join(parts)}.", indent=0)
 
 
 def _other_lists(server: ServerReport) -> str:

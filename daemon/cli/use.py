@@ -160,12 +160,8 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
 # --- prompts and resources --------------------------------------------------------------------------------
 
 
-def _of_server(options: argparse.Namespace) -> Message:
-    return {} if options.server is None else {"server": options.server}
-
-
-prompts = asking("prompts", _of_server, drawn("daemon.cli.definition_views:render_prompts"))
-resources = asking("resources", _of_server, drawn("daemon.cli.definition_views:render_resources"))
+prompts = asking("prompts", "server", drawn("daemon.cli.definition_views:render_prompts"))
+resources = asking("resources", "server", drawn("daemon.cli.definition_views:render_resources"))
 
 
 def prompt(options: argparse.Namespace) -> int:

@@ -341,8 +341,8 @@ def _rows(
     servers: Mapping[str, ServerReport], now: float, screen: Screen
 ) -> tuple[list[Line], list[tuple[str, Line]]]:
     drawn = table(dict(servers), now, screen)
-    # Drawing each server alone gives the number of its rows.
-    owners = [name for name, each in servers.items() for _ in table({name: each}, now, screen).rows]
+    # A server has a row, and so has each of its instances.
+    owners = [name for name, each in servers.items() for _ in (each, *each.get("instances", ()))]
     for number, row in enumerate(drawn.rows):
         row.style = Style(meta={_ROW: number})
     heading: list[Line] = []

@@ -186,7 +186,7 @@ class _Life:
         """The file's identity; after an error the last known one, so that the daemon continues."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
-        except Exception as error:  # noqa: BLE001 - as in `_look`
+        except Exception as error:  # noqa: BLE001 - the daemon goes on, whatever its file system does
             if not self._blind:
                 logger.warning("cannot read the configuration's file, mcpd retries: {}", error)
             self._blind = True

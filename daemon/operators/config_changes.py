@@ -15,8 +15,10 @@ import trio
 from loguru import logger
 from msgspec import UNSET
 
+from daemon.config.jsonc import ROOT
 from daemon.config.labels import split_off
 from daemon.config.names import spellings
+from daemon.documents.edited import spelt
 from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.later import later
 from daemon.kit.wording import camel, closest, hint, quoted
@@ -43,13 +45,12 @@ EDIT_SECONDS = 10.0
 """Most seconds to read, check and write the file together: as long as a reload may take to read it."""
 
 
-async def change(context: OperatorContext, setting: Setting, command: str) -> dict[str, object]:
+async def change(context: OperatorContext, setting: Setting) -> dict[str, object]:
     """Write a key where it stands in the configuration, and reload; returns `file`, `place` and the plan.
 
-    `command` is the equivalent command line without `--config`. Raises `ConfigError` if the configuration is or
-    would be faulty, and `Refused` if the file cannot be written; nothing is changed then.
+    Raises `ConfigError` for a faulty configuration, `Refused` for an unwritable file; then nothing is changed.
     """
-    edit, plan = await _changed(context, (setting,), command)
+    edit, plan = await _changed(context, (setting,))
     done = {camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()}
     return {**_places(edit)[0], "already": not edit.is_new, **done}
 
@@ -66,15 +67,13 @@ def _places(edit: SettingsEdit) -> list[dict[str, str]]:
     return [{"file": str(each.file), "place": each.key} for each in edit.places]
 
 
-async def _changed(
-    context: OperatorContext, wanted: Sequence[Setting], command: str = ""
-) -> tuple[SettingsEdit, Plan]:
+async def _changed(context: OperatorContext, wanted: Sequence[Setting]) -> tuple[SettingsEdit, Plan]:
     path = Path(context.facts.directory or ".", context.facts.config)
     async with context.switching:
         try:
             edit = await _in_thread(partial(_write, path, wanted, context.facts.environ))
         except files.DocumentError as error:
-            raise Refused(f"{error}. {_instead(command, path, wanted)}") from None
+            raise Refused(f"{error}. {_instead(path, wanted)}") from None
         try:
             plan = await context.reload()
         except ConfigError:
@@ -100,17 +99,17 @@ async def _in_thread(work: Any) -> Any:
     raise Refused(f"the configuration's file system does not answer ({EDIT_SECONDS:g} s): check its mount")
 
 
-def _instead(command: str, path: Path, wanted: Sequence[Setting]) -> str:
-    by_hand = " and ".join(map(_wanted, wanted))
-    typed = f"types `{command} --config {shlex.quote(str(path))}`, or " if command else ""
-    return f"Somebody who may write it {typed}changes {by_hand} there by hand, then `mcpd reload`"
+def _instead(path: Path, wanted: Sequence[Setting]) -> str:
+    verb = "unset" if wanted[0].value is UNSET else "set"
+    typed = shlex.join(["mcpd", verb, ".", *map(_typed, wanted), "--config", str(path)])
+    return f"Somebody who may write it types `{typed}`, or changes it there by hand, then `mcpd reload`"
 
 
-def _wanted(setting: Setting) -> str:
-    key = ".".join(map(str, setting.trail))
-    if setting.value is UNSET:
-        return f"{key} (to be removed)"
-    return f"{key}: {json.dumps(setting.value, ensure_ascii=False)}"
+def _typed(setting: Setting) -> str:
+    key, value = spelt(setting.trail).removeprefix(f"{ROOT}."), setting.value
+    if value is UNSET:
+        return key
+    return f"{key}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 class LazyParams(msgspec.Struct):
@@ -127,19 +126,12 @@ async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object
         raise InvalidArguments(
             f"no profile is named {params.profile!r}. {hint(params.profile, context.config.profiles)}"
         )
-    changed = None if params.on is None else await _throw(context, params.profile, on=params.on)
+    trail = ("lazy",) if params.profile is None else ("profiles", params.profile, "lazy")
+    changed = None if params.on is None else await change(context, Setting(trail=trail, value=params.on))
     return {**_switches(context), "changed": changed, "note": _unexpected(context, params)}
 
 
 LAZY = Command("lazy", LazyParams, lazy)
-
-
-async def _throw(context: OperatorContext, profile: str | None, *, on: bool) -> dict[str, object]:
-    word = "on" if on else "off"
-    if profile is None:
-        return await change(context, Setting(trail=("lazy",), value=on), f"mcpd lazy {word}")
-    trail = ("profiles", profile, "lazy")
-    return await change(context, Setting(trail=trail, value=on), f"mcpd lazy {word} --profile {profile}")
 
 
 def _switches(context: OperatorContext) -> dict[str, object]:
@@ -216,8 +208,7 @@ async def _choose(context: OperatorContext, asked: SummaryModel, model: str) -> 
             f"the endpoint lists no model {quoted(model)}. {said} If it has one all the same, write it at"
             f" $.summaries.model in {context.facts.config}, then `mcpd reload`"
         )
-    command = f"mcpd summaries --model {model}"
-    return await change(context, Setting(trail=("summaries", "model"), value=model), command)
+    return await change(context, Setting(trail=("summaries", "model"), value=model))
 
 
 LONGEST = 4096

@@ -288,7 +288,7 @@ def test_a_file_that_the_daemon_may_not_write_is_written_by_who_may(settled: Dae
     settled.config.chmod(0o400)
     refused = settled.outcome("lazy", "off")
     assert refused.returncode == 1
-    assert f"`mcpd lazy off --config {settled.config}`" in refused.stderr
+    assert f"`mcpd set . lazy=false --config {settled.config}`" in refused.stderr
     settled.config.chmod(0o600)
     said = settled.run("lazy", "off", "--config", str(settled.config))
     assert "the daemon has read it again" in said

@@ -133,7 +133,7 @@ ROWS = (
         "cancelled after 46s: git/log of agent 1; it was sent, and may have run\n", asked={"id": 17}),
     row("cancel 17", "cancel", {"call": {**CALL, "sent": False, "client": ""}},
         "cancelled after 46s: git/log of a client without a name; it was not sent\n"),
-    row("prompts", "prompts", {"prompts": [], "servers": {}}, "No server has listed a prompt.\n", asked={}),
+    row("prompts", "prompts", {"prompts": [], "servers": {}}, "No server has", asked={"server": None}),
     row("prompts git", "prompts", {"prompts": [], "servers": {}}, "No server has", asked={"server": "git"}),
     row("resources git", "resources", {"resources": [], "templates": [], "servers": {}},
         "No server has listed a resource.\n", asked={"server": "git"}),

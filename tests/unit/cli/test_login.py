@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.command import has_screen
+from daemon.cli.command import has_display
 from daemon.cli.login import DEVICE_CODE, LINK
 from daemon.cli.table import implementation
 from tests.unit.cli.conftest import Controls
@@ -86,4 +86,4 @@ def test_a_server_that_still_starts_is_logged_in_to(
     ("environ", "screen"), [({}, False), ({"DISPLAY": ""}, False), ({"DISPLAY": ":0"}, True)]
 )
 def test_a_page_is_opened_only_where_it_can_be_seen(environ: dict[str, str], screen: bool) -> None:
-    assert has_screen(environ) is screen
+    assert has_display(environ) is screen

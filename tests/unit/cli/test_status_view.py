@@ -372,14 +372,14 @@ def test_where_there_is_room_each_kind_that_any_server_has_is_a_column() -> None
     head, git, docs = (line.split() for line in text.splitlines()[:3])
     assert head[3:7] == ["tools", "prompts", "resources", "open"]
     assert (git[3:6], docs[3:6]) == (["12", "3", "0"], ["12", "0", "1200"])
-    assert "Beside tools" not in text
+    assert "Besides tools" not in text
 
 
 def test_on_a_small_terminal_they_are_said_below_the_table() -> None:
     text = shown(
         {"git": server(prompts=3), "docs": server(prompts=1, resources=2, templates=1), "no": server()}
     )
-    assert "Beside tools: git 3 prompts; docs 1 prompt, 2 resources, 1 template." in text
+    assert "Besides tools: git 3 prompts; docs 1 prompt, 2 resources, 1 template." in text
     assert "prompts" not in text.splitlines()[0]
 
 

@@ -43,33 +43,31 @@ def says(config: Path) -> str:
 
 
 async def test_a_change_is_written_and_in_force(config: Path) -> None:
-    told: Any = await change(context_of(config), OFF, "mcpd lazy off")
+    told: Any = await change(context_of(config), OFF)
     assert says(config) == '{"lazy": false} // mine\n'
     assert (told["file"], told["place"], told["already"]) == (str(config), "$.lazy", False)
     assert told["sections"] == ["lazy"]
-    again: Any = await change(context_of(config), OFF, "mcpd lazy off")
+    again: Any = await change(context_of(config), OFF)
     assert again["already"]
 
 
 async def test_a_file_that_cannot_be_written_is_refused_with_what_to_type(config: Path) -> None:
     await trio.Path(config).chmod(0o400)
-    with pytest.raises(
-        Refused, match=r"read-only.*`mcpd lazy off --config .*mcpd.json`.*lazy: false.*mcpd reload"
-    ):
-        await change(context_of(config), OFF, "mcpd lazy off")
+    with pytest.raises(Refused, match=r"read-only.*`mcpd set . lazy=false --config .*mcpd.json`.*mcpd reload"):
+        await change(context_of(config), OFF)
 
 
 async def test_what_the_daemon_refuses_is_taken_back(config: Path) -> None:
     with pytest.raises(ConfigError, match="not so"):
-        await change(context_of(config, "not so"), OFF, "mcpd lazy off")
+        await change(context_of(config, "not so"), OFF)
     assert says(config) == WRITTEN
 
 
 async def test_two_changes_at_a_time_follow_one_another(config: Path) -> None:
     context = context_of(config)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(change, context, OFF, "")
-        nursery.start_soon(change, context, Setting(trail=("watch",), value=True), "")
+        nursery.start_soon(change, context, OFF)
+        nursery.start_soon(change, context, Setting(trail=("watch",), value=True))
     assert '"lazy": false' in says(config)
     assert '"watch": true' in says(config)
 
@@ -240,5 +238,5 @@ async def test_a_file_that_is_not_there_is_refused_with_what_to_type(tmp_path: P
     daemon = Daemon(tmp_path)
     daemon.file.unlink()
     daemon.file.mkdir()
-    with pytest.raises(Refused, match=r"it changes profiles\.default\..*alpha/one: \"It\.\" there by hand"):
+    with pytest.raises(Refused, match=r"`mcpd set \. 'profiles\.default\..*alpha/one\"\]=It\.' --config"):
         await daemon.describe("alpha/one", "It.")
