@@ -168,7 +168,7 @@ async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
 
 async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
     """Undo the last `mcpd up`: clients get their servers back, and only then mcpd loses them."""
-    context, done = viewer.context, _done.pop(viewer.context.facts.config, _NONE).data
+    context, done = viewer.context, _done.get(viewer.context.facts.config, _NONE).data
     clients = [each["client"] for each in done.get("clients", ()) if not each["pending"]]
     taken = [each["name"] for each in done.get("servers", ()) if not each["alreadyThere"]]
     lines = [("uninstall", *clients), ("remove", *(each for each in taken if each in context.catalog.servers))]
@@ -179,6 +179,8 @@ async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
             ran = attrs.evolve(after, text="\n".join(filter(None, (ran.text, after.text))))
     if not ran.text:
         raise Refused("nothing was set up here: nothing was undone")
+    if not ran.status:
+        del _done[context.facts.config]
     return Notice(ran.text, is_error=bool(ran.status), leads_to="/servers")
 
 

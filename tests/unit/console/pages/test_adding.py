@@ -253,18 +253,29 @@ async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
         await UNDO_UP.act(viewer_of(context), {})
 
 
-async def test_a_client_that_cannot_be_changed_back_keeps_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_cannot_be_changed_back_keeps_what_it_uses_and_undo_can_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     report = {
         "servers": [{"name": "alpha", "alreadyThere": False}],
         "clients": [{"client": "cursor", "pending": False}],
     }
     done = Printed(0, json.dumps(report))
-    lines = Lines(Printed(1, "Cursor: the file is read-only"))
+    lines = Lines(
+        Printed(1, "Cursor: the file is read-only"), Refused("`mcpd add` is under way"), Printed(0, "ok"), done
+    )
     monkeypatch.setattr(adding_pages, "run_line", lines)
     context = OperatorStage().context()
     monkeypatch.setattr(adding_pages, "_done", {context.facts.config: done})
     told = await UNDO_UP.act(viewer_of(context), {})
     assert told == Notice("Cursor: the file is read-only", is_error=True, leads_to="/servers")
+    with pytest.raises(Refused, match="under way"):
+        await UNDO_UP.act(viewer_of(context), {})
+    assert await UNDO_UP.act(viewer_of(context), {})
+    assert [words for words, _given, _options in lines.ran] == [
+        *[["uninstall", "cursor"]] * 3,
+        ["remove", "alpha"],
+    ]
 
 
 @cases("what", "found")
