@@ -148,10 +148,10 @@ def renewed(
 
 
 def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
-    said = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
     for was, now in texts.items():
-        said = said.replace(was, now)
-    return json.loads(said)
+        text = text.replace(was, now)
+    return json.loads(text)
 
 
 def _former(registries: Any, origin: EntryOrigin) -> Any:
@@ -313,9 +313,9 @@ def _answered(
 def _answer(wanted: Input) -> str:
     choices = f" ({', '.join(wanted.choices)})" if wanted.choices else ""
     prompt = f"{wanted.name}{choices}{_usual(wanted)}: "
-    while problem := _unfit(wanted, said := typed(prompt, hidden=wanted.secret).strip()):
+    while problem := _unfit(wanted, answer := typed(prompt, hidden=wanted.secret).strip()):
         print(visible(f"{wanted.name} {problem}"), file=sys.stderr)
-    return said
+    return answer
 
 
 def _usual(wanted: Input) -> str:
@@ -324,12 +324,12 @@ def _usual(wanted: Input) -> str:
     return "" if wanted.required else " [optional]"
 
 
-def _unfit(wanted: Input, said: str) -> str:
+def _unfit(wanted: Input, answer: str) -> str:
     """Why an answer is refused; empty for a fitting answer and for a `${…}` reference."""
-    if not said:
+    if not answer:
         return "is needed" if wanted.required and wanted.default is None else ""
-    values = said.split(":") if wanted.multiple else [said]
-    fits = not wanted.choices or "${" in said or {*values} <= {*wanted.choices}
+    values = answer.split(":") if wanted.multiple else [answer]
+    fits = not wanted.choices or "${" in answer or {*values} <= {*wanted.choices}
     return "" if fits else f"is one of {', '.join(wanted.choices)}"
 
 

@@ -90,16 +90,16 @@ def _is_usual(path: str) -> bool:
 
 def _hello(params: dict[str, object]) -> bytes:
     """The hello with this client's options. It is sent even without options: only a first hello counts."""
-    said = b'"version":"%b","holds":true' % __version__.encode()
+    members = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
-        said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
+        members += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
     if params.keys() == {"directory"} and _is_plain(here := str(params["directory"])):
-        said += b',"directory":"%b"' % here.encode()
+        members += b',"directory":"%b"' % here.encode()
     elif params:
         import json  # noqa: PLC0415 - 6 ms, which most clients save
 
-        said = json.dumps(params, separators=(",", ":"))[1:-1].encode() + b"," + said
-    return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n' % said
+        members = json.dumps(params, separators=(",", ":"))[1:-1].encode() + b"," + members
+    return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n' % members
 
 
 def _is_plain(text: str) -> bool:

@@ -89,12 +89,12 @@ def _effects(definition: Mapping[str, Any]) -> list[str]:
     if not isinstance(annotations, dict):
         return []
     reads = annotations.get("readOnlyHint") is True
-    said = [
+    effects = [
         words
         for key, value, words in EFFECTS
         if annotations.get(key) is value and not (reads and key in _READS)
     ]
-    return [f"Its server says: {', '.join(said)}."] if said else []
+    return [f"Its server says: {', '.join(effects)}."] if effects else []
 
 
 def _argument_table(arguments: list[Argument], screen: Screen) -> Table:

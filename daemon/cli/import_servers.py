@@ -229,11 +229,11 @@ def these(planned: ImportPlan) -> str:
 
 def _written(planned: ImportPlan, draft: Draft) -> str:
     present = draft.present
-    said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
+    text = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     env = f"{shown(present.env.path)}, which only you can read"
     for kept, where in ((len(draft.kept), "the keyring"), (len(planned.variables) - len(draft.kept), env)):
-        said += f", {counted(kept, 'secret')} to {where}" if kept else ""
-    return "\n".join(["", said, *said_once(draft)])
+        text += f", {counted(kept, 'secret')} to {where}" if kept else ""
+    return "\n".join(["", text, *said_once(draft)])
 
 
 def _taken_up(options: argparse.Namespace, path: Path) -> str:

@@ -367,8 +367,8 @@ def _client_in_words(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _chosen(entry: dict[str, Any]) -> str:
-    said = ", ".join(f"{name} {entry[name]}" for name in ("server", "profile", "surface") if entry[name])
-    return f" ({said})" if said else ""
+    options = ", ".join(f"{name} {entry[name]}" for name in ("server", "profile", "surface") if entry[name])
+    return f" ({options})" if options else ""
 
 
 # --- purging ----------------------------------------------------------------------------------------------

@@ -37,16 +37,16 @@ LESSON_SECONDS = 600.0
 def shown(answer: Message) -> list[str]:
     """The sandbox's rules, and the hosts that the server reached or was refused."""
     server, rules = answer["server"], answer["rules"]
-    said = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
+    lines = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
     if answer["learning"]:
-        said = [f"{server} runs without its sandbox, and mcpd watches what it needs"]
+        lines = [f"{server} runs without its sandbox, and mcpd watches what it needs"]
     for part in ("filesystem", "network"):
-        said += [f"  {key}: {', '.join(each)}" for key, each in (rules or {}).get(part, {}).items()]
-    said += [f"  reached {host} {counted(count, 'time')}" for host, count in answer["reached"].items()]
+        lines += [f"  {key}: {', '.join(each)}" for key, each in (rules or {}).get(part, {}).items()]
+    lines += [f"  reached {host} {counted(count, 'time')}" for host, count in answer["reached"].items()]
     for each in answer["refused"]:
         helps = f"mcpd allow-host {server} {each['allow']}" if each["allow"] else each["reason"]
-        said.append(f"  wanted {each['host']} {counted(each['count'], 'time')}: {helps}")
-    return said
+        lines.append(f"  wanted {each['host']} {counted(each['count'], 'time')}: {helps}")
+    return lines
 
 
 _show = asking("sandbox", "server", shown)

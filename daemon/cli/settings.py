@@ -56,14 +56,14 @@ def describe(options: argparse.Namespace) -> int:
 
 def switches(answer: change_reports.LazyReport) -> list[str]:
     """All switches of loading on demand, with their effects."""
-    said = [written(answer["changed"])] if answer["changed"] else []
+    lines = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
-        said.append(f"note: {answer['note']}")
+        lines.append(f"note: {answer['note']}")
     off = "every profile shows every tool, whatever its own switch says"
     shown = "each profile shows what its own switch and surface say" if answer["lazy"] else off
-    said.append(f"lazy {_on(answer['lazy'])}: {shown}")
-    said += [_profile(name, profile) for name, profile in answer["profiles"].items()]
-    return [*said, *([RISKS] if answer["lazy"] else [])]
+    lines.append(f"lazy {_on(answer['lazy'])}: {shown}")
+    lines += [_profile(name, profile) for name, profile in answer["profiles"].items()]
+    return [*lines, *([RISKS] if answer["lazy"] else [])]
 
 
 def _profile(name: str, profile: change_reports.ProfileSwitchReport) -> str:
@@ -118,26 +118,26 @@ def _models(answer: change_reports.SummariesReport) -> list[str]:
 def _test(test: change_reports.ModelTestReport) -> list[str]:
     tokens = {"read": test["tokensRead"], "written": test["tokensWritten"]}
     counts = [counted(n, f"token {word}", f"tokens {word}") for word, n in tokens.items() if n is not None]
-    said = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
-    return [*said, f"it cannot be used: {test['fault']}"] if test["fault"] else said
+    lines = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
+    return [*lines, f"it cannot be used: {test['fault']}"] if test["fault"] else lines
 
 
 def _state(answer: change_reports.SummariesReport) -> list[str]:
     state = answer["state"]
     if state is None:
         return [f"no model is configured (`summaries` in {answer['config']}): descriptions are cut"]
-    said = [f"{state['model']} at {state['endpoint']}"]
+    lines = [f"{state['model']} at {state['endpoint']}"]
     if state.get("off"):
-        said.append(state["off"])
+        lines.append(state["off"])
     if "asked" in state:
         asked = counted(state["asked"], "question")
-        said.append(f"{asked}, {state['answered']} answered; {counted(state['sentences'], 'sentence')} taken,")
-        said[-1] += f" {state['refused']} refused; {state['waiting']} waiting, {state['given_up']} given up"
+        lines.append(f"{asked}, {state['answered']} answered; {counted(state['sentences'], 'sentence')} taken,")
+        lines[-1] += f" {state['refused']} refused; {state['waiting']} waiting, {state['given_up']} given up"
     if state.get("last_error"):
-        said.append(f"last error: {state['last_error']}")
+        lines.append(f"last error: {state['last_error']}")
     sent = f"What is sent to {state['endpoint']}: {answer['sends']}"
     prompt = ["  " + line for line in answer["prompt"].splitlines()]
-    return [*said, "", sent, "", "The prompt, which cannot be changed:", *prompt]
+    return [*lines, "", sent, "", "The prompt, which cannot be changed:", *prompt]
 
 
 _ask_of_summaries = asking(

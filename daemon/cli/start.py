@@ -62,8 +62,8 @@ def start(options: argparse.Namespace) -> int:
             note(text, lines=True)
         return error.status if isinstance(error, NotStarted) else 1
     pid = "" if running.pid is None else f", pid {running.pid}"
-    said = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
-    print(document(attrs.asdict(running)) if options.json else said)
+    text = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
+    print(document(attrs.asdict(running)) if options.json else text)
     return 0
 
 

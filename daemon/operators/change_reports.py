@@ -209,12 +209,12 @@ def switched(answer: SwitchReport) -> list[str]:
     """The outcome of switching, in one line."""
     server, tool, word = answer["server"], answer["tool"], "off" if answer["off"] else "on"
     name = f"{server}/{tool}" if tool else server
-    said = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
+    outcome = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
     if not tool and answer["state"]:
-        said += f", now {answer['state']}"
+        outcome += f", now {answer['state']}"
         if not answer["off"] and answer["reason"]:
-            said += f" ({answer['reason']})"
-    return [f"{said}; {answer['note']}" if answer["note"] else said]
+            outcome += f" ({answer['reason']})"
+    return [f"{outcome}; {answer['note']}" if answer["note"] else outcome]
 
 
 def restarted(answer: RestartReport) -> list[str]:
@@ -295,8 +295,8 @@ def written(changed: WrittenReport) -> str:
 def newly_described(answer: DescribeReport) -> list[str]:
     """A tool's new description, and where it changes."""
     what = "its server's own description" if answer["description"] is None else "that description"
-    said = f"{answer['tool']} has {what} {'already' if answer['already'] else 'now'}"
-    return [said, *(f"  {each['place']} in {each['file']}" for each in answer["places"])]
+    outcome = f"{answer['tool']} has {what} {'already' if answer['already'] else 'now'}"
+    return [outcome, *(f"  {each['place']} in {each['file']}" for each in answer["places"])]
 
 
 def moved(answer: MoveReport) -> list[str]:
@@ -313,18 +313,18 @@ def allowed(answer: AllowReport) -> list[str]:
     """A session's permissions, one line each."""
     if not answer["allowed"]:
         return [f"session {answer['session']}: nothing is allowed beyond its profile"]
-    said = [f"session {answer['session']} may call without asking:"]
+    lines = [f"session {answer['session']} may call without asking:"]
     for each in answer["allowed"]:
         until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
-        said.append(f"  {each['tool']}  {until}, says {each['by']}")
-    return said
+        lines.append(f"  {each['tool']}  {until}, says {each['by']}")
+    return lines
 
 
 def unloaded(answer: UnloadReport) -> list[str]:
     """The tools that were unloaded from a session."""
     session = f"session {answer['session']}"
-    said = [f"{session}: {name} is not loaded any more" for name in answer["unloaded"]]
-    return [*(said or [f"{session} has loaded no tools"]), *filter(None, [answer["note"]])]
+    lines = [f"{session}: {name} is not loaded any more" for name in answer["unloaded"]]
+    return [*(lines or [f"{session} has loaded no tools"]), *filter(None, [answer["note"]])]
 
 
 def cancelled(answer: Mapping[str, CallInFlight]) -> list[str]:

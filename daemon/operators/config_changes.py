@@ -203,9 +203,9 @@ async def _choose(context: OperatorContext, asked: SummaryModel, model: str) -> 
     offered = await asked.models()
     if model not in offered:
         # An endpoint may offer hundreds.
-        said = hint(model, offered) if closest(model, offered) else "`mcpd summaries --models` lists them."
+        instead = hint(model, offered) if closest(model, offered) else "`mcpd summaries --models` lists them."
         raise InvalidArguments(
-            f"the endpoint lists no model {quoted(model)}. {said} If it has one all the same, write it at"
+            f"the endpoint lists no model {quoted(model)}. {instead} If it has one all the same, write it at"
             f" $.summaries.model in {context.facts.config}, then `mcpd reload`"
         )
     return await change(context, Setting(trail=("summaries", "model"), value=model))

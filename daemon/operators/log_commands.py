@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -94,18 +93,18 @@ async def _wait_for_more(
         if any(tail.written > pages.get(of, pages.get("", {})).get("next", 0) for of, tail in tails):
             return happened
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_then_cancel, nursery.cancel_scope, written.wait)
+            nursery.start_soon(_cancel_after, written, nursery.cancel_scope)
             # An instance that begins is told in the history, too.
-            changed = partial(context.history.news.wait_changed, happened)
-            nursery.start_soon(_then_cancel, nursery.cancel_scope, changed)
+            await context.history.news.wait_changed(happened)
+            nursery.cancel_scope.cancel()
     finally:
         for _, tail in tails:
             tail.told.discard(written.set)
     return context.history.news.value
 
 
-async def _then_cancel(scope: trio.CancelScope, wait: Callable[[], Awaitable[object]]) -> None:
-    await wait()
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
     scope.cancel()
 
 

@@ -189,10 +189,10 @@ MOSTLY_TEXT = 4  # bytes of indented JSON for each byte: members of 20 bytes tak
 
 
 def _members(raw: bytes) -> dict[tuple[str, str], str]:
-    said: dict[str, Any] = msgspec.json.decode(raw)
-    schema = said.get(SCHEMA)
+    definition: dict[str, Any] = msgspec.json.decode(raw)
+    schema = definition.get(SCHEMA)
     arguments = schema.pop("properties", None) if isinstance(schema, dict) else None
-    parts = {("", name): value for name, value in said.items()}
+    parts = {("", name): value for name, value in definition.items()}
     if isinstance(arguments, dict):
         parts |= {("argument ", name): value for name, value in arguments.items()}
     return {key: value if isinstance(value, str) else _indented(value) for key, value in parts.items()}

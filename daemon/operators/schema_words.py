@@ -199,8 +199,8 @@ def between(least: float | None, most: float | None, unit: str = "") -> str:
 
 def _exclusive(schema: dict[str, Any]) -> str:
     over, under = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    said = [] if over is None or isinstance(over, bool) else [f", more than {over}"]
-    return "".join([*said, *([] if under is None or isinstance(under, bool) else [f", less than {under}"])])
+    bounds = [] if over is None or isinstance(over, bool) else [f", more than {over}"]
+    return "".join([*bounds, *([] if under is None or isinstance(under, bool) else [f", less than {under}"])])
 
 
 def _value(value: object) -> str:

@@ -47,11 +47,11 @@ def fields_of(schema: object) -> list[Field]:
 
 
 def _field(name: str, member: object, *, required: bool) -> Field:
-    said = f"its field {name[:MAX_NAMED]!r}"
+    named = f"its field {name[:MAX_NAMED]!r}"
     if not isinstance(member, dict):
-        raise Unaskable(f"{said} has no schema")
-    kind, choices = _kind(member, said)
-    schema = _bounds(member, kind, said)
+        raise Unaskable(f"{named} has no schema")
+    kind, choices = _kind(member, named)
+    schema = _bounds(member, kind, named)
     title, about = member.get("title"), member.get("description")
     field = Field(
         name=name,
@@ -63,28 +63,28 @@ def _field(name: str, member: object, *, required: bool) -> Field:
         required=required,
     )
     if not _possible(field):
-        raise Unaskable(f"no value fits {said}: its bounds exclude each other")
+        raise Unaskable(f"no value fits {named}: its bounds exclude each other")
     default = member.get("default")
     # The server itself would refuse a default that does not fit.
     return field._replace(default=default) if default is not None and fits(field, default) else field
 
 
-def _kind(member: Message, said: str) -> tuple[str, tuple[Choice, ...]]:
+def _kind(member: Message, named: str) -> tuple[str, tuple[Choice, ...]]:
     kind = member.get("type")
     if kind == "array":
         items = member.get("items")
-        found = _choices_of(items, said) if isinstance(items, dict) else None
+        found = _choices_of(items, named) if isinstance(items, dict) else None
         if not found:
-            raise Unaskable(f"{said} is a list of other things than choices")
+            raise Unaskable(f"{named} is a list of other things than choices")
         return "choices", found
-    if (kind is None or kind == "string") and (found := _choices_of(member, said)) is not None:
+    if (kind is None or kind == "string") and (found := _choices_of(member, named)) is not None:
         return "choice", found
     if not isinstance(kind, str) or kind not in _PLAIN:
-        raise Unaskable(f"{said} is of the type {str(kind)[:MAX_NAMED]!r}, which MCP does not allow in forms")
+        raise Unaskable(f"{named} is of the type {str(kind)[:MAX_NAMED]!r}, which MCP does not allow in forms")
     return kind, ()
 
 
-def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
+def _choices_of(member: Message, named: str) -> tuple[Choice, ...] | None:
     """The values that a schema lists in any of MCP's ways; None if it lists none."""
     plain, titled = member.get("enum"), member.get("oneOf", member.get("anyOf"))
     if plain is None and titled is None:
@@ -92,29 +92,29 @@ def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
     if plain is not None:
         names = member.get("enumNames")
         titles = names if isinstance(names, list) else []
-        values = _listed(plain, said)
+        values = _listed(plain, named)
         pairs = list(zip(values, [*titles, *values[len(titles) :]], strict=False))
     else:
-        options = _listed(titled, said)
+        options = _listed(titled, named)
         if not all(isinstance(option, dict) for option in options):
-            raise Unaskable(f"{said} has a faulty list of choices")
+            raise Unaskable(f"{named} has a faulty list of choices")
         pairs = [(option.get("const"), option.get("title", option.get("const"))) for option in options]
     if not all(isinstance(part, str) for pair in pairs for part in pair):
-        raise Unaskable(f"{said} has choices that are not texts")
+        raise Unaskable(f"{named} has choices that are not texts")
     if len({value for value, _title in pairs}) != len(pairs):
-        raise Unaskable(f"{said} has the same choice twice")
+        raise Unaskable(f"{named} has the same choice twice")
     return tuple(Choice(value, title.strip() or value) for value, title in pairs)
 
 
-def _listed(choices: object, said: str) -> list[Any]:
+def _listed(choices: object, named: str) -> list[Any]:
     if not isinstance(choices, list) or not choices:
-        raise Unaskable(f"{said} has no choices")
+        raise Unaskable(f"{named} has no choices")
     if len(choices) > MAX_CHOICES:
-        raise Unaskable(f"{said} has {len(choices)} choices; mcpd shows at most {MAX_CHOICES}")
+        raise Unaskable(f"{named} has {len(choices)} choices; mcpd shows at most {MAX_CHOICES}")
     return choices
 
 
-def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
+def _bounds(member: Mapping[str, Any], kind: str, named: str) -> Message:
     keys = ("minItems", "maxItems") if kind == "choices" else BOUNDS
     schema = {key: member[key] for key in keys if member.get(key) is not None}
     if kind in {"choice", "boolean"}:
@@ -125,7 +125,7 @@ def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
         with suppress(ValueError, TypeError, OverflowError, RecursionError):
             validator({"type": "array" if kind == "choices" else kind, **bounds})
             return bounds
-    raise Unaskable(f"{said} has faulty bounds")
+    raise Unaskable(f"{named} has faulty bounds")
 
 
 def _possible(field: Field) -> bool:
