@@ -192,13 +192,17 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
 _REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
 """Matches references that no README's snippet may hold: they run or read something of the user's."""
 
+_FENCED = re.compile(r"```\w*[^\S\n]*\n(.*?)(?:\n\s*```|\Z)", re.DOTALL)
+_IN_ENTRY = re.compile(r'"(?:command|url)"\s*:')
+
 _USERS = ("sandbox", "sandboxEnabled", "trust")
 """Keys of an entry that a README must not set."""
 
 
 def _pasted(text: str, names: Sequence[str]) -> WantedServer:
-    # READMEs show members without their braces, and chats show fences.
-    text = re.sub(r"\A\s*```\w*\n|\n```\s*\Z", "", text)
+    # READMEs show members without their braces, and fence their JSON, also between other text.
+    fenced = _FENCED.findall(text)
+    text = next((each for each in fenced if _IN_ENTRY.search(each)), [*fenced, text][0])
     text = f"{{{text}\n}}" if re.match(r'\s*"[^"]*"\s*:', text) else text
     value: Any = decode(text, source="the entry")[0]
     if (is_snippet := not _is_entry(value)) and (reaches := _REACHES.search(str(value))):

@@ -35,12 +35,17 @@ def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
     options = [f"--{key}={fields[key]}" for key in ("sandbox", "trust") if fields.get(key, "").isalpha()]
     words = ["add", name] if name else ["add"]
     is_member = _MEMBER.match(what)
-    if is_member or what.startswith(("{", "//", "/*")):
-        if env:
-            raise InvalidArguments("JSON has a place for variables: write them into its env")
-        return [*words, "-"], f"{{{what.rstrip(',')}}}" if is_member else what, options
     try:
-        typed, variables = shlex.split(what.replace("\\\n", " ").removeprefix("$ ")), read_env(env)
+        variables = read_env(env)
+        if is_member or what.startswith(("{", "//", "/*")) or "```" in what:
+            text = f"{{{what.rstrip(',')}}}" if is_member else what
+            if not variables:
+                return [*words, "-"], text, options
+            server = wanted([*words[1:], "-"], (), lambda: text)
+            its = server.entry.get("env")
+            entry = {**server.entry, "env": {**(its if isinstance(its, dict) else {}), **variables}}
+            return ["add", server.name, "-"], document(entry), options
+        typed = shlex.split(what.replace("\\\n", " ").removeprefix("$ "))
     except ValueError as error:
         raise InvalidArguments(f"{error}: nothing was changed") from None
     if not typed:
@@ -49,7 +54,7 @@ def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
     if _BY_NAME.match(target):
         return [*words, target], env, [*options, *["--env-file=-"] * bool(env)]
     known = next((short_name(each.name) for each in packages_in(typed)), slug(Path(typed[0]).stem))
-    entry: dict[str, object] = {"command": typed[0], "args": typed[1:]}
+    entry = {"command": typed[0], "args": typed[1:]}
     if "://" in target:
         known, entry = name_at(target), {"url": target}
     return ["add", name or known or "server", "-"], document({**entry, "env": variables}), options

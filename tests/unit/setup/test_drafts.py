@@ -289,6 +289,24 @@ def test_words_name_a_server(words: list[str], name: str, entry: dict[str, objec
     assert entry is None or found.entry == entry
 
 
+README = """### Install
+
+```bash
+uvx mcp-server-fetch
+```
+
+1. Then write:
+
+   ```json
+   "mcpServers": {"fetch": {"command": "uvx", "args": ["mcp-server-fetch"]}}
+   ```
+"""
+
+
+def test_a_server_is_found_in_the_fenced_json_of_a_whole_page() -> None:
+    assert wanted(["-"], (), lambda: README).entry == {"command": "uvx", "args": ["mcp-server-fetch"]}
+
+
 @cases("words", "command", "says")
 def test_words_that_name_none_are_told_what_to_write(words: list[str], command: list[str], says: str) -> None:
     with pytest.raises(WordsError, match=says):

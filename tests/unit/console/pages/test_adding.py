@@ -63,6 +63,13 @@ def test_json_goes_as_it_is(what: str, given: str) -> None:
     assert line_of({"what": what, "name": "n"})[0] == ["add", "n", "-"]
 
 
+def test_the_form_s_variables_stand_in_for_those_of_json() -> None:
+    what = '{"mcpServers": {"a": {"command": "b", "env": {"K": "${K}", "L": "1"}}}}'
+    words, given, options = line_of({"what": what, "env": "K=s3cret"})
+    assert (words, options) == (["add", "a", "-"], [])
+    assert json.loads(given) == {"command": "b", "env": {"K": "s3cret", "L": "1"}}
+
+
 @cases("fields", "why")
 def test_what_cannot_be_meant_is_refused_without_its_values(fields: Mapping[str, str], why: str) -> None:
     with pytest.raises(InvalidArguments, match=why) as refused:
