@@ -41,7 +41,7 @@ from daemon.safety.escape import visible
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
 from daemon.setup.drafts import Present, changed, known_values, read_present
-from daemon.setup.moved_secrets import Variables, references, with_references
+from daemon.setup.moved_secrets import Variables, asked_as_variables, references, with_references
 from daemon.sources.offers import Input
 
 bundles = later("daemon.sources.bundles")  # loads an HTTP client
@@ -57,14 +57,16 @@ def add(options: argparse.Namespace) -> int:
         try:
             options.env = [*_of_file(options), *options.env]
             server = _wanted(options, present, variables, undo)
-            entry, known = _completed_entry(server, variables, path)
+            needed = references(server.entry) if options.words[-1:] == ["-"] else []
+            missing = {each for each in needed if each not in variables.known}
+            entry, known = _completed_entry(server, variables, path, missing)
         except ValueError as error:
             raise UsageError(visible(str(error))) from None
         for line in server.notes:
             note(line)
         name = server.name
         place = present.places.get(name, (SERVERS, name))
-        draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
+        draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ, missing)
         if options.dry_run:
             print(visible(draft.diff(), lines=True), end="")
             return 0
@@ -99,6 +101,7 @@ def _wanted(
         server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)
     else:
         server = wanted(options.words, options.rest, lambda: given("the entry"))
+        server = attrs.evolve(server, entry=asked_as_variables(server.entry))
         server = _completed(options, server)
     if (name := server.name) in present.servers and not options.replace:
         instead = f"`mcpd remove {name}`, pass --replace, or write another name first"
@@ -147,11 +150,12 @@ def newest_version(package: Package) -> str | None:
 
 
 def _completed_entry(
-    server: WantedServer, variables: Variables, path: Path
+    server: WantedServer, variables: Variables, path: Path, missing: Collection[str]
 ) -> tuple[dict[str, Any], tuple[Advice, ...]]:
     text = json.dumps({"mcpServers": {server.name: server.entry}})
+    environ = {**dict.fromkeys(missing, "unset"), **variables.known}
     try:
-        read = parse(text, source=str(path), environ=variables.known).mcp_servers[server.name]
+        read = parse(text, source=str(path), environ=environ).mcp_servers[server.name]
     except ConfigError:  # the check of the whole file reports it
         return with_references(server.entry, server.name, frozenset(), variables), ()
     return completed(with_references(server.entry, server.name, secrets_of(read)[0], variables), read)

@@ -68,7 +68,8 @@ def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Faul
     except (McpdError, ValueError) as error:
         return getattr(error, "faults", None) or [Fault(path="$", message=str(error))]
     found = faults(facts, {"name": server.name, "entry": document(server.entry)}) if server else ()
-    return [attrs.evolve(each, line=None) for each in found]  # Lines of another text.
+    # Lines are of another text; the server's page has a field for a variable that is not set.
+    return [attrs.evolve(each, line=None) for each in found if each.variable is None]
 
 
 async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:

@@ -61,8 +61,9 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
     if faults := context.server.faults:
         error, variable = str(faults[0]), faults[0].variable
         named = {} if variable is None else {"variable": variable}
-        if variable is not None and faults[0].path.endswith(f".env.{variable}"):
-            named["env"] = variable
+        key = faults[0].path.rpartition(".env.")[2]
+        if variable is not None and context.server.written.env.get(key) == f"${{{variable}}}":
+            named["env"] = key
         raise RunError("; ".join(map(str, faults)), Cause.CONFIGURATION, error=error, **named)
     module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
     context = attrs.evolve(context, server=await context.secrets.filled(context.server))

@@ -30,11 +30,11 @@ def daemon() -> Iterator[Daemon]:
         yield started
 
 
-def told(daemon: Daemon, *words: str) -> tuple[int, str]:
+def told(daemon: Daemon, *words: str, given: str = "") -> tuple[int, str]:
     """The exit status of a command, and everything that it says."""
     asked, cut = [*words], words.index("--") if "--" in words else len(words)
     asked[cut:cut] = ["--config", str(daemon.config)]
-    done = daemon.outcome(*asked)
+    done = daemon.outcome(*asked, given=given)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -87,6 +87,14 @@ def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: D
     status, said = told(daemon, "add", "gitlab", "--or-undo", "--", *wants_a_variable)
     assert (status, "taken back" in said, daemon.config.read_text()) == (1, True, kept), said
     assert set(daemon.ask("status")["servers"]) == {"old", "github", "broken"}
+
+
+def test_a_pasted_server_waits_for_the_variables_that_nothing_sets(daemon: Daemon) -> None:
+    entry = {"command": "true", "env": {"TOKEN": "${input:hub-token}", "API_KEY": "sk-0123456789abcdef"}}
+    snippet = json.dumps({"inputs": [{"id": "hub-token"}], "servers": {"hub": entry}})
+    status, said = told(daemon, "add", "-", given=snippet)
+    assert (status, "`mcpd set hub env.TOKEN` asks" in said, "it stays" in said) == (1, True, True), said
+    assert '"API_KEY": "${HUB__API_KEY}"' in daemon.config.read_text()
 
 
 def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(daemon: Daemon) -> None:
