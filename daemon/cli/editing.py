@@ -181,7 +181,7 @@ def _change(
     named = references([each.value for each in wished])
     kept = {each: value for each, value in variables.kept.items() if each in named}
     draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
-    remark = f"{present.env.path}, for you only, keeps {', '.join(kept)}"
+    remark = f"kept in {present.env.path}, for you only: {', '.join(kept)}"
     for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
         note(line)
     return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back)
@@ -248,7 +248,8 @@ def _settle(
     if not kept:
         return status
     if draft.stands:
-        stays = "login, switches, counts, clients' --server stay behind; " if becomes else ""
+        old = f"clients that name `--server {options.server}` do not follow"
+        stays = f"{old}, and its login, switches and counts stay behind; " if becomes else ""
         if undo:
             (note if options.json or becomes else print)(visible(f"{stays}undo: {undo}"))
     elif not status:

@@ -130,7 +130,7 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
     if server.sandbox_enabled is False:
         text = f"`sandboxEnabled` of {name} in {path} is false, and overrides `sandbox`"
         raise CommandFailed(f"{text}: remove it first; nothing was changed")
-    note(f"writes sandbox of {name} in {path}; the server restarts")
+    note(f"sets the sandbox of {name} in {path}; the server restarts")
     return editing.put(options, ("sandbox", *below), value)
 
 

@@ -218,8 +218,8 @@ def with_names(heading: str, names: Sequence[str]) -> str:
 
 def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
     """Why a server did not come up and what to do, and whether its entry must be changed."""
-    state = "still starting" if seen["state"] in COMING else seen["state"]
-    lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
+    state = "is still starting" if seen["state"] in COMING else f"does not come up ({seen['state']})"
+    lines = [f"{name} {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
     diagnosis = [seen.get("happened", ""), seen.get("helps", "")]
     lines += diagnosis if any(diagnosis) else [f"`mcpd status` and `mcpd logs {name}` tell more."]
     lines += [f"stderr| {line}" for line in seen["stderr"]]

@@ -131,7 +131,7 @@ def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(
     assert (KEY in said, OTHER in said) == (False, False)
     assert "still has variables that nothing else uses: TIME__API_TOKEN_2" in said
     assert '"tokens": "[redacted]"' in said
-    assert f"{env}, for you only, keeps TIME__API_TOKEN" in said
+    assert f"kept in {env}, for you only: TIME__API_TOKEN" in said
 
 
 def test_other_secrets_of_an_entry_stay_where_they_are(config: Path) -> None:
