@@ -125,7 +125,11 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
         return Notice(ran.text, is_error=True, server=name)
     # To go back would take away what somebody else has written while the line ran.
     undo = None if ran.status else await way_back(facts, name, before, after)
-    page = "" if words[0] in {"pin", "upgrade", "enable"} else with_query(server_page(after), tab="settings")
+    page = (
+        ""
+        if words[0] in {"pin", "upgrade", "enable", "allow-host"}
+        else with_query(server_page(after), tab="settings")
+    )
     leads_to = "/servers" if words[0] == "remove" else page
     return Notice(ran.text, undo=undo, leads_to=leads_to, server=after)
 

@@ -80,6 +80,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
         "lacks": (lacks := _lacks(entry)),
         "hides": lacks.startswith(KEYRING) or names_credential(lacks),
         "unpinned": _is_unpinned(context.config.mcp_servers[name]),
+        "shut_out": [each for each in (seen["sandbox"] or {"refused": ()})["refused"] if each["allow"]],
         "nextRetryAt": None if due is None else round(due),
         "memory": _to_mebibyte(seen["rssBytes"]),
         "instances": [_instance(context, each) for each in seen["instances"]],
@@ -150,7 +151,7 @@ async def _of_all(viewer: Viewer) -> Holders:
     ]
     return {
         "first-run": await first_run(viewer),
-        "servers-summary": [_summary(context, viewer.query, len(rows))],
+        "servers-summary": [_summary(viewer, len(rows))],
         "upgrades": upgrades_part(viewer),
         "servers": [] if as_table else rows,
         "servers-rows": rows if as_table else [],
@@ -180,7 +181,9 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
     return sorted(found, key=lambda name: _RANK[servers[name].status.state])
 
 
-def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> Fragment:
+def _summary(viewer: Viewer, count: int) -> Fragment:
+    context, query = viewer.context, viewer.query
+    loose = [name for name, each in context.config.mcp_servers.items() if _is_unpinned(each)]
     states = Counter(entry.status.state for entry in context.catalog.servers.values())
     return part(
         "summary",
@@ -188,6 +191,7 @@ def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> 
         states={str(state): states[state] for state in WORST_FIRST if states[state]},
         kept={name: query.get(name, "") for name in ("q", "sort", "view")},
         only=query.get("only", ""),
+        loose={f"chosen-{name}": "on" for name in loose} if viewer.may_change and loose[1:] else {},
         count=count,
     )
 
@@ -271,6 +275,11 @@ async def _give(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     return await give(viewer, name, lacks, value)
 
 
+async def _allow(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
+    name, host = viewer.path["server"], fields.get("host", "")
+    return await change(viewer, ("allow-host", name, host))
+
+
 async def _chosen(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     """Have a line change all servers that are ticked in the table."""
     names = [name for name in viewer.context.catalog.servers if f"chosen-{name}" in fields]
@@ -294,6 +303,7 @@ SERVER_ACTIONS = (
     ConsoleAction(path="/servers/{server}/enable", act=partial(_switch, off=False)),
     ConsoleAction(path="/servers/{server}/disable", act=partial(_switch, off=True)),
     ConsoleAction(path="/servers/{server}/give", act=_give),
+    ConsoleAction(path="/servers/{server}/allow-host", act=_allow),
     command_action("/servers/{server}/login", LOGIN, _login_begun, wait=False),
     command_action("/servers/{server}/login-answer", LOGIN_ANSWER, _login_answered),
     command_action("/servers/{server}/logout", LOGOUT, logged_out),

@@ -53,7 +53,7 @@ async def test_an_ended_call_says_who_what_how_long_and_with_what_outcome() -> N
     assert {"/ui/servers/alpha", "/ui/tools/alpha/echo", "/ui/sessions/%233", "/ui/sessions/%2Fhome%2Fme"} <= {
         *page.links
     }
-    assert "; 2 that ended, 1 of them with an error" in page.text
+    assert "; 2 ended, 1 with an error" in page.text
     assert page.text.index("slow") < page.text.index("echo")
 
 

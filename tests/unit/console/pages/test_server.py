@@ -11,6 +11,7 @@ from daemon.console.page import Notice
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, TABS, server_facts, shown
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.history.event import Event, EventKind
+from daemon.operators import status_commands
 from daemon.operators.base import Refused
 from daemon.operators.own_lines import Printed
 from daemon.states import ServerState
@@ -155,19 +156,49 @@ async def test_what_a_server_lacks_is_asked_for_where_it_stands_and_kept_by_its_
     assert ran == [("secret", "set", "deploy-key", "s3cret"), ("restart", "alpha", "")]
 
 
+async def test_a_host_that_a_sandbox_refused_has_a_button_that_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    async def run(_context: object, words: tuple[str, ...], _given: str = "") -> Printed:
+        await trio.lowlevel.checkpoint()
+        ran.append(words)
+        return Printed(1, "")
+
+    monkeypatch.setattr(changes, "run_line", run)
+    refused = [
+        {"host": "api.x", "allow": "mcpd allow-host alpha api.x"},
+        {"host": "10.0.0.1", "allow": ""},
+    ]
+    monkeypatch.setattr(status_commands, "sandbox_report", lambda *_: {"mode": "strict", "refused": refused})
+    viewer = viewer_of(OperatorStage().context(), server="alpha")
+    assert "1 host refused" in (await drawn(SERVERS, viewer)).text
+    page = await drawn(SERVER, viewer)
+    assert ("Its sandbox refused api.x" in page.text, "10.0.0.1" in page.text) == (True, False)
+    assert "/ui/servers/alpha/allow-host" in page.forms
+    await ACTS["allow-host"](viewer, {"host": "api.x"})
+    assert ran == [("allow-host", "alpha", "api.x")]
+
+
 @pytest.mark.parametrize("query", ["", "view=table"])
 async def test_a_package_without_a_version_is_said_not_to_be_pinned_beside_the_button_that_pins_it(
     query: str,
 ) -> None:
     servers = {
         "loose": {"command": "npx", "args": ["-y", "x"]},
+        "too": {"command": "uvx", "args": ["y"]},
         "held": {"command": "npx", "args": ["-y", "x@1.0"]},
     }
     page = await drawn(
         SERVERS, viewer_of(OperatorStage(Stage(config_of({"mcpServers": servers}))).context(), query=query)
     )
-    assert page.text.count("not pinned") == 1
-    assert [each for each in page.forms if str(each).endswith("/pin")] == ["/ui/servers/loose/pin"]
+    assert page.text.count("not pinned") == 2
+    assert [str(each).partition("/pin")[0] for each in page.forms if str(each).endswith("/pin")] == [
+        "/ui/chosen",
+        "/ui/servers/loose",
+        "/ui/servers/too",
+    ]
 
 
 # --- what is said of a server in the list and on its page ----------------------------------------------------
