@@ -147,6 +147,8 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
+            if seen["state"] == "backoff" and seen["nextRetryInMs"] is None:
+                continue  # It has just ended: the cause is known once its last words are read.
             # Before its lists are read for the first time, what each client gets of its own is dormant.
             looks = looks + 1 if seen["state"] == shown else 0
             coming = COMING | {"dormant"} if looks < FIRST_LOOKS and not seen["tools"] else COMING

@@ -1,5 +1,6 @@
 """Keys of the configuration, set and removed by a command: what is written, and what is refused."""
 
+import argparse
 import json
 import os
 import re
@@ -9,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from daemon.cli import editing, implementation
+from daemon.cli import editing, implementation, taking_effect
 from daemon.config.jsonc import decode
 from daemon.setup.drafts import EX_MEANWHILE, Draft
 from daemon.setup.settings import SettingsEdit
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Controls
-from tests.unit.cli.daemons import status_of
+from tests.unit.cli.daemons import down, status_of
 
 WRITTEN = """{
   // mine
@@ -280,3 +281,16 @@ def test_a_daemon_switches_on_whatever_the_file_here_says(
     control({"switch": answer | {"reason": ""}})
     assert told(config, "enable", "git") == 0
     assert capsys.readouterr().out == "git: switched on, now ready\n"
+
+
+def test_a_server_that_has_just_ended_is_judged_once_its_last_words_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = down(nextRetryInMs=None, happened="It failed.")
+    polls = [{"git": ended}, {"git": down(nextRetryInMs=600, happened="It needs TOKEN.")}]
+    monkeypatch.setattr(taking_effect, "reloaded", lambda *_: taking_effect.Effect(asked=True, problem=""))
+    monkeypatch.setattr(taking_effect, "poll_servers", lambda *_: iter(polls))
+    monkeypatch.setattr(taking_effect, "tools_of", lambda *_: {})
+    effect = taking_effect.come_up(argparse.Namespace(timeout=1.0, change="add"), Path(), "git")
+    assert effect.seen is not None
+    assert effect.seen["happened"] == "It needs TOKEN."
