@@ -34,10 +34,17 @@ LESSON_SECONDS = 600.0
 # --- show -------------------------------------------------------------------------------------------------
 
 
+_MEANS = {
+    "home": "hides your secrets; the server reads your files, writes its own, and reaches public hosts",
+    "strict": "lets the server reach its program, its own files, and only the hosts that you allow",
+    "off": "is no sandbox: the server may do what you may",
+}
+
+
 def shown(answer: Message) -> list[str]:
     """The sandbox's rules, and the hosts that the server reached or was refused."""
     server, rules = answer["server"], answer["rules"]
-    lines = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
+    lines = [f"{server}: {answer['mode']}, which {_MEANS[answer['mode']]}"]
     if answer["learning"]:
         lines = [f"{server} runs without its sandbox, and mcpd watches what it needs"]
     for part in ("filesystem", "network"):

@@ -69,7 +69,7 @@ _NOUNS = frozenset({
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
 """A word after a colon that is an explanation: `invalid token: signature mismatch`."""
 
-_PLACEHOLDER = re.compile(
+PLACEHOLDER = re.compile(
     r"[*.\u2026\u2022]+|[^\w\s]{1,2}|<[A-Za-z]+(?:[ _-][A-Za-z]+)*>|\$[A-Z]+(?:_[A-Z]+)+"
     r"|(?i:your(?:[ _-][a-z]+)+)"
 )
@@ -116,7 +116,7 @@ def _may_be_value(found: re.Match[str]) -> bool:
     if (value := parts.get("value")) is None:
         return True
     word = value.rstrip(".,:)!?]>").lstrip("<([")
-    if _PLACEHOLDER.fullmatch(value) or _describes(word, after_scheme=bool(parts["scheme"])):
+    if PLACEHOLDER.fullmatch(value) or _describes(word, after_scheme=bool(parts["scheme"])):
         return False
     name = parts["name"].lower()
     if _NUMBER.fullmatch(word):

@@ -15,9 +15,11 @@ from daemon.config.command_lines import Package, is_elsewhere, packages_in, star
 from daemon.config.jsonc import decode
 from daemon.config.lock_file import LockedPackage
 from daemon.config.names import SERVER_NAME, slug
+from daemon.config.redaction import names_credential
 from daemon.config.translation import SERVERS, Translated, normalized
 from daemon.errors import McpdError
 from daemon.host.paths import home
+from daemon.safety.redact import PLACEHOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,6 +228,12 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
         for key in left
     ]
     entry = {key: value for key, value in found[name].items() if key not in left}
+    if isinstance(env := entry.get("env"), dict):
+        # The server would start with the README's words as its key, and fail at its first call.
+        entry["env"] = {
+            key: f"${{{key}}}" if names_credential(key) and PLACEHOLDER.fullmatch(str(value)) else value
+            for key, value in env.items()
+        }
     return WantedServer(name=named([*names, name][0]), entry=entry, notes=(*notes,))
 
 

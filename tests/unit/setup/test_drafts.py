@@ -307,6 +307,12 @@ def test_a_server_is_found_in_the_fenced_json_of_a_whole_page() -> None:
     assert wanted(["-"], (), lambda: README).entry == {"command": "uvx", "args": ["mcp-server-fetch"]}
 
 
+def test_a_placeholder_for_a_credential_is_a_variable_that_is_not_set() -> None:
+    env = {"API_KEY": "YOUR_API_KEY_HERE", "TOKEN": "<token>", "REGION": "your-region", "KEY": "s3cret"}
+    entry = wanted(["-"], (), lambda: json.dumps({"a": {"command": "b", "env": env}})).entry
+    assert entry["env"] == {**env, "API_KEY": "${API_KEY}", "TOKEN": "${TOKEN}"}
+
+
 @cases("words", "command", "says")
 def test_words_that_name_none_are_told_what_to_write(words: list[str], command: list[str], says: str) -> None:
     with pytest.raises(WordsError, match=says):
