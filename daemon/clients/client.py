@@ -382,7 +382,7 @@ class Client:
             return selection(surface=table.ITSELF, choice=choice, servers=servers)
         if choice.surface == table.AUTO:
             who, fitting = (self.principal, profile.name, self.info), partial(table.fitting, self.info)
-            choice = self._decided.of(config, who, lambda: fitting(lambda: self._count(profile)))
+            choice = self._decided.surface_for(config, who, lambda: fitting(lambda: self._count(profile)))
         name = choice.surface
         for each in (asked, name):
             if each not in surfaces and each != table.AUTO:
@@ -422,7 +422,7 @@ class DecidedSurfaces:
         self._config: Config | None = None
         self._known: dict[object, table.SurfaceChoice] = {}
 
-    def of(
+    def surface_for(
         self, config: Config, client: object, decide: Callable[[], table.SurfaceChoice]
     ) -> table.SurfaceChoice:
         """The surface for a kind of client, identified by `client`; `decide` is called once for each kind."""

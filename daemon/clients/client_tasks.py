@@ -139,7 +139,7 @@ class ClientTasks:
 
     def require_room(self, owner: Hashable) -> None:
         """Raise Overloaded if a session has too many tasks to make another."""
-        if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
+        if len(self.tasks_of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             text = "mcpd keeps too many tasks. Wait until some of them expire (their ttl)."
             raise Overloaded(text, bound="tasks that are known")
 
@@ -166,7 +166,7 @@ class ClientTasks:
         is_theirs = task is not None and task.owner == owner and task.expires > trio.current_time()
         return task if is_theirs else None
 
-    def of(self, owner: Hashable) -> list[Task]:
+    def tasks_of(self, owner: Hashable) -> list[Task]:
         """The tasks of a session under both revisions, oldest first."""
         self._forget_old()
         return [task for task in self._known.values() if task.owner == owner]

@@ -85,7 +85,7 @@ class ResourceSubscriptions:
         """The URIs that clients subscribe to at a server, in the server's own spelling."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
+    def subscriptions_of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
         """The subscriptions of a client."""
         return tuple(self._of.get(subscriber, ()))
 
@@ -127,7 +127,7 @@ class ResourceSubscriptions:
 
     def leave(self, subscriber: ConnectedClient) -> None:
         """Remove all subscriptions of a client."""
-        for each in self.of(subscriber):
+        for each in self.subscriptions_of(subscriber):
             self.end(each)
         self._of.pop(subscriber, None)
 

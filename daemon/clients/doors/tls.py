@@ -35,18 +35,12 @@ class Turns:
             self._next = trio.current_time() + STEP_SECONDS
 
 
-class _Paced(trio.abc.Stream):
+class _Paced(trio.abc.ReceiveStream):
     """A stream whose reader waits for a turn with each chunk."""
 
     def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
         self._inner = inner
         self._turns = turns
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._inner.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._inner.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -89,7 +83,8 @@ async def terminate(
 ) -> None:
     """Make the TLS handshake, and serve the plain text as a connection; `connection` is closed here."""
     transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
-    stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
+    paced = trio.StapledStream(transport, _Paced(transport, turns))
+    stream: trio.SSLStream[Any] = trio.SSLStream(paced, context, server_side=True)
     try:
         with trio.move_on_after(HANDSHAKE_SECONDS) as patience:
             await stream.do_handshake()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -51,18 +51,19 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
 def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Unsubscribe a client from a resource; idempotent. Raises MsgspecError if the params name no resource."""
     uri = uri_in(protocol.members_of(params))
-    subscriptions = connection.context.subscribers.resources
-    for each in (*subscriptions.of(connection.notifier), *connection.resuming):
-        if each.uri == uri and each.listen is None:
-            _end(connection, each)
+    _end_all(connection, lambda each: each.uri == uri and each.listen is None)
     connection.peer.answer(request.id, b"{}")
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
     """End the resource subscriptions of a `subscriptions/listen`."""
-    subscriptions = connection.context.subscribers.resources
-    for each in (*subscriptions.of(connection.notifier), *connection.resuming):
-        if each.listen == request_id:
+    _end_all(connection, lambda each: each.listen == request_id)
+
+
+def _end_all(connection: ClientConnection, are_unwanted: Callable[[Following], bool]) -> None:
+    followed = connection.context.subscribers.resources.subscriptions_of(connection.notifier)
+    for each in (*followed, *connection.resuming):
+        if are_unwanted(each):
             _end(connection, each)
 
 

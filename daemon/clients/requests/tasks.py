@@ -218,7 +218,7 @@ def list_tasks(connection: ClientConnection, _params: Raw | None, request: Reque
 
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
-    known = connection.context.subscribers.tasks.of(owner_in(request.key, connection.client))
+    known = connection.context.subscribers.tasks.tasks_of(owner_in(request.key, connection.client))
     tasks = [task for task in known if isinstance(task, RequestedTask)]
     with trio.move_on_after(FRESH_SECONDS):
         async with trio.open_nursery() as nursery:

@@ -249,7 +249,7 @@ async def test_only_the_session_that_made_a_task_finds_it() -> None:
     task = made(tasks, client)
     assert tasks.find(task.id, "key") is task
     assert [tasks.find(task.id, "other"), tasks.find("1", "key"), tasks.find("", "key")] == [None] * 3
-    assert (len(task.id), tasks.of("key"), tasks.of("other")) == (43, [task], [])
+    assert (len(task.id), tasks.tasks_of("key"), tasks.tasks_of("other")) == (43, [task], [])
     assert json.loads(bytes(task.state["taskId"])) == task.id
 
 
@@ -260,7 +260,7 @@ async def test_two_servers_may_give_the_same_id_and_one_server_gives_it_once() -
         partial(RequestedTask, notifier=client), "beta", "key", {"taskId": raw("1"), "status": raw("working")}
     )
     again = made(tasks, client)
-    assert tasks.of("key") == [other, again]
+    assert tasks.tasks_of("key") == [other, again]
     assert tasks.find(first.id, "key") is None
     assert tasks.add(partial(RequestedTask, notifier=client), "beta", "key", {"taskId": raw(7)}) is None
 
