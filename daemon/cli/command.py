@@ -140,6 +140,7 @@ class CommandLine(NamedTuple):
         if self.rest and "--" in argv:
             words, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
         options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
+        options.given = {name for name, value in vars(options).items() if value != made.get_default(name)}
         options.rest, options.change, options.changing = rest, self.name, self.changing
         follows = hasattr(options, "as_operator")
         if follows and options.profile is None and not options.as_operator:
@@ -163,9 +164,8 @@ def _found(place: str) -> Callable[..., Any]:
 def check_flags(options: argparse.Namespace, actions_of: Mapping[str, tuple[str, ...]]) -> None:
     """Raise UsageError for an option that the action does not take; `actions_of` has each option's actions."""
     for name, actions in actions_of.items():
-        if getattr(options, name) not in (None, False, []) and options.action not in actions:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} goes with `mcpd {options.change} {actions[-1]}`")
+        if name in options.given and options.action not in actions:
+            raise UsageError(f"--{name.replace('_', '-')} goes with `mcpd {options.change} {actions[-1]}`")
 
 
 def _end_as_by_ctrl_c() -> None:
