@@ -77,7 +77,7 @@ class Recalling:
         """Send the store's server records (`by_another` daemon); log each unreadable row once."""
         for record in records:
             if self._notes.heard(record):
-                self._recalled(record, by_another=by_another)
+                self._send(attrs.evolve(record, by_another=by_another))
         for text in unreadable:
             if text not in self._complained:
                 self._complained.add(text)
@@ -86,33 +86,29 @@ class Recalling:
     def approvals(self, stored: tuple[Approval, ...], *, whole: bool = False, counting: bool = True) -> None:
         """Send approvals from the store (`whole`: all of them) if they count, and that the store was read."""
         self._notes.heard_approvals(stored, whole=whole)
-        self._tell(Approved(approvals=stored if counting else (), at=self._wall()))
-        self.untaken = True
+        self._send(Approved(approvals=stored if counting else (), at=self._wall()))
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
         """Send the store's names and URIs; `shared` says that other daemons give names, too."""
         names = tuple(stored)
         self._notes.heard_names(names, shared=shared)
         if names:
-            self._tell(NamesRecalled(names=names, shared=shared))
-            self.untaken = True
+            self._send(NamesRecalled(names=names, shared=shared))
 
     def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
         """Send the store's switches, or `counting` in their place; if `certainly`, even unchanged ones."""
         off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
-            self._tell(Switched(off=off))
-            self.untaken = True
+            self._send(Switched(off=off))
 
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
         """Send the epochs that the store gave in place of those that another daemon had used."""
         for record in asked:
             if record.server in given:
-                bare = attrs.evolve(record, epoch=given[record.server], lists={})
-                self._recalled(bare, by_another=True)
+                self._send(attrs.evolve(record, epoch=given[record.server], lists={}, by_another=True))
 
-    def _recalled(self, record: ServerRecord, *, by_another: bool) -> None:
-        self._tell(attrs.evolve(record, by_another=by_another))
+    def _send(self, fact: Fact) -> None:
+        self._tell(fact)
         self.untaken = True
 
 
