@@ -143,7 +143,7 @@ def _folded(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_idle(name: str, value: Any) -> bool:
-    """Whether a member means nothing; the name of an unknown member may itself be a text."""
+    """Whether a schema means the same without a member; one of an unknown name always counts."""
     if value is None:
         return name in _WORDS and name != "const"
     is_dialect = name == "$schema" and isinstance(value, str) and _DIALECT.fullmatch(value)

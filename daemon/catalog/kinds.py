@@ -67,7 +67,7 @@ def switch_of(kind: Kind, name: str) -> str:
 
 
 def switched_by(word: str) -> tuple[Kind, str]:
-    """The kind and the name or URI that such a word means."""
+    """The kind, and the name or URI, in an operator's word for a definition."""
     head, separator, name = word.partition(":")
     return (_BY_WORD[head], name) if separator and head in _BY_WORD else (Kind.TOOL, word)
 

@@ -230,6 +230,5 @@ def _left(own: Path, entry: Any) -> Iterator[str]:
 
 def spare(present: Present, names: Collection[str]) -> list[str]:
     """A line about stored variables that the configuration no longer refers to."""
-    return (
-        [f"{present.env.path} still has variables that nothing else uses: {', '.join(names)}"] if names else []
-    )
+    stale = f"{present.env.path} still has variables that nothing else uses: {', '.join(names)}"
+    return [f"{stale}; delete their lines to be rid of them"] if names else []

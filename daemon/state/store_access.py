@@ -65,7 +65,7 @@ class TrustedSwitches:
 
 
 class Opener:
-    """Opens the store in the worker thread; sets a corrupt one aside once, as a faulty disk needs people."""
+    """Opens the store in the worker thread; sets a corrupt file aside once: a second means a bad disk."""
 
     def __init__(
         self,

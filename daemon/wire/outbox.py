@@ -155,7 +155,7 @@ class Poll(Watching):
             self._close()
 
     def ring(self) -> None:
-        """Cause a turn unless one is under way."""
+        """Wake the outbox to write, unless it is awake already."""
         if not (self._turns or self._is_rung):
             if self._both is None:
                 self.start()

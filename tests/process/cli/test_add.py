@@ -263,7 +263,10 @@ def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path, con
     config.with_name("env").write_text("ONE=1\nTWO=2\n")
     config.with_name("env").chmod(0o600)
     done = alone(tmp_path, "remove", "a")
-    assert done.stderr == f"mcpd: {config.with_name('env')} still has variables that nothing else uses: ONE\n"
+    says = (
+        f"mcpd: {config.with_name('env')} still has variables that nothing else uses: ONE; delete their lines"
+    )
+    assert done.stderr == f"{says} to be rid of them\n"
 
 
 # --- `mcpd lazy` and `mcpd summaries` with a real daemon ----------------------------------------------------
