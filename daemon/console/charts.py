@@ -327,6 +327,8 @@ FILLED = 0.85
 
 def bars(chart: Chart) -> Markup:
     """Draw stacked bars, the first series at the bottom, each as wide as its time."""
+    if not any(sums(chart)):
+        chart = msgspec.structs.replace(chart, series=())  # Bars without height would be an empty frame.
     most = top(chart, sums(chart))
     return figure(chart, "".join(_bars(chart, most)), most=most, kind="bars")
 

@@ -86,7 +86,7 @@ def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bo
 
 def test_what_is_taken_back_was_not_added_and_failed(own: Here) -> None:
     page = own.signed_in()
-    for what, said in ('{"absent": }', "the entry: 1 fault"), ("/absent", "absent is failed"):
+    for what, said in ('{"absent": }', "the entry: 1 fault"), ("/absent", "absent does not come up (failed)"):
         page.goto(f"{own.address}/add")
         page.get_by_label("What to add").fill(what)
         page.get_by_role("button", name="Add", exact=True).click()

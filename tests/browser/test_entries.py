@@ -98,7 +98,7 @@ def test_common_keys_have_fields_of_their_own_which_keep_the_rest(own: Here, scr
     page.get_by_label("timeouts.call").fill("")
     page.get_by_role("textbox", name="command").fill("/absent")
     page.get_by_role("button", name="Save these keys").click()
-    expect_words(page, "git is failed")
+    expect_words(page, "git does not come up (failed)")
     expect(page.get_by_role("textbox", name="command")).to_have_value("/absent")
     assert entry_in(own, "git")["timeouts"] == {"call": 7.5}
 

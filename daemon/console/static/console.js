@@ -28,6 +28,9 @@
 
   setInterval(() => freshen(document), 5000);
 
+  // On a phone, the navigation is wider than the screen.
+  document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   // --- asking first ----------------------------------------------------------------------------------------
 
   const made = (name, text, attributes = {}) => {
