@@ -91,10 +91,10 @@ def test_charts_say_their_numbers_without_a_script(staged: tuple[Here, EndpointS
         client.listed()
         page = opened(here, "/savings?span=day", java_script_enabled=False)
         expect_words(page, "How this is estimated")
-        chart = page.get_by_role("img", name="Extra round trips")
+        chart = page.get_by_role("img", name="Tokens")
         expect(chart).to_be_visible()
-        page.locator("#round-trips summary").click()
-        expect(page.locator("#round-trips table")).to_be_visible()
+        page.locator("#tokens summary").click()
+        expect(page.locator("#tokens table")).to_be_visible()
         page.get_by_role("navigation", name="Time that the charts cover").get_by_text("Week").click()
         assert page.url.endswith("span=week")
 
