@@ -18,7 +18,7 @@ from daemon.causes import Cause
 from daemon.clients.notifications import ConnectedClient
 from daemon.config.config_model import Instance, Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
-from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.errors import UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Era
 from daemon.ports import Upstream
 from daemon.states import ServerState
@@ -55,23 +55,6 @@ async def test_a_server_is_spoken_to_in_its_own_era(era: str, spoken: Era, tmp_p
         assert ("io.modelcontextprotocol/protocolVersion" in meta) == (spoken is Era.MODERN)
 
 
-@pytest.mark.parametrize("death", [{"exit": 1}, {"close_stdout": True}])
-async def test_a_server_that_dies_of_the_probe_twice_is_not_probed_any_more(
-    death: dict[str, Any], tmp_path: Path
-) -> None:
-    async with recording(tmp_path) as record:
-        on = {"server/discover": {**death, "never": True}}
-        server = scripted(record=record.path, on=on, timeouts={"probe": PATIENCE}, restart=AT_ONCE)
-        async with stage(server) as it:
-            await it.ready(incarnation=2)
-            # The first death may have had another reason, so the next run is probed again.
-            it.one.child.restart()
-            await it.ready(incarnation=4)
-            it.one.child.restart()
-            await it.ready(incarnation=5)
-            assert [len(record.messages(m)) for m in ("server/discover", "initialize")] == [2, 3]
-
-
 async def test_the_era_is_remembered_by_the_next_run(tmp_path: Path) -> None:
     async with recording(tmp_path) as record:
         async with stage(scripted(record=record.path, restart=AT_ONCE)) as it:
@@ -93,20 +76,6 @@ async def test_a_slow_answer_to_initialize_is_waited_for(tmp_path: Path) -> None
 
 
 # --- health -------------------------------------------------------------------------------------------------
-
-PINGS = {"ping_interval": 0.05, "ping": PATIENCE, "missed_pings": 3}
-
-
-async def test_missed_pings_in_between_do_not_add_up(tmp_path: Path) -> None:
-    on = {"ping": [{"never": True}, None] * 2 + [None]}
-    timeouts = {**PINGS, "ping": 1.0, "missed_pings": 2}
-    async with (
-        recording(tmp_path) as record,
-        stage(scripted(record=record.path, on=on, timeouts=timeouts)) as it,
-    ):
-        await it.ready()
-        await record.wait_message("ping", 5)
-        assert it.states()[:6] == [STARTING, READY, DEGRADED, READY, DEGRADED, READY]
 
 
 async def test_a_stopped_server_is_degraded_and_ready_when_it_goes_on(tmp_path: Path) -> None:
@@ -149,41 +118,6 @@ async def test_progress_does_not_keep_a_call_alive_beyond_the_maximum(tmp_path: 
             with pytest.raises(UpstreamTimeout):
                 await it.call("progress", progress=True, count=10_000, interval=0.02).wait()
             await record.wait("cancelled")
-
-
-async def test_a_cancel_of_an_earlier_connections_call_is_ignored(tmp_path: Path) -> None:
-    """Ids start anew with each connection: the same id is somebody else's call by then."""
-    async with recording(tmp_path) as record, stage(scripted(record=record.path, restart=AT_ONCE)) as it:
-        await it.ready()
-        old = it.call("sleep")
-        it.one.child.restart()
-        with pytest.raises(UpstreamLost):
-            await old.wait()
-        await it.ready(incarnation=2)
-        new = [it.call("sleep", seconds=0.3) for _ in range(5)]
-        assert old.key not in {answer.key for answer in new}
-        it.one.cancel(old.key, "late")
-        it.outbox.flush()
-        assert [await answer.text() for answer in new] == ["awake"] * 5
-        assert not record.all("cancelled")
-
-
-async def test_calls_beyond_the_limit_are_refused_until_one_ends(tmp_path: Path) -> None:
-    async with (
-        recording(tmp_path) as record,
-        stage(scripted(record=record.path, limits={"in_flight": 3, "queue": 2})) as it,
-    ):
-        await it.ready()
-        held = [it.call("sleep") for _ in range(5)]
-        with pytest.raises(Overloaded, match="works on 3 calls, 2 are in line"):
-            it.call("echo")
-        for answer in held[:3]:
-            it.one.cancel(answer.key, "make room")
-        assert await it.call("echo").text() == "{}"
-        await record.wait_message("tools/call", 6)
-        # The rest was in line on our side until there was room.
-        sent = [each.get("message", {}).get("method") for each in record.events]
-        assert sent[: sent.index("notifications/cancelled")].count("tools/call") == 3
 
 
 # --- what a server says -------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Logins in a real Secret Service: gnome-keyring, on a session bus of its own."""
 
-import signal
 import subprocess
 from pathlib import Path
 
@@ -8,9 +7,7 @@ import pytest
 import secretstorage
 
 from daemon.authorization.logins import Login, LoginsTrouble, SecretServiceLogins, logins_in
-from daemon.secrets import keyring
 from tests.secret_service import lock_all, service
-from tests.waiting import WAIT
 
 __all__ = ["service"]
 
@@ -56,19 +53,6 @@ def test_a_keyring_that_is_locked_or_damaged_says_what_to_do(
         logins.read("notion", URL)
     with pytest.raises(LoginsTrouble, match="is locked"):
         logins.write("notion", LOGIN)
-
-
-def test_a_service_that_hangs_or_has_gone_is_waited_for_within_bounds(
-    service: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keyring, "ANSWER_SECONDS", 0.1)
-    service.send_signal(signal.SIGSTOP)
-    with pytest.raises(LoginsTrouble, match=r"cannot be used \(TimeoutError\)"):
-        SecretServiceLogins(tmp_path).read("notion", URL)
-    service.kill()
-    service.wait(WAIT)
-    with pytest.raises(LoginsTrouble, match="keep logins in files"):
-        SecretServiceLogins(tmp_path).read("notion", URL)
 
 
 def test_without_a_session_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

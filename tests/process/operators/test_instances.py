@@ -167,28 +167,6 @@ async def test_a_call_that_hangs_is_seen_and_ended_and_its_server_knows(
         assert len([each for each in calls if each["message"]["params"]["name"] == "sleep"]) == 1
 
 
-async def test_a_call_waits_for_its_turn_or_for_a_server_that_starts(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
-    servers = {
-        "busy": {**scripted(tools=["sleep"]), "limits": {"inFlight": 1}},
-        "late": scripted(tools=["sleep"], on={"initialize": {"delay": 1000}}),
-    }
-    async with house(sockets, {"mcpServers": servers}) as home:
-        operator, client = await home.connect(nursery, "control"), await home.connect(nursery)
-        await client.call("busy", "sleep", {"seconds": 1000}, request_id=1)
-        await waiting(operator, one="answer")
-        await client.call("busy", "sleep", {"seconds": 1000}, request_id=2)
-        await client.call("late", "sleep", {"seconds": 1000}, request_id=3)
-        found = await waiting(operator, one="answer", two="turn", three="server")
-        unsent = [each["id"] for each in found if each["waitsFor"] != "answer"]
-        for number in unsent:
-            assert not (await told(operator, "cancel", id=number))["call"]["sent"]
-            error = error_of(await client.get())
-            assert (error["code"], error["sent"]) == ("CallCancelled", False)
-        await waiting(operator, one="answer")
-
-
 # --- `mcpd login`, as the control socket has it, with a scripted login process -------------------------------
 
 

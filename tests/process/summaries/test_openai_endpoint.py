@@ -23,6 +23,7 @@ from daemon.summaries.endpoint import (
 from tests.unit.summaries.endpoint_server import (
     EndpointServer,
     completion,
+    drip,
     endpoint,
     flood,
     http,
@@ -169,6 +170,11 @@ async def test_an_answer_is_read_up_to_the_limit(server: EndpointServer) -> None
     server.behave(saying(text), saying(text + "x"))
     assert await asked_of(server.base_url) == text
     assert (await fault_of(server.base_url)).kind is Failing.TOO_LARGE
+
+
+async def test_an_answer_that_never_ends_is_given_up_after_the_timeout(server: EndpointServer) -> None:
+    server.behave(drip)
+    assert (await fault_of(server.base_url, timeout=0.2)).kind is Failing.TIMEOUT
 
 
 WHOLE = http(200, completion("said"))

@@ -221,6 +221,18 @@ def test_a_loaded_tool_is_judged_by_what_has_happened_since(facts: list[Fact], i
     assert judge_in(after(UP, facts), LOADED).status == is_so
 
 
+@pytest.mark.parametrize(
+    ("fact", "reason"),
+    [
+        (listed("git", "add"), "server git no longer has it"),
+        (listed("git", "add", HISTORY), "server git calls it history now"),
+        (switched("git/log"), "log is switched off"),
+    ],
+)
+def test_a_verdict_names_its_reason(fact: Fact, reason: str) -> None:
+    assert judge_in(after(UP, [fact]), LOADED).reason == reason
+
+
 # --- what one client was last shown of each tool -------------------------------------------------------------
 
 

@@ -10,11 +10,9 @@ from daemon.errors import ConnectionLost
 from daemon.wire.envelope import LineBuffer
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Peer
-from tests.fakes_upstream import Sent, Stage
 from tests.fuzz.listening import expected
-from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, UID, Malformed, malformed
+from tests.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
 from tests.fuzz.promises import Said, read
-from tests.fuzz.talking import Results, talk
 from tests.pairwise import at_night
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
@@ -73,35 +71,3 @@ def fits(how: str, what: str, said: Said, value: object) -> bool:
             return (how, what) == ("answered", '"sound"')
         case _:
             return True
-
-
-CALL = (
-    b'{"jsonrpc":"2.0","id":"valid","method":"tools/call","params":{"name":"call-category-tool",'
-    b'"arguments":{"category":"alpha","name":"echo","args":{"nonce":"still here"}}}}'
-)
-
-
-@pytest.mark.parametrize("inputs", INPUTS)
-async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is_answered(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, inputs: int
-) -> None:
-    stage = Stage()
-
-    def answer(sent: Sent) -> None:
-        nursery.start_soon(_answer_soon, stage, sent)
-
-    for upstream in stage.upstreams.values():
-        upstream.on_send = answer
-
-    async def connect() -> trio.abc.Stream:
-        return stage.arrive(nursery).client.stream
-
-    results = Results("clients", SEED)
-    await talk(connect, malformed(SEED, FROM_CLIENTS, inputs), results, call=CALL, sign=b"still here")
-    assert not results.faults
-    assert results.inputs == inputs
-
-
-async def _answer_soon(stage: Stage, sent: Sent) -> None:
-    await trio.lowlevel.checkpoint()
-    stage.answer(sent, b'{"content":[%b]}' % sent.raw_arguments)
