@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.raw_http import META, listening
 from tests.e2e.test_as_itself import ERAS, INFO, Client, Http, Lines, over_socket
 from tests.scripted_server import command
@@ -259,34 +259,3 @@ def test_answers_and_errors_are_the_servers_own(both: tuple[Daemon, str, int], d
                 # The scripted server takes a level that it does not declare.
                 wanted = {**answer, "error": {"code": -32601, "message": "Method not found"}}
             assert answer == wanted, method
-
-
-def test_a_notification_reaches_who_has_chosen_the_server_alone_and_an_unknown_request_goes_nowhere_else(
-    both: tuple[Daemon, str, int],
-) -> None:
-    daemon, *_ = both
-    hellos: dict[str, Json] = {
-        "alone": {"servers": ["one"]},
-        "again": {"servers": ["one"]},
-        "other": {"servers": ["two"]},
-        "several": {"servers": ["one", "two"]},
-        "shared": {"surface": "full"},
-    }
-    clients = {name: RawClient(daemon.socket) for name in hellos}
-    try:
-        for name, client in clients.items():
-            client.hello(**hellos[name])
-            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
-            client.notices.clear()
-        clients["alone"].ask("com.example/draw")
-        assert clients["again"].notice(str(DRAWN["method"])) == DRAWN
-        for name, client in clients.items():
-            client.ask("ping")
-            drawn = [each for each in client.notices if each["method"] == DRAWN["method"]]
-            assert drawn == [DRAWN] * (name == "alone"), name
-        for name in ("several", "shared"):
-            clients[name].send(b'{"jsonrpc":"2.0","id":"x","method":"com.example/draw","params":{}}')
-            assert clients[name].receive()["error"]["code"] == -32601
-    finally:
-        for client in clients.values():
-            client.close()

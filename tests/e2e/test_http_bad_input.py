@@ -192,19 +192,6 @@ def test_what_is_odd_and_allowed_is_served(neighbour: RawHttp, session: str, dat
         assert client.json() == {"jsonrpc": "2.0", "id": "p", "result": {}}
 
 
-def test_a_body_is_asked_for_only_if_it_will_be_read(neighbour: RawHttp, session: str) -> None:
-    head = request(body=PING, Expect="100-continue", Mcp_Session_Id=session).removesuffix(PING)
-    with RawHttp(PORT) as client:
-        client.send(head)
-        assert client.line().startswith(b"HTTP/1.1 100")
-        assert client.line() == b"\r\n"
-        client.send(PING)
-        assert client.json()["result"] == {}
-    with RawHttp(PORT) as client:
-        client.send(head.replace(TOKEN.encode(), b"wrong"))
-        assert client.status() in {401, 403}
-
-
 def test_an_endless_body_ends_with_its_limit(neighbour: RawHttp) -> None:
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     with RawHttp(PORT) as client:
@@ -321,25 +308,6 @@ def test_a_session_that_was_deleted_is_gone_with_all_that_was_under_way(
         eventually(cancelled)
         client.send(request("DELETE", Mcp_Session_Id=session))
         assert client.status("DELETE") == 404
-
-
-def test_an_id_is_refused_while_it_is_in_flight_and_free_afterwards(
-    neighbour: RawHttp, record: Record, session: str
-) -> None:
-    with RawHttp(PORT) as one, RawHttp(PORT) as two:
-        called = record.next("message")
-        one.send(request(body=tool_call("s", "sleep", 7, seconds=600), Mcp_Session_Id=session))
-        eventually(called)
-        two.send(request(body=tool_call("s", "echo", 7), Mcp_Session_Id=session))
-        assert two.json()["error"]["code"] == -32600
-        two.send(request(body=tool_call("s", "echo", "7"), Mcp_Session_Id=session))
-        assert two.json()["id"] == "7"
-        cancel = message("notifications/cancelled", {"requestId": 7}, None)
-        two.send(request(body=cancel, Mcp_Session_Id=session))
-        assert two.status() == 202
-        assert one.json()["id"] == 7
-        two.send(request(body=tool_call("s", "echo", 7), Mcp_Session_Id=session))
-        assert two.json()["id"] == 7
 
 
 def test_a_client_that_initializes_twice_keeps_its_session(neighbour: RawHttp, session: str) -> None:

@@ -95,15 +95,13 @@ def message(result: Json) -> str:
     return found
 
 
-def call_on(client: RawClient, surface: str, tool: str, *, reading: bool = False, **args: Any) -> Json:
+def call_on(client: RawClient, surface: str, tool: str, **args: Any) -> Json:
     """A call of a tool as the surface has it."""
     match surface:
         case "category":
-            name = "call-read-only-tool" if reading else "call-category-tool"
-            return client.call(name, {"category": "fs", "name": tool, "args": args})
+            return client.call("call-category-tool", {"category": "fs", "name": tool, "args": args})
         case "browse" | "search":
-            name = "call_read_only_tool" if reading else "call_tool"
-            return client.call(name, {"tool_name": tool, "arguments": args})
+            return client.call("call_tool", {"tool_name": tool, "arguments": args})
         case _:
             return client.call(tool, args)
 
@@ -179,15 +177,6 @@ def test_a_client_that_cannot_ask_calls_what_an_operator_allows_and_nothing_else
             daemon.run("allow", *wrong, check=1)
 
 
-def test_a_session_with_a_key_is_allowed_it_over_all_of_its_connections(daemon: Daemon) -> None:
-    with unasked(daemon, session="a project") as client:
-        error = client.run("fs", "write")["structuredContent"]["error"]
-        assert error["allow"] == "mcpd allow 'a project' fs/write"
-    daemon.run("allow", "a project", "fs/*")
-    with unasked(daemon, session="a project") as client:
-        assert not client.run("fs", "write")["isError"]
-
-
 @pytest.mark.parametrize("surface", SURFACES)
 def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon: Daemon, surface: str) -> None:
     with unasked(daemon, surface) as client:
@@ -198,17 +187,6 @@ def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon:
         assert code(call_on(client, surface, "write")) == "PermissionDenied"
         for allowed in ("read", "move"):
             assert not call_on(client, surface, allowed)["isError"]
-
-
-@pytest.mark.parametrize("surface", SURFACES[:3])
-def test_the_call_tool_for_reads_calls_reads_alone(daemon: Daemon, surface: str) -> None:
-    with unasked(daemon, surface) as client:
-        assert not call_on(client, surface, "read", reading=True)["isError"]
-        for tool in ("move", "write"):
-            refused = call_on(client, surface, tool, reading=True)
-            assert code(refused) == "InvalidArguments"
-            assert refused["structuredContent"]["error"]["call"] in {"call-category-tool", "call_tool"}
-        assert code(call_on(client, surface, "remove", reading=True)) == "ToolDisabled"
 
 
 def test_a_reload_that_denies_holds_for_a_call_whose_user_is_being_asked() -> None:
@@ -227,20 +205,6 @@ def test_a_reload_that_denies_holds_for_a_call_whose_user_is_being_asked() -> No
             assert code(answer["result"]) == "ToolDisabled"
         finally:
             client.close()
-
-
-def test_a_tool_whose_annotations_change_is_told_as_changed_and_asked_about_anew() -> None:
-    with running(config_of(RULES)) as daemon:
-        daemon.ready()
-        with unasked(daemon) as client:
-            client.get("fs")
-            session = client.run("fs", "write")["structuredContent"]["error"]["allow"].split()[2]
-            daemon.run("allow", session, "fs/write")
-            assert not client.run("fs", "write")["isError"]
-            changed = [{**TOOLS[1], "annotations": {"readOnlyHint": False}}, *TOOLS[:1]]
-            daemon.changes("fs", *changed)
-            assert code(client.run("fs", "write")) == "ToolChanged"
-            assert code(client.run("fs", "write")) == "PermissionDenied"
 
 
 # --- one server as itself, behind `mcpd connect --server` -----------------------------------------------------

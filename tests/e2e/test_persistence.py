@@ -230,20 +230,6 @@ def stored(daemon: Daemon) -> list[str]:
 # --- what is there at the start ------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_no_database_is_set_aside_by_name_and_a_new_one_begun() -> None:
-    with served() as (daemon, _client):
-        daemon.stop(signal.SIGKILL)
-        removed_with_all_beside(daemon.state)
-        daemon.state.write_bytes(b"this is not a database" * 1000)
-        daemon.start()
-        daemon.ready()
-        assert_set_aside(daemon, b"this is not a database" * 1000)
-        daemon.ask("switch", name="s/more0", off=True)
-        with daemon.client().hello(session="k") as again:
-            again.load("read", "write")
-        knows_everything(daemon)
-
-
 def test_a_corrupt_file_is_set_aside_by_name_and_a_new_one_begun() -> None:
     with served() as (daemon, _client):
         daemon.stop()

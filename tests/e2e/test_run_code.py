@@ -13,12 +13,10 @@ from tests.e2e.raw_http import RawHttp, data_of, listening, message, request
 from tests.waiting import eventually
 
 SERVERS = {"git": scripted(tools=["echo", "sleep", "fail"]), "files": scripted(tools=["echo"])}
-RULES = [{"match": "files/*", "then": "ask"}]
 CONFIG: dict[str, Any] = {
     "mcpServers": SERVERS,
     "profiles": {
         "default": {"surface": "code"},
-        "other": {"surface": "category", "runCode": True, "permissions": RULES},
         "short": {"surface": "code", "scriptLimits": {"seconds": 1, "calls": 2}},
     },
 }
@@ -73,20 +71,6 @@ def test_a_model_finds_describes_and_runs(daemon: Daemon, more: Any) -> None:
             assert result["resultType"] == "complete"
 
 
-def test_a_script_on_another_surface_asks_its_user(daemon: Daemon) -> None:
-    with RawClient(daemon.socket) as client:
-        client.hello(profile="other")
-        client.greet(capabilities={"elicitation": {"form": {}}})
-        arguments = {"code": "await call('files/echo', {'text': 'x'})"}
-        asked = {"jsonrpc": "2.0", "id": "run", "method": "tools/call"}
-        client.send(json.dumps({**asked, "params": {"name": "run_code", "arguments": arguments}}).encode())
-        question = client.receive()
-        assert "files/echo wants to run" in question["params"]["message"]
-        answer = {"action": "accept", "content": {"choice": "allow once"}}
-        client.send(json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": answer}).encode())
-        assert client.receive()["result"]["structuredContent"]["calls"] == 1
-
-
 def test_limits_end_a_script_and_say_so(daemon: Daemon) -> None:
     with RawClient(daemon.socket) as client:
         client.hello(profile="short")
@@ -99,16 +83,6 @@ def test_limits_end_a_script_and_say_so(daemon: Daemon) -> None:
             error = run(client, code)["structuredContent"]["error"]
             assert (error["code"], error["limit"]) == ("ScriptFailed", limit)
         assert run(client, "1 + 1")["structuredContent"]["result"] == 2
-    eventually(lambda: not workers(daemon), daemon.said)
-
-
-def test_a_client_that_leaves_takes_its_script_along(daemon: Daemon) -> None:
-    with RawClient(daemon.socket) as client:
-        client.greet()
-        arguments = {"code": "await call('git/sleep', {'seconds': 60})"}
-        params = {"name": "run_code", "arguments": arguments}
-        client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
-        eventually(lambda: workers(daemon), daemon.said)
     eventually(lambda: not workers(daemon), daemon.said)
 
 

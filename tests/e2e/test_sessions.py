@@ -2,21 +2,19 @@
 
 import json
 import signal
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any
 
 import attrs
 import pytest
 
-from tests.e2e.harness import META, Daemon, RawClient, changeable, running
+from tests.damages import rows
+from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
-MODERN = {"_meta": META}
 LIST_CHANGED = "notifications/tools/list_changed"
 READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
 WRITE = tool("write")
@@ -26,12 +24,6 @@ OTHER = tool("read", inputSchema={"type": "object", "properties": {"file": {"typ
 def configured(**more: Any) -> dict[str, Any]:
     servers = {"s": changeable(READ, WRITE), "t": changeable(tool("look"))}
     return {"mcpServers": servers, "profiles": {"default": {"surface": "load"}}, **more}
-
-
-def rows(daemon: Daemon, query: str, *values: Any) -> list[Any]:
-    """What the store has, or makes of a statement."""
-    with closing(sqlite3.connect(daemon.state, timeout=30, isolation_level=None)) as connection:
-        return connection.execute(query, values).fetchall()
 
 
 @pytest.fixture(scope="module")
@@ -115,44 +107,6 @@ def test_a_client_without_a_key_is_forgotten_when_it_hangs_up(daemon: Daemon) ->
             assert client.listed() == [*META_TOOLS, "read"]
 
 
-def test_connections_of_one_key_share_what_they_load_and_are_told(daemon: Daemon) -> None:
-    with daemon.client().hello(session="shared") as one, daemon.client().hello(session="shared") as two:
-        two.greet()
-        assert two.listed() == META_TOOLS
-        one.load("read")
-        two.notice(LIST_CHANGED)
-        assert two.listed() == [*META_TOOLS, "read"]
-        assert two.call("read", {})["isError"] is False
-        two.load("look")
-        assert one.listed() == [*META_TOOLS, "read", "look"]
-        (row,) = (each for each in daemon.ask("sessions", key=None)["sessions"] if each["key"] == "shared")
-        assert row["connections"] == 2
-    with daemon.client().hello(session="shared") as again:
-        assert again.listed() == [*META_TOOLS, "read", "look"]
-
-
-def test_requests_name_the_conversation_that_they_belong_to(daemon: Daemon) -> None:
-    def meta(key: str) -> dict[str, Any]:
-        return {"_meta": {"mcpd/session": key}}
-
-    def listed(client: RawClient, **params: Any) -> list[str]:
-        return [each["name"] for each in client.ask("tools/list", params)["result"]["tools"]]
-
-    load = {"name": "load_mcp_tool", "arguments": {"names": ["read"]}}
-    with daemon.client() as client:
-        client.ask("tools/call", {**load, **meta("conversation 1")})
-        assert listed(client, **meta("conversation 1")) == [*META_TOOLS, "read"]
-        assert listed(client, **meta("conversation 2")) == META_TOOLS
-        assert listed(client) == META_TOOLS
-        refused = client.ask("tools/call", {"name": "read", "arguments": {}, **meta("conversation 2")})
-        assert refused["result"]["structuredContent"]["error"]["code"] == "ToolNotLoaded"
-        served = client.ask("tools/call", {"name": "read", "arguments": {}, **meta("conversation 1")})
-        assert served["result"]["isError"] is False
-        assert "1 to 200 printable characters" in client.ask("tools/list", meta(""))["error"]["message"]
-    with daemon.client().hello(session="conversation 1") as client:
-        assert client.listed() == [*META_TOOLS, "read"]
-
-
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 def test_a_real_client_finds_its_session_through_the_bridge(
     daemon: Daemon, clients: Clients, mode: str
@@ -184,7 +138,7 @@ def test_a_session_that_nobody_uses_is_forgotten_and_one_in_use_is_not() -> None
             with daemon.client().hello(session="left") as left:
                 left.load("read")
             eventually(lambda: [each["key"] for each in sessions(daemon)] == ["kept"], daemon.said)
-            assert rows(daemon, "SELECT session FROM loaded_tools") == [("kept",)]
+            assert rows(daemon.state, "SELECT session FROM loaded_tools") == [("kept",)]
             with daemon.client().hello(session="left") as left:
                 assert left.listed() == META_TOOLS
             assert kept.listed() == [*META_TOOLS, "read"]
@@ -237,33 +191,6 @@ CASES = [
         "server s has changed it since it was loaded",
         "nothing was sent. error.definition has its present definition",
         "It counts again once it is loaded again",
-    ),
-    Case(
-        "invalid_deleted",
-        "UnknownTool",
-        lambda daemon: daemon.changes("s", WRITE),
-        as_it_was,
-        "server s no longer has it",
-        "there is no tool 'read'",
-        "If it comes back as it was, it counts again by itself.",
-    ),
-    Case(
-        "invalid_renamed",
-        "",
-        lambda daemon: daemon.changes("s", {**READ, "name": "read_file"}, WRITE),
-        as_it_was,
-        "server s calls it read_file now",
-        "server s has renamed 'read': it is called read_file now.",
-        "Load it under its new name: read_file.",
-    ),
-    Case(
-        "invalid_disabled",
-        "ToolDisabled",
-        off("s/read"),
-        on("s/read"),
-        "read is switched off",
-        "an operator has switched it off (`mcpd enable s/read` brings it back)",
-        "Switch it on: `mcpd enable s/read`",
     ),
     Case(
         "invalid_server_disabled",
@@ -343,75 +270,7 @@ def test_a_server_that_leaves_the_configuration_takes_its_tools_along_and_brings
             assert "read" in client.listed()
 
 
-def test_the_configuration_switches_tools_and_servers_off_as_well() -> None:
-    config = configured()
-    rules = {"read": {"enabled": False}}
-    categories = {"files": {"server": "s", "tools": {"overrides": rules}}, "rest": {"server": "t"}}
-    stopped = {**config["mcpServers"], "t": {**config["mcpServers"]["t"], "enabled": False}}
-    with running(config) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="k") as client:
-            client.load("read", "look")
-            daemon.config.write_text(json.dumps({**config, "categories": categories, "mcpServers": stopped}))
-            daemon.ask("reload")
-            assert client.listed() == META_TOOLS
-            assert refused(client)["code"] == refused(client, "look")["code"] == "ToolDisabled"
-        statuses = {name: each["status"] for name, each in daemon.loaded("k").items()}
-        assert statuses == {"s/read": "invalid_disabled", "t/look": "invalid_server_disabled"}
-
-
-def test_sessions_that_nobody_uses_are_marked_as_well(daemon: Daemon) -> None:
-    as_it_was(daemon)
-    with daemon.client().hello(session="away") as client:
-        client.load("read", "write")
-    daemon.changes("s", {**READ, "name": "read_file"})
-    wanted = "SELECT tool, status, invalid_reason, renamed_to FROM loaded_tools WHERE session = 'away'"
-    marked = [
-        ("read", "invalid_renamed", "server s calls it read_file now", "read_file"),
-        ("write", "invalid_deleted", "server s no longer has it", None),
-    ]
-    eventually(lambda: sorted(rows(daemon, wanted)) == marked, daemon.said)
-
-
-def test_what_a_server_changed_while_the_daemon_was_away_counts_as_soon_as_it_has_listed() -> None:
-    with running(configured()) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="k") as client:
-            client.load("read", "look")
-        daemon.stop()
-        # Its tools stand in its arguments: who answers is said to be the same.
-        rows(daemon, "UPDATE tools SET raw = replace(raw, 'path', 'old!'), schema_hash = 'another'")
-        rows(daemon, "UPDATE loaded_tools SET loaded_schema_hash = 'another' WHERE tool = 'read'")
-        daemon.start()
-        daemon.ready()
-        with daemon.client().hello(session="k") as client:
-            assert client.listed() == [*META_TOOLS, "look"]
-            assert refused(client)["code"] == "ToolChanged"
-
-
 # --- mcpd sessions -------------------------------------------------------------------------------------------
-
-
-def test_operators_see_sessions_and_what_became_of_what_they_loaded() -> None:
-    with running(configured()) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="/home/me/project") as client, daemon.client() as unnamed:
-            client.greet()
-            client.load("read", "write", "look")
-            unnamed.load("look")
-            daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
-            every = json.loads(daemon.run("sessions", "--json"))["sessions"]
-            loaded = json.loads(daemon.run("sessions", "/home/me/project", "--json"))
-            shown = daemon.run("sessions")
-        named, other = every
-        assert (named["key"], named["client"], named["connections"]) == ("/home/me/project", "raw 1", 1)
-        assert (named["loaded"], named["invalid"], other["key"], other["loaded"]) == (3, 1, None, 1)
-        assert [each["name"] for each in loaded] == ["read", "write", "look"]
-        read = loaded[0]
-        assert (read["status"], read["renamedTo"], read["source"]) == ("invalid_renamed", "read_file", "manual")
-        assert "/home/me/project" in shown
-        assert "no key" in shown
-        assert daemon.run("sessions", "/home/me/projekt", check=1) == ""
 
 
 # --- small parts ---------------------------------------------------------------------------------------------

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, changeable, running
+from tests.e2e.harness import META, Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.test_held import Approving
-from tests.e2e.test_sessions import MODERN
 from tests.scripted_server import tool
 from tests.unit.state.postgres import Server, shared, started
 from tests.waiting import PATIENCE, WAIT, eventually
@@ -166,7 +165,7 @@ def test_what_waits_at_both_daemons_is_approved_at_one_for_both(url: str) -> Non
 
 def test_a_modern_client_takes_turns_too(url: str) -> None:
     with two(url) as (one, other), one.client() as here, other.client() as there:
-        meta = {**MODERN["_meta"], "mcpd/session": "conversation"}
+        meta = {**META, "mcpd/session": "conversation"}
         for name, loading, calling in (("read", here, there), ("write", there, here)):
             asked = {"name": "load_mcp_tool", "arguments": {"names": [name]}, "_meta": meta}
             assert loading.ask("tools/call", asked)["result"]["isError"] is False
@@ -222,16 +221,6 @@ def test_daemons_go_on_while_their_database_is_stopped_and_are_told_once_it_is_b
             assert here.listed() == [*META_TOOLS, "read", "write", "look"]
 
 
-def test_a_live_session_is_told_of_what_another_daemon_has_loaded(url: str) -> None:
-    with two(url) as (one, other), other.client().hello(session="k") as there:
-        there.greet()
-        assert there.listed() == META_TOOLS
-        with one.client().hello(session="k") as here:
-            here.load("write")
-        there.notice("notifications/tools/list_changed")
-        assert there.listed() == [*META_TOOLS, "write"]
-
-
 def test_a_word_that_is_said_at_one_is_obeyed_at_the_other(url: str) -> None:
     with two(url) as (one, other), other.client().hello(session="k") as there:
         there.load("read", "look")
@@ -249,19 +238,6 @@ def test_a_word_that_is_said_at_one_is_obeyed_at_the_other(url: str) -> None:
         eventually(lambda: one.ask("status")["switchedOff"] == [], one.said)
         eventually(lambda: epochs(one, other) == [before[0] + 2] * 2, lambda: (before, epochs(one, other)))
         assert there.listed() == [*META_TOOLS, "read", "look"]
-
-
-def test_epochs_are_shared(url: str) -> None:
-    with two(url) as (one, other):
-        for daemon in (one, other):
-            daemon.changes("s", READ)
-        eventually(lambda: epochs(one, other) == [2, 2], lambda: epochs(one, other))
-        other.stop(signal.SIGKILL)
-        one.changes("s", READ, WRITE)
-        eventually(lambda: one.persistence()["waiting"] == 0, one.said)
-        other.start()
-        # Where the database is slow to answer, clients are served first, and the store is read after that.
-        eventually(lambda: epochs(one, other) == [3, 3], lambda: epochs(one, other))
 
 
 def happened(daemon: Daemon, **asked: Any) -> list[tuple[str, int]]:

@@ -159,34 +159,3 @@ def test_a_server_that_comes_back_without_a_list_keeps_its_tools(
 
 
 # --- epochs --------------------------------------------------------------------------------------------------
-
-
-def test_an_epoch_is_the_same_after_a_restart_that_changes_nothing() -> None:
-    with running(of(s=changeable(READ), t=scripted(tools=[LOOK]))) as daemon:
-        for ended_by in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
-            daemon.ready()
-            daemon.ask("restart", server="t")
-            assert (epoch(daemon), epoch(daemon, "t")) == (1, 1)
-            eventually(lambda: daemon.persistence()["waiting"] == 0)
-            daemon.stop(ended_by)
-            daemon.start()
-
-
-def test_a_server_that_was_switched_off_stays_off_after_a_restart_without_another_epoch() -> None:
-    with running(of(s=changeable(READ), t=changeable(LOOK))) as daemon:
-        daemon.ready()
-        daemon.ask("switch", name="s", off=True)
-        daemon.ask("switch", name="t/look", off=True)
-        assert (epoch(daemon), epoch(daemon, "t")) == (2, 2)
-        for _ in range(2):
-            daemon.stop()
-            daemon.start()
-            daemon.ready("t")
-            status = daemon.ask("status")
-            assert status["servers"]["s"]["state"] == "disabled"
-            assert status["switchedOff"] == ["s", "t/look"]
-            assert (epoch(daemon), epoch(daemon, "t")) == (2, 2)
-        with daemon.client() as client:
-            for name in ("read", "look"):
-                error = client.call(name, {})["structuredContent"]["error"]
-                assert error["code"] == "ToolDisabled"

@@ -139,18 +139,6 @@ def test_only_clients_of_its_directories_see_a_server_and_start_it(
         assert starts.exists()
 
 
-def test_clients_of_one_directory_share_an_instance_only_by_workspace(
-    served: tuple[Daemon, int], share: str, places: list[str]
-) -> None:
-    daemon, _port = served
-    pids = set()
-    for _ in range(2):
-        with RawClient(daemon.socket) as client:
-            client.hello(workspace=places[0])
-            pids.add(told(client.ask("tools/call", CALL))["pid"])
-    assert len(pids) == (1 if share == "workspace" else 2)
-
-
 def test_a_header_names_the_directory_in_both_eras(
     served: tuple[Daemon, int], share: str, places: list[str]
 ) -> None:
@@ -170,29 +158,6 @@ def test_a_header_names_the_directory_in_both_eras(
         assert [each["cwd"] for each in (new, old)] == [place, place]
         assert [each["args"] for each in (new, old)] == [expected(share, place)] * 2
         assert (new["pid"] == old["pid"]) is (share == "workspace")
-
-
-BAD = [("/no/such", "does not exist where mcpd runs"), ("src", "is not an absolute path"), ("/", "the root of")]
-
-
-@pytest.mark.parametrize("share", ["workspace"], indirect=True)
-@pytest.mark.parametrize(("named", "why"), BAD)
-def test_a_directory_that_cannot_be_worked_in_is_refused_with_what_to_do(
-    served: tuple[Daemon, int], named: str, why: str
-) -> None:
-    daemon, port = served
-    refused = []
-    with RawClient(daemon.socket) as client:
-        refused.append(client.hello(workspace=named).ask("tools/call", CALL))
-    http = RawHttp(port)
-    http.send(modern("tools/call", CALL, Mcpd_Workspace=named))
-    refused.append(http.json())
-    http.socket.close()
-    for each in refused:
-        text = each["result"]["content"][0]["text"]
-        assert text.startswith("NoWorkspace: ")
-        assert why in text
-        assert "mcpd connect --workspace DIR" in text
 
 
 @contextmanager
