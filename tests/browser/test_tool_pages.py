@@ -1,4 +1,4 @@
-"""The pages of tools and sessions in Chromium: hostile names stay text, and each control does what it says."""
+"""The pages of tools and sessions in Chromium: each control does what it says."""
 
 import json
 from collections.abc import Iterator
@@ -6,41 +6,20 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import Here, accessible, console, expect_words, row, settled
+from tests.browser.driving import Here, accessible, console, expect_words, settled
 from tests.e2e.harness import scripted
 from tests.scripted_server import tool
-
-SCRIPT = "<script>document.title='taken'</script>\u202e"
-NAME = "a/b<img src=x onerror=document.title='taken'>"
-ENCODED = "a%2Fb%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D%27taken%27%3E"
-SCHEMA = {"type": "object", "properties": {"<b>x</b>": {"type": "string", "description": SCRIPT}}}
 
 
 @pytest.fixture(scope="module")
 def own(browser: Browser) -> Iterator[Here]:
-    """A daemon with a hostile tool."""
-    tools = [
-        tool("read", description="Reads a file."),
-        tool("write"),
-        tool(NAME, description=SCRIPT, inputSchema=SCHEMA),
-    ]
+    """A daemon with three servers and two profiles."""
+    tools = [tool("read", description="Reads a file."), tool("write")]
     servers = {"s": scripted(tools=tools), "git": scripted(tools=["git_log"]), "notes": scripted()}
     with console(
         browser, {"mcpServers": servers, "profiles": {"default": {"surface": "load"}, "review": {}}}
     ) as made:
         yield made
-
-
-def test_what_a_tool_says_of_itself_stays_text(own: Here) -> None:
-    page = own.signed_in()
-    for path in ("/tools?category=s", f"/tools/s/{ENCODED}", "/servers/s?tab=tools", "/find?q=taken"):
-        page.goto(own.address + path)
-        settled(page)
-        assert "taken" not in page.title() or NAME in page.title()
-        assert page.locator("main img, main script, main b").count() == 0
-        expect_words(page, NAME)
-    page.goto(f"{own.address}/tools/s/{ENCODED}")
-    expect_words(page, "<b>x</b>")
 
 
 def test_a_tool_is_found_as_a_model_finds_it(own: Here) -> None:
@@ -52,16 +31,6 @@ def test_a_tool_is_found_as_a_model_finds_it(own: Here) -> None:
     page.get_by_role("link", name="read", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("read")
     expect(page.get_by_role("button", name="Call read")).not_to_have_css("column-gap", "normal")
-
-
-def test_a_tool_is_switched_off_and_on_in_its_category(own: Here) -> None:
-    page = own.signed_in()
-    page.goto(f"{own.address}/tools?category=s")
-    page.get_by_role("button", name="Disable s/write").click()
-    expect_words(page, "s/write: switched off")
-    expect(row(page, "write")).to_contain_text("switched off by an operator")
-    page.get_by_role("button", name="Enable s/write").click()
-    expect_words(page, "s/write: switched on")
 
 
 def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
@@ -164,9 +133,3 @@ def test_a_call_that_takes_long_shows_that_it_is_under_way(own: Here) -> None:
     page.evaluate("document.addEventListener('submit', (event) => event.preventDefault())")
     page.get_by_role("dialog").get_by_role("button", name="Call read").click()
     expect(page.get_by_role("dialog").get_by_role("button", name="Calling…")).to_be_disabled()
-
-
-def test_who_may_only_look_calls_nothing(own: Here) -> None:
-    page = own.signed_in("--read-only")
-    page.goto(f"{own.address}/tools/s/read")
-    expect(page.get_by_role("button", name="Call read")).to_have_count(0)
