@@ -43,18 +43,6 @@ def test_a_reload_touches_one_server_of_twenty() -> None:
         assert {name for name in servers if before[name] != after[name]} == {"s3"}
 
 
-def test_a_faulty_file_changes_nothing_and_says_why() -> None:
-    with running(of(a=ECHO)) as daemon:
-        settled(daemon)
-        before = pids(daemon)
-        daemon.config.write_text('{"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"}')
-        told = json.loads(daemon.run("reload", "--json", check=78))
-        assert {fault["path"] for fault in told["faults"]} >= {"$.mcpServers.a.comand", "$.lazy"}
-        daemon.run("reload", check=78)
-        assert pids(daemon) == before
-        assert "$.mcpServers.a.comand" in daemon.said()
-
-
 def test_servers_come_go_fail_and_are_switched_by_the_file() -> None:
     with running(of(a=ECHO, b=ECHO)) as daemon:
         settled(daemon)
@@ -65,24 +53,6 @@ def test_servers_come_go_fail_and_are_switched_by_the_file() -> None:
             "added: c, bad; removed: a; switched off: b; unchanged: 0\nc: ready\nbad: failed"
         )
         assert states(daemon) == {"b": "disabled", "c": "ready", "bad": "failed"}
-
-
-def test_words_reach_servers_tools_and_clients() -> None:
-    with running(of(a=ECHO, b=ECHO)) as daemon, daemon.client() as client:
-        settled(daemon)
-        assert daemon.run("disable", "a") == "a: switched off, now disabled\n"
-        assert daemon.run("disable", "a") == "a: was switched off already, now disabled\n"
-        assert client.run("a", "echo")["isError"]
-        daemon.run("restart", "a", check=1)
-        assert daemon.run("enable", "a") == "a: switched on, now ready\n"
-        assert not client.run("a", "echo").get("isError")
-        assert daemon.run("disable", "mcp__b__echo") == "b/echo: switched off\n"
-        error = client.run("b", "echo")["structuredContent"]["error"]
-        assert error["code"] == "ToolDisabled"
-        assert daemon.run("enable", "b/echo") == "b/echo: switched on\n"
-        assert not client.run("b", "echo").get("isError")
-        daemon.run("disable", "nobody", check=1)
-        daemon.run("disable", "a/nothing", check=1)
 
 
 def test_a_signal_and_a_watched_file_reload_as_well() -> None:

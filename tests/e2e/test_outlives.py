@@ -266,19 +266,6 @@ def test_so_many_kills_in_a_row_are_so_many_lost_calls_and_nothing_else(house: H
     assert house.effects() == kills
 
 
-def test_a_session_with_a_key_finds_what_it_had_loaded(house: House) -> None:
-    with Bridge(house, "--profile", "search", "--session", "outlives") as client:
-        client.begin()
-        client.load("echo")
-        assert "echo" in client.listed()
-        house.restart()
-        client.notice("notifications/tools/list_changed")
-        assert "echo" in client.listed()
-        assert echoes(client)
-        status = house.daemon.ask("status")
-        assert [each["key"] for each in status["sessions"]] == ["outlives"]
-
-
 def test_a_bridge_ends_with_its_client_though_there_is_no_daemon(house: House) -> None:
     with at_work(house):
         house.way.unlink()
