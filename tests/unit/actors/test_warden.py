@@ -1,7 +1,7 @@
 """Servers that take too much memory: found by measuring, ended with the reason, not for one large moment."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -46,9 +46,12 @@ class Machine:
     used: dict[int, int] = attrs.field(factory=dict)
     looks: list[Mapping[int, int]] = attrs.field(factory=list)
     broken: bool = False
+    meanwhile: Callable[[], None] = lambda: None
+    """What happens while it measures."""
 
     def measure(self, ceilings: Mapping[int, int]) -> Mapping[int, int]:
         self.looks.append(dict(ceilings))
+        self.meanwhile()
         if self.broken:
             raise OSError("no /proc here")
         return {mark: used for mark, used in self.used.items() if mark in ceilings}
@@ -104,6 +107,23 @@ async def test_a_new_run_of_a_server_begins_anew(autojump_clock: MockClock) -> N
         for mark in range(2, 20):
             await trio.sleep(WALK_SECONDS)
             server.children = {1: mark}
+    assert server.ended == []
+
+
+async def test_a_process_that_began_during_a_look_is_not_ended_for_its_predecessor(
+    autojump_clock: MockClock,
+) -> None:
+    server = upstream(1)
+
+    def begins_anew() -> None:
+        if len(machine.looks) == LOOKS:
+            server.children = {1: 2}
+
+    async with watched({"a": server}) as machine:
+        machine.used[1] = 200 * MIB
+        machine.meanwhile = begins_anew
+        await trio.sleep((LOOKS + 2) * WALK_SECONDS + BETWEEN)
+    assert [[*look] for look in machine.looks] == [[1]] * LOOKS + [[2], [2]]
     assert server.ended == []
 
 

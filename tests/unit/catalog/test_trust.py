@@ -59,11 +59,12 @@ def approved(catalog: Catalog, *tools: Tool, by: str = "olga") -> Approved:
     return Approved(approvals=tuple(given), at=1.0)
 
 
-def locked(catalog: Catalog, *tools: Tool) -> Configured:
-    """A lock approves these tools of git, and nothing else."""
+def locked(catalog: Catalog, *tools: Tool, identity: str = "") -> Configured:
+    """A lock approves these tools of git, and nothing else; `identity` is another entry's."""
     forms = {each.name: form_of(each.kind, each.raw) for each in tools}
     lines = {name: LockedLine(hash=form.digest, parts=form.parts) for name, form in forms.items()}
-    lock = Lock(servers={"git": LockedServer(identity=catalog.servers["git"].gate.identity, tools=lines)})
+    identity = identity or catalog.servers["git"].gate.identity
+    lock = Lock(servers={"git": LockedServer(identity=identity, tools=lines)})
     return Configured(config=attrs.evolve(catalog.config, lock=lock), now=1.0)
 
 
@@ -128,3 +129,10 @@ def test_with_a_lock_no_other_approval_counts_and_the_lock_is_an_author() -> Non
         (OTHER_LOG.raw, FIRST),
         (LOG.raw, LOCK),
     ]
+
+
+def test_a_lock_for_another_command_of_the_server_approves_nothing() -> None:
+    catalog = after(begun(), [lists(LOG)])
+    catalog = after(catalog, [locked(catalog, LOG, identity="another command"), lists(LOG)])
+    assert (offered(catalog), held_in(catalog)) == ([], {"log": HeldBecause.LOCK})
+    assert catalog.servers["git"].gate.problem == "mcpd.lock does not have server git as it is configured"

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 from loguru import logger
+from trio.testing import wait_all_tasks_blocked
 
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Telemetry
@@ -117,6 +118,25 @@ async def test_all_is_sent_in_batches_at_the_latest_at_the_end(nursery: trio.Nur
     assert [each for batch in export.sent["logs"] for each in batch] == list(range(BATCH + 3))
     assert [len(batch) for batch in export.sent["metrics"]] == [1]
     assert tracer.dropped.total() == 0
+
+
+async def test_batches_that_wait_at_the_end_are_sent_too(nursery: trio.Nursery) -> None:
+    export = FakeExport()
+    export.gate.clear()
+    tracer = made(lambda: export)
+    for number in range(4 * BATCH):
+        tracer.take("logs", number)
+
+    async def ends_during_the_first(scope: trio.CancelScope) -> None:
+        await until(lambda: len(tracer.queues["logs"]) == 3 * BATCH)
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        export.gate.set()
+
+    with trio.CancelScope() as scope:
+        nursery.start_soon(ends_during_the_first, scope)
+        await tracer.run()
+    assert [len(batch) for batch in export.sent["logs"]] == [BATCH] * 4
 
 
 async def _ends_with(scope: trio.CancelScope, holds: Callable[[], object]) -> None:
