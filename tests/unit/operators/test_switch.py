@@ -88,9 +88,14 @@ async def test_many_switches_at_once_are_all_obeyed() -> None:
 
 async def test_a_switch_does_not_undo_another_that_is_not_read_yet() -> None:
     async with running() as here:
-        here.registry.tell(Switched(off=frozenset({("time", "now")})))
-        await here.switch("git/log", off=True)
-        assert here.switched == {("time", "now"), ("git", "log")}
+        for number in range(20):  # half of the time, the registry happens to read it first
+            off = number % 2 == 0
+            here.registry.tell(Switched(off=here.switched | {("time", f"t{number}")}))
+            await here.switch("git/log", off=off)
+            assert here.switched == {
+                *(("time", f"t{each}") for each in range(number + 1)),
+                *[("git", "log")] * off,
+            }
 
 
 @pytest.mark.parametrize(
