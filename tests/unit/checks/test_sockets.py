@@ -61,8 +61,9 @@ def test_the_front_is_never_connected_to(house: House) -> None:
             front.accept()
 
 
-def test_a_directory_that_others_can_write_is_a_fault_as_for_the_daemon(house: House) -> None:
-    house.run.chmod(0o777)
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_a_directory_that_others_can_write_is_a_fault_as_for_the_daemon(mode: int, house: House) -> None:
+    house.run.chmod(mode)
     said = [each.what for each in check(house.look()) if each.level is Level.FAULT]
     assert said == [f"{house.run} can be written by others."] * 2
     with pytest.raises(PermissionError, match="writable by others"):

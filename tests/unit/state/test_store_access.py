@@ -486,6 +486,22 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
     assert known.seen_at == START
 
 
+async def test_one_whose_client_came_back_while_it_was_deleted_is_written_again(mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=100)
+    old = bench.disk.sessions["old"] = session("old", at=START - 101)
+    await bench.access.open()
+    bench.expiry.start()
+
+    async def comes_back() -> None:
+        bench.live = ["old"]
+        bench.notes.read(old)
+        bench.notes.touch("old", START)
+
+    await bench.expiry.sweep(lambda: bench.live, comes_back)
+    assert not bench.disk.sessions
+    assert [*bench.notes.waiting.values()] == [old]
+
+
 @pytest.mark.parametrize("jump", [CLOCK_JUMP + 1, -CLOCK_JUMP - 1])
 async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float, mock_clock: MockClock) -> None:
     bench = ExpiryBench(idle=100)
