@@ -6,17 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.documents.files import (
-    BACKUPS,
-    MAX_FILE,
-    DocumentError,
-    Edit,
-    keep_backup,
-    look,
-    replace,
-    unified_diff,
-    write_all,
-)
+from daemon.documents.files import BACKUPS, MAX_FILE, DocumentError, keep_backup, look, replace, unified_diff
 
 
 def test_a_file_is_replaced_with_its_mode_and_through_the_links_that_lead_to_it(tmp_path: Path) -> None:
@@ -57,20 +47,6 @@ def test_what_somebody_else_has_written_meanwhile_is_not_lost(before: bytes | No
         replace(found, b"ours")
     assert path.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_of_files_that_are_written_together_all_are_as_before_if_one_cannot_be(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("first", "second", "third")]
-    for path in paths[1:]:
-        path.write_bytes(b"old")
-    edits = [Edit(found=look(path), text="new") for path in paths]
-    paths[2].write_bytes(b"theirs")
-    with pytest.raises(DocumentError, match="third was written by somebody else"):
-        write_all(edits)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "second": b"old",
-        "third": b"theirs",
-    }
 
 
 def test_what_is_no_configuration_is_refused_with_its_reason(tmp_path: Path) -> None:

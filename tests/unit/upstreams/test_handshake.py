@@ -280,3 +280,21 @@ async def test_a_server_that_dies_of_the_probe_twice_is_not_probed_again(*, is_n
         greeter = Greeter() if is_next_daemon else greeter
     assert era_in(remembered) == KnownEra(Era.HANDSHAKE, "git 2")
     assert (await came_up(greeter, DEATH, remembered))[0] == ["initialize"]
+
+
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [
+        (Cause.EXITED, ["initialize"]),
+        (Cause.ENDED, ["initialize"]),
+        (Cause.KILLED, ["initialize"]),
+        (Cause.CONNECTION_LOST, ["initialize"]),
+        (Cause.UNREACHABLE, ["server/discover"]),
+    ],
+)
+async def test_only_a_death_that_the_probe_may_have_caused_keeps_the_next_run_from_it(
+    last: Cause, asked: list[str]
+) -> None:
+    greeter = Greeter()
+    await died(greeter)
+    assert (await came_up(greeter, DISCOVERED, last=last))[0] == asked
