@@ -284,11 +284,12 @@ async def test_what_a_session_may_call_stays_for_a_while(stage: Stage, mock_cloc
 
 
 async def test_what_a_session_may_call_is_changed_in_use_or_not(stage: Stage, mock_clock: MockClock) -> None:
-    (echo,) = tools_of("alpha", "echo")
+    echo, add = tools_of("alpha", "echo", "add")
     stage.sessions.grants.change("k", lambda grants: grants.allow(echo, "an operator"))
+    stage.sessions.grants.change("k", lambda grants: grants.allow(add, "an operator"))
     state = await joined(stage)
-    assert state.grants.covers(echo, trio.current_time())
-    stage.sessions.grants.change("k", lambda grants: grants.revoke([ECHO]))
+    assert [state.grants.covers(each, trio.current_time()) for each in (echo, add)] == [True, True]
+    stage.sessions.grants.change("k", lambda grants: grants.revoke([ECHO, ADD]))
     assert not state.grants
     # Of a session without a key nobody else knows.
     assert not stage.sessions.unnamed().grants

@@ -38,7 +38,12 @@ def up(*rules: Any, **profile: Any) -> Any:
         [
             status("fs"),
             status("git"),
-            listed("fs", tool("fs", "read", annotations=READ, inputSchema=schema), "write"),
+            listed(
+                "fs",
+                tool("fs", "read", annotations=READ, inputSchema=schema),
+                "write",
+                tool("fs", "add", annotations={"destructiveHint": False}),
+            ),
             listed("git", tool("git", "log", annotations={**READ, "destructiveHint": True})),
         ],
     )
@@ -95,11 +100,12 @@ def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str,
 
 
 @pytest.mark.parametrize("surface", NAMES)
-def test_what_may_write_is_refused_with_the_tool_to_call(surface: str) -> None:
+@pytest.mark.parametrize("name", ["write", "add"])
+def test_what_may_write_is_refused_with_the_tool_to_call(name: str, surface: str) -> None:
     general, reading = NAMES[surface]
-    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, "write"), errors.InvalidArguments)
+    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, name), errors.InvalidArguments)
     assert f"Call {general} with the same arguments" in error.message
-    assert error.details == {"tool": "write", "server": "fs", "call": general}
+    assert error.details == {"tool": name, "server": "fs", "call": general}
 
 
 @pytest.mark.parametrize("surface", NAMES)
