@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 import attrs
+import msgspec
 
 Datum = str | int | float
 
@@ -152,8 +153,7 @@ CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
 """Causes that `mcpd login` cures."""
 
 
-@attrs.frozen
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """A diagnosis: what happened, and the remedy, a sentence or two each."""
 
     happened: str
@@ -189,7 +189,7 @@ class Reason:
         data = {key: redact(value) if isinstance(value, str) else value for key, value in self.data.items()}
         found = self.remedy
         if found is not None:
-            found = attrs.evolve(
+            found = msgspec.structs.replace(
                 found, happened=redact(found.happened), helps=redact(found.helps), lacks=redact(found.lacks)
             )
         return Reason(redact(self.text), self.cause, data, found)

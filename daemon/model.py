@@ -21,8 +21,7 @@ class Era(StrEnum):
     """2026-07-28: stateless, `server/discover`, an envelope in the `_meta` of every request."""
 
 
-@attrs.frozen(kw_only=True)
-class StandingWishes:
+class StandingWishes(msgspec.Struct, frozen=True, kw_only=True):
     """Lasting requests of clients to a server: log level and followed resources."""
 
     level: str | None = None

@@ -351,7 +351,7 @@ class ConnectedClients:
             level = self.levels.wished(server)
             # Subscriptions do not depend on this, and may be ten thousand URIs.
             if level != watch.value.level:
-                watch.set(attrs.evolve(watch.value, level=level))
+                watch.set(msgspec.structs.replace(watch.value, level=level))
 
     def forget(self, client: ConnectedClient) -> None:
         """Forget a client that has disconnected."""

@@ -70,8 +70,7 @@ class Refused(McpdError):
     """A command that cannot be carried out; the text says why, and how to proceed instead."""
 
 
-@attrs.frozen
-class Command(Generic[P]):
+class Command(msgspec.Struct, Generic[P], frozen=True):
     """An operator's command, as the control socket serves it."""
 
     name: str

@@ -59,14 +59,18 @@ LIMIT = f" (`scriptLimits` of the profile){MADE}"
 
 TURN_SECONDS = 0.025
 """Seconds that a script waits for its turn, so that one that computes does not hold up others' calls."""
+
 PROCESSORS = sorted(os.sched_getaffinity(0))[1:] or [*os.sched_getaffinity(0)]
 """The processors of workers: all but one, if there are several, which is left for others' calls."""
+
 TURNS = SimpleQueue[None]()
 """One item for each script that may compute at a time."""
 for _ in PROCESSORS:
     TURNS.put(None)
+
 LOOP_TURN = trio.Lock()
 """Held for the start of one call, so that clients' calls come between those of scripts."""
+
 PAUSE_SECONDS = 0.001
 """Seconds before each call while several scripts run: they take about a fifth of the loop's time."""
 

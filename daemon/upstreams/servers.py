@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -224,7 +225,7 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
         why = "it has listed" if is_listed else f"it did not come up to list ({status.reason or status.state})"
         if status.state in WAITING - {ServerState.NEEDS_AUTH}:
             told = status.remedy  # Soon there is no instance of its name.
-            told = told and attrs.evolve(told, helps=told.helps.replace(actor.name, server.name))
+            told = told and msgspec.structs.replace(told, helps=told.helps.replace(actor.name, server.name))
             server.instances.failed = attrs.evolve(status, remedy=told), actor.stderr
         actor.log.say("INFO", f"{why}, and no client waits for this instance")
         for each in [each for each in server.instances.running.values() if each.actor is actor]:

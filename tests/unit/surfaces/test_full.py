@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 from daemon.catalog.snapshot import Catalog
@@ -210,7 +211,7 @@ def test_a_server_that_is_tried_again_stays_in_the_list_unchanged(state: ServerS
 @pytest.mark.parametrize(
     ("cause", "remedy", "is_told"),
     [
-        (Cause.EXITED, attrs.evolve(WANTS, happened="It wants DATABASE_URL (pid 7)."), False),
+        (Cause.EXITED, msgspec.structs.replace(WANTS, happened="It wants DATABASE_URL (pid 7)."), False),
         (Cause.EXITED, Remedy("It failed with exit status 1.", "See its logs."), False),
         (Cause.EXITED, Remedy("It wants TOKEN.", "Set TOKEN.", by_words=True), True),
         (Cause.REFUSED, WANTS, False),
