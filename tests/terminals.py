@@ -20,7 +20,7 @@ import pyte
 
 from tests.e2e.forking import FORKS, ROOT, Life
 from tests.unit.cli.daemons import environment
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 INTERRUPT = "\x03"
 """Ctrl-C: the terminal makes SIGINT of it."""
@@ -64,7 +64,14 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Press keys, or type a text."""
         for key in keys:
+            if key == INTERRUPT:
+                # Python loses a signal between its last look for one and the read; no person is so quick.
+                eventually(self._sleeps)
             os.write(self._here, key.encode())
+
+    def _sleeps(self) -> bool:
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "S"
 
     def wait(self) -> int:
         """Read to the command's end; its exit status."""
