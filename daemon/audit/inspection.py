@@ -16,7 +16,7 @@ import msgspec
 
 from daemon.audit.audit_files import StoredRecord, chains, entries
 from daemon.audit.record import AuditRecord, ChainHead, Decision, digest
-from daemon.safety.escape import json_line
+from daemon.safety.escape import json_line, visible
 
 JOURNAL_SECONDS = 10.0
 """Seconds for `journalctl`, which finds the heads of a month within one second."""
@@ -36,8 +36,13 @@ def words(record: AuditRecord) -> tuple[str, str, str, str]:
     parts = (record.tool, record.server) if is_command else (record.server, record.tool)
     subject = (" " if is_command else "/").join(filter(None, parts)) or record.method or "mcpd"
     who = record.principal, record.client, record.session and f"session {record.session}"
-    why = record.rule, record.by and f"by {record.by}", json_line(record.details) if record.details else ""
+    details = ", ".join(f"{name}: {_shown(detail)}" for name, detail in record.details.items())
+    why = record.rule, record.by and f"by {record.by}", details
     return subject, ", ".join(filter(None, who)) or "mcpd", "; ".join(filter(None, why)), record.outcome
+
+
+def _shown(detail: object) -> str:
+    return visible(detail) if isinstance(detail, str) else json_line(detail)
 
 
 @cache

@@ -58,7 +58,7 @@ def test_records_are_shown_oldest_first_with_actor_reason_and_outcome(tmp_path: 
     assert status == 0
     assert told == (
         "Friday, 2026-11-27\n"
-        f'12:01:00  began       mcpd  mcpd  {{"chain": "{CHAIN}", "version": "1.0"}}\n'
+        f"12:01:00  began       mcpd  mcpd  chain: {CHAIN}, version: 1.0\n"
         "12:02:00  sent        git/git_log  uid 1000, claude-code, session #4  ok\n"
         "12:03:00  agreed      git/git_reset  mcpd  ask; by user of session #4\n"
         "12:04:00  refused     git/git_push  mcpd  permissions: git_push  Denied\n"
