@@ -65,11 +65,16 @@ class DaemonPlaces:
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
     def directories_of(self, server: Server) -> tuple[str, str]:
-        """A server's directory, and the directory in it whose files persist; each instance has another."""
+        """A server's directory, and the one in it whose files persist, which each instance has of its own."""
         root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
-        # Without the server's name, which may change.
-        name = hashlib.sha256(server.label.removeprefix(server.name).encode()).hexdigest()[:16]
-        return root, os.path.realpath(f"{root}/instances/{name}" if server.instance else f"{root}/data")
+        if not server.instance:
+            return root, os.path.realpath(f"{root}/data")
+        # Without the server's name, which may change; mcpd 0.1.0 hashed it, too.
+        labels = server.label, server.label.removeprefix(server.name)
+        former, data = (f"{root}/instances/{hashlib.sha256(each.encode()).hexdigest()[:16]}" for each in labels)
+        with suppress(OSError):
+            os.rename(former, data)  # noqa: PTH104 - pathlib takes 7 ms
+        return root, os.path.realpath(data)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

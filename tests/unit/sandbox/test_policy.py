@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,15 @@ def test_what_a_server_can_link_to_is_shown_neither_as_its_program_nor_as_its_py
 
 def test_a_denied_path_that_is_not_there_is_hidden_all_the_same(home: Path) -> None:
     assert policy_of(home, files={"deny_read": ["later"]}).places[str(home / "later")] is Access.HIDDEN
+
+
+def test_the_data_of_an_instance_that_mcpd_0_1_0_confined_is_found(home: Path) -> None:
+    made = policy_of(home, workspace=str(home / "src"))
+    former = Path(made.data).with_name(hashlib.sha256(b"s@w").hexdigest()[:16])
+    former.mkdir(parents=True)
+    (former / "kept").write_text("")
+    assert policy_of(home, workspace=str(home / "src")).data == made.data
+    assert (Path(made.data) / "kept").exists()
 
 
 def test_a_workspace_is_writable_unless_the_home_directory_lies_in_it(home: Path) -> None:
