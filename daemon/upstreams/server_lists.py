@@ -317,14 +317,11 @@ class Listing:
         self._needed_now = trio.Event()
         self._begun = self._begun_before = 0
         """The number of listings begun so far, and on earlier connections."""
+        self.is_stale = False
+        """Whether the server announced a change and has not listed since."""
         self._needed = self._obtained = 0
         """The numbers of the first listing after the last announced change, and of the last that succeeded."""
         self._outcome = Watch((0, ""))
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server announced a change and has not listed since."""
-        return self._obtained < self._needed
 
     async def wait_current(self) -> None:
         """Return once the list is newer than every announced change; UpstreamUnavailable if not in time."""
@@ -366,7 +363,7 @@ class Listing:
     def end(self) -> None:
         """Note that the connection is down, and end every wait for its list."""
         self._connection = None
-        self._obtained = self._needed
+        self._obtained, self.is_stale = self._needed, False
         # As if one more listing had ended: it wakes those, too, who wait for one that has not begun.
         self._begun += 1
         self._outcome.set((self._begun, "the connection was lost"))
@@ -375,7 +372,7 @@ class Listing:
         """Note that the server announced a change; the debounce combines a burst into one listing."""
         self._asked.set()
         # A listing under way may still show the tools from before the change.
-        self._needed = self._begun + 1
+        self._needed, self.is_stale = self._begun + 1, True
 
     async def refresh(self) -> str:
         """List again now; return the problem, or empty."""
@@ -414,7 +411,7 @@ class Listing:
         # A list that counts as current must be in the catalog.
         await self._settle()
         if not problem:
-            self._obtained = number
+            self._obtained, self.is_stale = number, number < self._needed
         self._outcome.set((number, problem))
         return problem
 
