@@ -1,15 +1,11 @@
-"""Bounded records of a server's behaviour: its stderr, its noise, its latencies."""
+"""Bounded records of a server's behaviour: its stderr, its noise, its pace."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count, islice
 from typing import NamedTuple
-
-import attrs
-import msgspec
 
 from daemon.kit.wording import bytes_in_words
 
@@ -21,18 +17,6 @@ STDERR_LINE = 8 * 1024
 
 STDERR_LINES = 1000
 """Most lines of stderr that are kept: even empty ones use memory."""
-
-LATENCIES = 2048
-"""Latencies kept for percentiles, the newest: all of a minute with up to 34 calls a second, in 64 KiB."""
-
-MINUTES = 15
-"""Most past minutes that a window covers, in 4 KiB for each server."""
-
-POINTS = 64
-"""Most latencies kept of a past minute, evenly spaced: the error is within 1 % of the calls."""
-
-MINUTE = 60.0
-"""Seconds in a minute."""
 
 PACE_ENDS = 64
 """Ends of calls from which the pace is computed: as many as the default queue holds, so that it adapts soon."""
@@ -180,95 +164,6 @@ class Noise:
     def is_unbearable(self) -> bool:
         """Whether there is so much noise that the connection should end."""
         return self._in_window > NOISE_END
-
-
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of the last minutes, the current one included; latencies in milliseconds, None without calls."""
-
-    calls: int = 0
-    errors: int = 0
-    """Calls that failed: their result says so (`isError`), or they have none."""
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-
-
-class _Minute(msgspec.Struct, frozen=True):
-    ended: float
-    calls: int
-    errors: int
-    latencies: array[float]
-    """Some of the latencies in seconds, sorted; each stands for equally many calls."""
-
-
-@attrs.define
-class CallStats:
-    """Counts and latencies of calls forwarded to a server; a task calls `turn` each minute."""
-
-    calls: int = 0
-    """The number of ended calls."""
-    errors: int = 0
-    """Ended calls that failed: their result says so (`isError`), or they have none."""
-    _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
-    _minutes: deque[_Minute] = attrs.field(factory=lambda: deque(maxlen=MINUTES), init=False)
-    _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)
-    """The number of calls and errors before the current minute."""
-
-    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
-        """Count ended calls, each with its duration."""
-        self.calls += len(seconds)
-        self.errors += 0 if ok else len(seconds)
-        self._recent += seconds
-
-    def percentile_ms(self, share: float) -> float | None:
-        """A percentile (such as 0.95) of the recent latencies, in milliseconds; None without any."""
-        if not self._recent:
-            return None
-        ordered = sorted(self._recent)
-        return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
-
-    def turn(self, now: float) -> Window:
-        """End the current minute, and return it; `now` is in seconds on a monotonic clock."""
-        ended = self._under_way(now)
-        if ended.calls:
-            self._minutes.append(ended)
-        self._before = self.calls, self.errors
-        return _window([ended])
-
-    def window(self, minutes: int, now: float) -> Window:
-        """The calls of the last `minutes` (at most `MINUTES`) and the current minute; `now` as in `turn`."""
-        since = now - minutes * MINUTE
-        return _window([*(each for each in self._minutes if each.ended > since), self._under_way(now)])
-
-    def _under_way(self, now: float) -> _Minute:
-        calls, errors = self.calls - self._before[0], self.errors - self._before[1]
-        newest = min(calls, len(self._recent))
-        latencies = sorted(islice(reversed(self._recent), newest))
-        step = max(1.0, newest / POINTS)
-        points = (latencies[int((each + 0.5) * step)] for each in range(min(newest, POINTS)))
-        return _Minute(now, calls, errors, array("f", points))
-
-
-def _window(minutes: Sequence[_Minute]) -> Window:
-    calls = sum(each.calls for each in minutes)
-    weighed = sorted(
-        (seconds, each.calls / len(each.latencies)) for each in minutes for seconds in each.latencies
-    )
-    return Window(
-        calls=calls,
-        errors=sum(each.errors for each in minutes),
-        p50_ms=_percentile_ms(weighed, calls * 0.5),
-        p95_ms=_percentile_ms(weighed, calls * 0.95),
-    )
-
-
-def _percentile_ms(weighed: Sequence[tuple[float, float]], rank: float) -> float | None:
-    found = None
-    for seconds, weight in weighed:
-        found = round(seconds * 1000, 3)
-        rank -= weight
-        if rank <= 0:
-            break
-    return found
 
 
 class Pace:

@@ -14,7 +14,8 @@ from daemon.catalog.loaded import is_anonymous
 from daemon.catalog.snapshot import Catalog, fold_all
 from daemon.causes import Cause
 from daemon.config.config_model import WORKSPACE, Instance, Server, Share, TransportType
-from daemon.counting.measures import CallStats, StderrTail
+from daemon.counting.measures import StderrTail
+from daemon.counting.tally import CallStats
 from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind

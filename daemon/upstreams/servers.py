@@ -22,7 +22,8 @@ from daemon.catalog.definitions import fingerprint
 from daemon.catalog.snapshot import WHOLE, Catalog
 from daemon.config.config_model import Config, Server, Share, StartMode
 from daemon.config.parse import Plan, in_force, plan, same
-from daemon.counting.measures import CallStats, Noise, StderrTail
+from daemon.counting.measures import Noise, StderrTail
+from daemon.counting.tally import CallStats
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.facts import Configured, Fact, ServerStatus, StatusChanged
 from daemon.kit.waiting import Watch

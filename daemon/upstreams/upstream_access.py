@@ -22,7 +22,8 @@ from daemon.causes import Reason
 from daemon.config.config_model import Server, Share
 from daemon.config.labels import server_of
 from daemon.config.tuning import Timeouts
-from daemon.counting.measures import CallStats, LogShare, Noise, StderrTail
+from daemon.counting.measures import LogShare, Noise, StderrTail
+from daemon.counting.tally import CallStats
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import ServerStatus
 from daemon.ports import CallRoute, CallToSend, Instances, Subscribers

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from daemon.actors.sampler import Sampler
-from daemon.counting.measures import CallStats
 from daemon.counting.recent_calls import MinuteOfDaemon, MinuteOfServer, RecentCall, RecentCalls, Series
+from daemon.counting.tally import CallStats
 from tests.tallies import new_tally
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")

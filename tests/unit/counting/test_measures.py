@@ -18,11 +18,6 @@ def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
         tail.add(line)
     assert tail.last(2) == ["b", "c"]
     assert tail.last(10) == ["a", "b", "c"]
-
-
-def test_no_lines_are_given_to_who_asks_for_none() -> None:
-    tail = measures.StderrTail()
-    tail.add("a")
     assert tail.last(0) == []
 
 
@@ -153,72 +148,7 @@ def test_the_first_line_of_noise_is_kept_short_and_readable() -> None:
     assert noise.first == "\ufffd" + "x" * (measures.NOISE_CHARACTERS - 1) + CUT
 
 
-def test_without_calls_there_is_no_percentile() -> None:
-    assert measures.CallStats().percentile_ms(0.5) is None
-
-
-@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 51.0), (0.95, 96.0), (1.0, 100.0)])
-def test_percentiles_are_taken_over_the_sorted_latencies(share: float, expected: float) -> None:
-    stats = measures.CallStats()
-    for milliseconds in range(100, 0, -1):
-        stats.record([milliseconds / 1000], ok=True)
-    assert stats.percentile_ms(share) == expected
-
-
-def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> None:
-    stats = measures.CallStats()
-    for number in range(measures.LATENCIES * 2):
-        stats.record([1.0 if number < measures.LATENCIES else 0.002], ok=number % 2 == 0)
-    assert (stats.calls, stats.errors) == (measures.LATENCIES * 2, measures.LATENCIES)
-    assert stats.percentile_ms(1.0) == 2.0
-
-
 def test_a_ceiling_is_broken_by_several_measurements_in_a_row() -> None:
     ceiling = measures.Ceiling(100, 3)
     measured = [101, 101, 100, 101, 500, 101, 101, 7]
     assert [ceiling.is_broken_by(each) for each in measured] == [False] * 5 + [True, True, False]
-
-
-def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
-    stats = measures.CallStats()
-    for minute in range(4):
-        for _ in range(10):
-            stats.record([0.1 * (minute + 1)], ok=minute != 0)
-        stats.turn((minute + 1) * measures.MINUTE)
-    stats.record([1.0], ok=True)
-    now = 4 * measures.MINUTE + 1
-    assert stats.window(1, now) == measures.Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
-    assert stats.window(2, now).calls == 21
-    assert (stats.window(60, now).calls, stats.window(60, now).errors) == (41, 10)
-
-
-def test_a_turn_returns_the_minute_that_it_ends() -> None:
-    stats = measures.CallStats()
-    stats.record([0.5], ok=False)
-    assert stats.turn(60) == measures.Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
-    assert stats.turn(120) == measures.Window()
-
-
-def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
-    stats = measures.CallStats()
-    for minute in range(measures.MINUTES * 3):
-        stats.record([0.1], ok=True)
-        stats.turn(minute * measures.MINUTE)
-    assert stats.window(1000, measures.MINUTES * 3 * measures.MINUTE).calls == measures.MINUTES
-
-
-@given(st.lists(st.floats(0.0001, 100), min_size=1, max_size=3000))
-def test_percentiles_of_a_window_are_near_those_of_all_its_calls(latencies: list[float]) -> None:
-    stats = measures.CallStats()
-    for each in latencies:
-        stats.record([each], ok=True)
-    stats.turn(60)
-    window, newest = stats.window(5, 61), sorted(latencies[-measures.LATENCIES :])
-    assert window.calls == len(latencies)
-    for found, share in ((window.p50_ms, 0.5), (window.p95_ms, 0.95)):
-        assert found is not None
-        around = [
-            min(len(newest) - 1, max(0, round(len(newest) * each))) for each in (share - 0.03, share + 0.03)
-        ]
-        assert newest[max(0, around[0] - 2)] * 0.999 <= found / 1000
-        assert found / 1000 <= newest[min(len(newest) - 1, around[1] + 2)] * 1.001

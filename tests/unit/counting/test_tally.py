@@ -9,19 +9,24 @@ from hypothesis import strategies as st
 from daemon import errors
 from daemon.counting.tally import (
     CODES,
+    LATENCIES,
     LATENCY_BOUNDS,
     MAX_CLIENTS,
     MAX_NAME,
     MAX_SERVERS,
     MAX_TOOLS,
+    MINUTE,
+    MINUTES,
     OK,
     OPERATOR,
     OTHER,
     OUTCOMES,
     REPAIRS,
+    CallStats,
     ServerCalls,
     Spared,
     Tally,
+    Window,
     counters,
     hourly,
     in_all,
@@ -328,3 +333,65 @@ def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_sho
     tally.call("s", "full", OK, [0.1])
     assert most_called(counters(tally)) == [("s", "b"), ("s", "c/d"), ("s", "a")]
     assert in_all(counters(tally), 0.0).keys() == in_all(counters(new_tally(["s"])), 0.0).keys()
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 51.0), (0.95, 96.0), (1.0, 100.0)])
+def test_percentiles_are_taken_over_the_sorted_latencies(share: float, expected: float) -> None:
+    stats = CallStats()
+    for milliseconds in range(100, 0, -1):
+        stats.record([milliseconds / 1000], ok=True)
+    assert stats.percentile_ms(share) == expected
+
+
+def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> None:
+    stats = CallStats()
+    assert stats.percentile_ms(0.5) is None
+    for number in range(LATENCIES * 2):
+        stats.record([1.0 if number < LATENCIES else 0.002], ok=number % 2 == 0)
+    assert (stats.calls, stats.errors) == (LATENCIES * 2, LATENCIES)
+    assert stats.percentile_ms(1.0) == 2.0
+
+
+def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
+    stats = CallStats()
+    for minute in range(4):
+        for _ in range(10):
+            stats.record([0.1 * (minute + 1)], ok=minute != 0)
+        stats.turn((minute + 1) * MINUTE)
+    stats.record([1.0], ok=True)
+    now = 4 * MINUTE + 1
+    assert stats.window(1, now) == Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
+    assert stats.window(2, now).calls == 21
+    assert (stats.window(60, now).calls, stats.window(60, now).errors) == (41, 10)
+
+
+def test_a_turn_returns_the_minute_that_it_ends() -> None:
+    stats = CallStats()
+    stats.record([0.5], ok=False)
+    assert stats.turn(60) == Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
+    assert stats.turn(120) == Window()
+
+
+def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
+    stats = CallStats()
+    for minute in range(MINUTES * 3):
+        stats.record([0.1], ok=True)
+        stats.turn(minute * MINUTE)
+    assert stats.window(1000, MINUTES * 3 * MINUTE).calls == MINUTES
+
+
+@given(st.lists(st.floats(0.0001, 100), min_size=1, max_size=3000))
+def test_percentiles_of_a_window_are_near_those_of_all_its_calls(latencies: list[float]) -> None:
+    stats = CallStats()
+    for each in latencies:
+        stats.record([each], ok=True)
+    stats.turn(60)
+    window, newest = stats.window(5, 61), sorted(latencies[-LATENCIES:])
+    assert window.calls == len(latencies)
+    for found, share in ((window.p50_ms, 0.5), (window.p95_ms, 0.95)):
+        assert found is not None
+        around = [
+            min(len(newest) - 1, max(0, round(len(newest) * each))) for each in (share - 0.03, share + 0.03)
+        ]
+        assert newest[max(0, around[0] - 2)] * 0.999 <= found / 1000
+        assert found / 1000 <= newest[min(len(newest) - 1, around[1] + 2)] * 1.001

@@ -24,8 +24,9 @@ from daemon.config.config_model import Instance, Server
 from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
-from daemon.counting.measures import CallStats, Noise, StderrTail
+from daemon.counting.measures import Noise, StderrTail
 from daemon.counting.recent_calls import Series
+from daemon.counting.tally import CallStats
 from daemon.errors import McpdError
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch

@@ -6,7 +6,7 @@ from typing import Any
 from trio.testing import MockClock
 
 from daemon.config.config_model import Instance, Server, Share, TransportType
-from daemon.counting.measures import CallStats
+from daemon.counting.tally import CallStats
 from daemon.upstreams.upstream_access import INSTANCE_IDLE, idle_seconds, last_use_of
 
 
