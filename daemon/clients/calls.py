@@ -206,7 +206,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def check(self) -> bool:
         """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
-        return self.calls.recheck(self)
+        goes = self.calls.recheck(self)
+        if not goes:
+            self.key = None  # It has left the queue, and nothing was sent.
+        return goes
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the server's result."""

@@ -225,7 +225,7 @@ def _awaited(call: ClientCall) -> WaitsFor:
         return WaitsFor.STORE
     if call.makes is not None:
         return WaitsFor.ANSWER
-    if upstream is None or call.key is None or call.waiting is not None:
+    if upstream is None or call.key is None:
         return WaitsFor.SERVER
     return WaitsFor.TURN if call.in_line else WaitsFor.ANSWER
 

@@ -99,6 +99,32 @@ async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
     assert (found["waitsFor"], found["sent"]) == (WaitsFor.TURN, False)
 
 
+async def test_a_call_that_has_left_the_line_for_an_announced_list_waits_for_its_server_and_is_not_sent(
+    nursery: trio.Nursery,
+) -> None:
+    daemon = Daemon()
+    await daemon.calling(nursery)
+    daemon.alpha.is_stale = True
+    assert not daemon.alpha.sent[0].call.check()
+    await trio.testing.wait_all_tasks_blocked()
+    (found,) = in_flight(daemon.operators)
+    assert (found["waitsFor"], found["sent"]) == (WaitsFor.SERVER, False)
+    daemon.alpha.is_current()
+    await daemon.alpha.wait_sent(2)
+    (found,) = in_flight(daemon.operators)
+    assert (found["waitsFor"], found["sent"]) == (WaitsFor.ANSWER, True)
+
+
+async def test_a_call_whose_server_wants_a_pause_waits_for_its_answer(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    daemon.alpha.is_modern = True
+    await daemon.calling(nursery)
+    daemon.stage.answer(daemon.alpha.sent[0], b'{"resultType":"input_required","requestState":"s"}')
+    await trio.testing.wait_all_tasks_blocked()
+    (found,) = in_flight(daemon.operators)
+    assert (found["waitsFor"], found["sent"]) == (WaitsFor.ANSWER, True)
+
+
 async def test_a_call_whose_client_is_asked_waits_for_its_client(nursery: trio.Nursery) -> None:
     daemon = Daemon()
     client = (await daemon.guest(nursery)).client

@@ -22,6 +22,7 @@ from daemon.setup.clients.installing import (
     Record,
     Records,
     is_own,
+    launched,
     members,
     own_command,
     put_in,
@@ -86,6 +87,17 @@ def test_only_servers_are_touched_and_what_is_edited_since_stays(
     assert not out.exact or not record.members
     assert set(out.back) == set(taken)
     assert says(out.text, place) == {**says(before, place), "edited": {"by": "me"}}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_rewritten_entry_keeps_nothing_that_started_or_reached_the_former_server(place: ClientPlace) -> None:
+    former = entry(place, "git", ({"command": "uvx", "args": ["a"]}, {"TOKEN": "1"})) | {"url": "http://x"}
+    record, _, _ = installed(text(place, {"git": former}, random.Random(1)), place, {"git"}, "one-to-one")
+    (member,) = record.members
+    now = member.entry(says(record.installed, place))
+    assert launched(now) == launched(place.shape.write(MCPD.command, ("connect", "--server", "git")))
+    assert isinstance(now, dict)
+    assert now["timeout"] == 5, "the user's"
 
 
 def _without_servers(written: str, place: ClientPlace) -> object:
