@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +34,7 @@ from daemon.kit.wording import short_size
 from daemon.processes import proc
 from daemon.safety.escape import document, visible
 from daemon.setup.clients import file_plans, skills
-from daemon.setup.clients.importing import ConfiguredServers, Origin, find
+from daemon.setup.clients.importing import ConfiguredServers, find, found_clients
 from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
@@ -95,15 +93,6 @@ def _no_sandbox() -> str:
 def records() -> Records:
     """The records of changed client files."""
     return Records(state_dir(os.environ))
-
-
-def is_here(program: ClientProgram, machine: Machine) -> bool:
-    """Whether a client is installed here: a file of its, their directory, or a program of its name exists."""
-    shared = {machine.home, machine.directory}
-    paths = [place.path for place in program.places(machine)]
-    return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
-        map(shutil.which, (program.name, *program.aliases))
-    )
 
 
 def shown(path: Path) -> str:
@@ -233,7 +222,7 @@ def install(options: argparse.Namespace) -> int:
     if options.one_to_one and (options.keep or options.surface):
         raise UsageError("--one-to-one excludes --keep and --surface: each server then has its own entry")
     machine, programs = this_machine(), chosen(options)
-    absent = [program for program in programs if not is_here(program, machine)]
+    absent = [program for program in programs if not program.is_on(machine)]
     if options.all:
         programs = [program for program in programs if program not in absent]
     elif absent:
@@ -327,34 +316,13 @@ def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) ->
 
 def clients(options: argparse.Namespace) -> int:
     """Show the clients on this machine, whether each has mcpd, and the servers that each starts itself."""
-    machine = this_machine()
-    found, rows = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
-    origins = [*(each.origin for each in found.servers), *(each.origin for each in found.left)]
-    for program in PROGRAMS.values():
-        row = {
-            "client": program.name,
-            "title": program.title,
-            "mcpd": [{**_placed(each), **_options_of(each)} for each in found.own if each.program is program],
-            "servers": [_placed(each) for each in origins if each.program is program],
-            "unread": [each.in_a_line for each in found.unread if each.program is program],
-        }
-        if row["mcpd"] or row["servers"] or row["unread"] or is_here(program, machine):
-            rows.append(row)
+    rows = found_clients(this_machine())
     if options.json:
         print(document({"clients": rows}))
     else:
         lines = [line for row in rows for line in _client_in_words(row)]
         say(*(lines or ["No client that mcpd knows is on this machine."]))
     return 0
-
-
-def _placed(origin: Origin) -> dict[str, Any]:
-    return {"name": origin.name, "file": str(origin.place.path), "scope": origin.scope}
-
-
-def _options_of(origin: Origin) -> dict[str, str | None]:
-    given = dict(pairwise(word for each in origin.words for word in each.split("=", 1)))
-    return {name: given.get(f"--{name}") for name in ("profile", "surface", "server")}
 
 
 def _client_in_words(row: dict[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from daemon.cli.control import (
     say,
 )
 from daemon.cli.import_servers import data, table, these
-from daemon.cli.install import Installing, clients_of, is_here, own_socket, shown, this_machine
+from daemon.cli.install import Installing, clients_of, own_socket, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
@@ -121,7 +121,7 @@ def _report(offer: _Offer) -> dict[str, Any]:
 def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
     """Find out what can be set up. Raises ConfigError for mcpd's configuration, McpdError for other files."""
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
-    programs = [program for program in programs if options.client or is_here(program, machine)]
+    programs = [program for program in programs if options.client or program.is_on(machine)]
     everything = find(machine, programs)
     # Without servers of project files: their authors would choose programs to run.
     found = attrs.evolve(

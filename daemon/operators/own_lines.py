@@ -19,7 +19,7 @@ from daemon.operators.base import OperatorContext, Refused
 from daemon.processes.children import MOST_PRINTED
 
 ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"}) | {
-    *("disable", "restart", "secret", "clients", "install", "uninstall", "allow-host")
+    *("disable", "restart", "secret", "install", "uninstall", "allow-host")
 }
 """Sub-commands that the console may run: each tries what it changes, has a way back, or changes no file."""
 

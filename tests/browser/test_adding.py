@@ -252,6 +252,11 @@ def test_a_client_is_connected_and_disconnected(browser: Browser, *, script: boo
         assert "mcpd" in json.loads(file.read_text())["mcpServers"]
         if script:
             accessible(settled(page))
+            reader = here.signed_in("--read-only")
+            reader.get_by_role("link", name="Clients").click()
+            expect(reader.get_by_role("row").filter(has_text="Cursor")).to_contain_text(f"in {file}")
+            expect(reader.get_by_role("button", name="Cursor")).to_have_count(0)
+            accessible(settled(reader))
         page.get_by_role("button", name="Disconnect Cursor").click()
         if script:
             page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()

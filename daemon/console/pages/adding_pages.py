@@ -15,12 +15,16 @@ from daemon.config.expand import read_env
 from daemon.config.names import slug
 from daemon.console.changes import faults, way_back
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Notice, Viewer, part, server_page
+from daemon.documents.edited import with_texts
 from daemon.errors import Fault, InvalidArguments, McpdError
 from daemon.facts import ServerStatus
+from daemon.host.paths import home
 from daemon.operators.base import DaemonFacts, Refused
 from daemon.operators.own_lines import Printed, run_line
 from daemon.safety.escape import document
 from daemon.setup.adding import name_at, short_name, wanted
+from daemon.setup.clients.importing import found_clients
+from daemon.setup.clients.programs import Machine
 
 _MEMBER = re.compile(r'"[^"\n]*"\s*:')
 _BY_NAME = re.compile(r"(?:registry|npm|pypi):|.*\.(?:mcpb|dxt)$", re.IGNORECASE)
@@ -191,11 +195,12 @@ async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
 
 
 async def _clients(viewer: Viewer) -> dict[str, object]:
-    """The clients on this machine; a process looks for them, which a viewer who only reads cannot start."""
-    if not viewer.may_change:
-        return {"clients": [], "said": ""}
-    printed = await _asked(viewer, "clients", options=("--json",))
-    return {"clients": printed.data.get("clients", []), "said": printed.remarks}
+    facts = viewer.context.facts
+    at = home(facts.environ)
+    here = Machine(home=at, directory=Path(facts.directory or at), environ=facts.environ)
+    found = await trio.to_thread.run_sync(found_clients, here)
+    # The message of a file that cannot be read may quote the file.
+    return {"clients": with_texts(found, viewer.context.redact)}
 
 
 CLIENTS_PAGE = ConsolePage(

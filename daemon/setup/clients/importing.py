@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from glob import escape
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
 from daemon.setup.clients.installing import NamedEntry, Records, command_line, is_own, launched, left_out
-from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
+from daemon.setup.clients.programs import PROGRAMS, ClientPlace, ClientProgram, Known, Machine
 from daemon.setup.drafts import Draft, Present, changed, in_keyring, known_values
 from daemon.setup.moved_secrets import (
     Variables,
@@ -162,6 +163,32 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
     for program in programs:
         found.look(program, machine)
     return found
+
+
+def found_clients(machine: Machine) -> list[dict[str, Any]]:
+    """The clients on this machine, whether each has mcpd, and the servers that each starts itself. Blocks."""
+    found, rows = find(machine, PROGRAMS.values()), list[dict[str, Any]]()
+    origins = [*(each.origin for each in found.servers), *(each.origin for each in found.left)]
+    for program in PROGRAMS.values():
+        row = {
+            "client": program.name,
+            "title": program.title,
+            "mcpd": [{**_placed(each), **_options_of(each)} for each in found.own if each.program is program],
+            "servers": [_placed(each) for each in origins if each.program is program],
+            "unread": [each.in_a_line for each in found.unread if each.program is program],
+        }
+        if row["mcpd"] or row["servers"] or row["unread"] or program.is_on(machine):
+            rows.append(row)
+    return rows
+
+
+def _placed(origin: Origin) -> dict[str, Any]:
+    return {"name": origin.name, "file": str(origin.place.path), "scope": origin.scope}
+
+
+def _options_of(origin: Origin) -> dict[str, str | None]:
+    given = dict(pairwise(word for each in origin.words for word in each.split("=", 1)))
+    return {name: given.get(f"--{name}") for name in ("profile", "surface", "server")}
 
 
 def _name_of(item: object, number: int) -> str:

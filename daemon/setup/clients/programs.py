@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os.path
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -196,6 +197,14 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def skill(self, machine: Machine) -> Path | None:
         """The file for mcpd's skill (https://agentskills.io); None for a client without skills."""
         return _located(self.skills, machine)[0] / OWN_NAME / "SKILL.md" if self.skills else None
+
+    def is_on(self, machine: Machine) -> bool:
+        """Whether the client is installed: a file of its, their directory, or a program of its name exists."""
+        shared = {machine.home, machine.directory}
+        paths = [place.path for place in self.places(machine)]
+        return any(
+            path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths
+        ) or any(map(shutil.which, (self.name, *self.aliases)))
 
     def places(self, machine: Machine) -> list[ClientPlace]:
         """All places of servers; mcpd is installed in the first."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.cli.import_servers import table
-from daemon.cli.install import installed_in_words, is_here
+from daemon.cli.install import installed_in_words
 from daemon.cli.table import implementation
 from daemon.cli.taking_effect import APPROVALS, CONFINED
 from daemon.cli.terminal import Screen
@@ -368,7 +368,7 @@ def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
     here = machine(tmp_path, "cursor")
     (here.home / ".lmstudio").mkdir()
     monkeypatch.setenv("PATH", str(programs))
-    assert {name for name, program in PROGRAMS.items() if is_here(program, here)} == {
+    assert {name for name, program in PROGRAMS.items() if program.is_on(here)} == {
         "claude-code",
         "cursor",
         "lmstudio",

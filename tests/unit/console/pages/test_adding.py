@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.config.redaction import Redactors
 from daemon.console.page import Notice
 from daemon.console.pages import adding_pages, upgrade_pages
 from daemon.console.pages.adding_pages import (
@@ -31,6 +32,7 @@ from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
+from tests.unit.setup.machines import machine
 
 ADD, UP, UNDO_UP = ADDING_ACTIONS
 
@@ -140,26 +142,28 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
     assert lines.ran[0] == (["search", "x", "files"], "", ["--registry", "--json", "--limit=10"])
 
 
-async def test_clients_are_looked_for_and_changed_by_who_may_change_things(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_clients_are_shown_to_every_viewer_without_secrets_and_without_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cursor = {"client": "cursor", "title": "Cursor", "mcpd": [], "servers": [], "unread": []}
-    found, put = Printed(0, json.dumps({"clients": [cursor]})), Printed(1, "Cursor: not readable")
-    lines = Lines(found, Refused("busy"), put, Printed(0, "Cursor: as it was"))
+    monkeypatch.setattr(adding_pages, "run_line", Lines())
+    here = machine(tmp_path, "cursor")
+    (here.home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"hunter2": {"command": "x"}}}')
+    facts = attrs.evolve(FACTS, environ=here.environ)
+    context = OperatorStage().context(facts=facts, redact=Redactors(["hunter2"]))
+    for may_change in (True, False):
+        told: Any = await CLIENTS_PAGE.own(viewer_of(context, may_change=may_change))  # type: ignore[misc]
+        (cursor,) = (each for each in told["clients"] if each["client"] == "cursor")
+        assert ([each["name"] for each in cursor["servers"]], cursor["mcpd"]) == (["[redacted]"], [])
+
+
+async def test_clients_are_changed_by_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(Printed(1, "Cursor: not readable"), Printed(0, "Cursor: as it was"))
     monkeypatch.setattr(adding_pages, "run_line", lines)
-    context = OperatorStage().context()
-
-    async def shown(*, may_change: bool = True) -> Any:
-        return await CLIENTS_PAGE.own(viewer_of(context, may_change=may_change))  # type: ignore[misc]
-
-    assert await shown(may_change=False) == {"clients": [], "said": ""}
-    assert await shown() == {"clients": [cursor], "said": ""}
-    assert await shown() == {"clients": [], "said": "busy"}
+    viewer = viewer_of(OperatorStage().context())
     connect, disconnect = CLIENT_ACTIONS
-    told = [await each.act(viewer_of(context), {"client": "cursor"}) for each in (connect, disconnect)]
+    told = [await each.act(viewer, {"client": "cursor"}) for each in (connect, disconnect)]
     assert told == [Notice("Cursor: not readable", is_error=True), Notice("Cursor: as it was")]
-    words = [["clients"], ["clients"], ["install", "cursor"], ["uninstall", "cursor"]]
-    assert [ran for ran, _given, _options in lines.ran] == words
+    assert [ran for ran, _given, _options in lines.ran] == [["install", "cursor"], ["uninstall", "cursor"]]
 
 
 async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
