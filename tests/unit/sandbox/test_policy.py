@@ -18,7 +18,7 @@ from daemon.config.sandbox_keys import (
     sandbox_in_force,
 )
 from daemon.errors import CannotStart
-from daemon.sandbox import bubblewrap
+from daemon.sandbox import bubblewrap, policy
 from daemon.sandbox.bubblewrap import arguments, mounts
 from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table, unmade
 from tests.unit.cases import cases
@@ -367,12 +367,12 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
 
 
 @pytest.mark.parametrize("mode", ["home", "strict"])
-def test_a_program_next_to_the_home_directory_is_shown(home: Path, mode: str) -> None:
-    """As in /home/linuxbrew: what holds all homes is emptied."""
+def test_a_program_beside_the_home_is_shown(home: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in /home/linuxbrew: the directory of all homes is emptied."""
+    monkeypatch.setattr(policy, "table", lambda: {**table(), "empty": (str(home.parent),)})
     installed = home.parent / "brew"
     (installed / "bin").mkdir(parents=True)
-    (installed / "bin" / "node").write_text("#!/bin/sh")
-    (installed / "bin" / "node").chmod(0o755)
+    (installed / "bin" / "node").touch(mode=0o755)
     made = policy_of(home, command=str(installed / "bin" / "node"), mode=mode)
     assert made.places[str(installed)] is Access.READ
 
