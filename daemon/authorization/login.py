@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -23,7 +24,16 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
 from daemon.authorization import guarded_http
-from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, NotNow, Wish
+from daemon.authorization.logins import (
+    MAX_HEADER,
+    DeviceCode,
+    Login,
+    LoginPage,
+    MachineWish,
+    NoLogin,
+    NotNow,
+    Wish,
+)
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, decoded
@@ -79,11 +89,6 @@ async def authorize(
     if not re.fullmatch(rf"[!-~]{{1,{MAX_CODE}}}", answer.user_code):
         raise NoLogin("the authorization server issued a user code that cannot be typed")
     return answer
-
-
-def code_page(answer: DeviceAnswer) -> DeviceCode:
-    """The page and code for the user."""
-    return DeviceCode(answer.verification_uri, answer.user_code, answer.verification_uri_complete)
 
 
 async def granted(
@@ -257,55 +262,118 @@ def is_unwell(response: httpx2.Response) -> bool:
     return response.status_code == TOO_MANY or response.is_server_error
 
 
-async def carry_out(
-    provider: httpx2.Auth,
-    client: httpx2.AsyncClient,
-    url: str,
-    scope: str | None,
-    send: Callable[[httpx2.Request], Awaitable[httpx2.Response]],
-) -> int:
-    """Send the SDK's requests; returns the HTTP status of the server at `url` for a request with the token.
-
-    Raises `NoLogin` for an unsafe address, and `NotNow` for an address that cannot be reached.
-    """
-    probe = client.build_request("POST", url, headers=PROBE_HEADERS, content=PROBE)
-    try:
-        async with aclosing(provider.async_auth_flow(probe)) as flow:
-            await anext(flow)
-            response = await _challenge(client, probe, scope)
-            with suppress(StopAsyncIteration):
-                while True:
-                    outgoing = await flow.asend(response)
-                    response = await (_probed(client, probe) if outgoing is probe else send(outgoing))
-            return response.status_code
-    except guarded_http.UnsafeAddress as unsafe:
-        raise NoLogin(f"mcpd ended the login: {unsafe}") from None
-    except (httpx2.TransportError, httpx2.DecodingError) as error:
-        raise NotNow(f"{_place(error)} cannot be reached: {reason(error)}") from None
+class Respelt(Exception):
+    """The authorization server spells its issuer otherwise, or wants another client authentication."""
 
 
-async def _probed(client: httpx2.AsyncClient, probe: httpx2.Request) -> httpx2.Response:
-    """The server's answer to the probe, without its body, which may be endless."""
-    response = await client.send(probe, stream=True)
-    await response.aclose()
-    return httpx2.Response(response.status_code, headers=response.headers, request=probe)
+class SdkLogin(ABC):
+    """A login at one server with the SDK's client: the common part of logins with and without a user."""
+
+    _provider: httpx2.Auth
+    _advice: str
+    """The remedy for a server that does not take its new token."""
+
+    def __init__(
+        self, wish: Wish | MachineWish, client: httpx2.AsyncClient, scope: str | None, memory: TransientStorage
+    ) -> None:
+        self._server, self._url, self._client, self._scope = wish.server, wish.url, client, scope
+        self._memory = memory
+        self._probe = client.build_request("POST", wish.url, headers=PROBE_HEADERS, content=PROBE)
+        self._last: httpx2.Response | None = None
+        self._unwell: httpx2.Response | None = None
+
+    async def run(self) -> Login:
+        """Log in. Raises NoLogin with the reason for a failure, or NotNow if a later attempt may succeed."""
+        try:
+            try:
+                status = await self._flow()
+            except Respelt:
+                status = await self._flow()
+        except OAuthFlowError as error:
+            raise self._failed(error) from None
+        except (ValueError, httpx2.InvalidURL):
+            raise NoLogin(f"the answer of {self._issuer} cannot be understood: ask its operator") from None
+        if status in {UNAUTHORIZED, FORBIDDEN}:
+            raise NoLogin(
+                f"{self._server} does not take the token that {self._issuer} has given for it (HTTP"
+                f" {status}): {self._advice}"
+            )
+        return self._login()
+
+    @property
+    @abstractmethod
+    def _issuer(self) -> str:
+        """The authorization server."""
+
+    @abstractmethod
+    def _fit(self, metadata: ServerMetadata) -> None:
+        """Adapt the SDK's client to the authorization server; raises `Respelt` to begin again."""
+
+    @abstractmethod
+    def _failed(self, error: OAuthFlowError) -> NoLogin:
+        """Explain a failure that the SDK reports."""
+
+    @abstractmethod
+    def _login(self) -> Login:
+        """The login, once its token is tested."""
+
+    async def _flow(self) -> int:
+        """Send the SDK's requests; returns the HTTP status of the server for a request with the token."""
+        try:
+            async with aclosing(self._provider.async_auth_flow(self._probe)) as flow:
+                await anext(flow)
+                response = await self._challenge()
+                with suppress(StopAsyncIteration):
+                    while True:
+                        request = await flow.asend(response)
+                        response = await (self._probed() if request is self._probe else self._send(request))
+                return response.status_code
+        except guarded_http.UnsafeAddress as unsafe:
+            raise NoLogin(f"mcpd ended the login: {unsafe}") from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise NotNow(f"{_place(error)} cannot be reached: {reason(error)}") from None
+
+    async def _probed(self) -> httpx2.Response:
+        """The server's answer to the probe, without its body, which may be endless."""
+        response = await self._client.send(self._probe, stream=True)
+        await response.aclose()
+        return httpx2.Response(response.status_code, headers=response.headers, request=self._probe)
+
+    async def _challenge(self) -> httpx2.Response:
+        """The refusal that begins a login: the server's challenge, with the wanted scope put first."""
+        response = await self._probed()
+        challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
+        if self._scope is not None:
+            challenge = f'Bearer scope="{self._scope}", {challenge.removeprefix("Bearer ")}'
+        return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=self._probe)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        self._last = response = await self._client.send(request)
+        self._unwell = response if is_unwell(response) else self._unwell
+        if (metadata := metadata_in(response)) is not None:
+            self._fit(metadata)
+        return response
+
+    def _made(self, tokens: OAuthToken, token_endpoint: str, client_id: str, **more: Any) -> Login:
+        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
+        return Login(
+            url=self._url,
+            issuer=self._issuer,
+            token_endpoint=token_endpoint,
+            client_id=client_id,
+            access_token=tokens.access_token,
+            renew_at=renew_at,
+            expires_at=expires_at,
+            scope=tokens.scope,
+            **more,
+        )
 
 
-async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: str | None) -> httpx2.Response:
-    """The refusal that begins a login: the server's challenge, with `scope` put first if one is given."""
-    response = await _probed(client, probe)
-    challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
-    if scope is not None:
-        challenge = f'Bearer scope="{scope}", {challenge.removeprefix("Bearer ")}'
-    return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)
+class LoginFlow(SdkLogin):
+    """A login of a user."""
 
-
-class _SpeltOtherwise(Exception):
-    """Server and authorization server spell the issuer differently: one with a slash after the host."""
-
-
-class LoginFlow:
-    """A login at one server."""
+    _advice = "log in as somebody who may use it"
+    _provider: DeviceAwareProvider
 
     def __init__(
         self,
@@ -314,12 +382,10 @@ class LoginFlow:
         client: httpx2.AsyncClient,
         say: Callable[[LoginPage | DeviceCode], Awaitable[None]],
     ) -> None:
-        self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
+        super().__init__(wish, client, wish.scope, TransientStorage(registered_by_hand(wish, redirect)))
+        self._wish, self._redirect, self._say = wish, redirect, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
-        self._memory = TransientStorage(registered_by_hand(wish, redirect))
-        self._last: httpx2.Response | None = None
         self._ready: httpx2.Response | None = None
-        self._unwell: httpx2.Response | None = None
         self._asked = False
         try:
             self._provider = DeviceAwareProvider(
@@ -338,53 +404,27 @@ class LoginFlow:
                 "metadataUrl must be an https url with a path, at which the client's metadata is"
             ) from None
 
-    async def run(self) -> Login:
-        """Log in. Raises NoLogin with the reason for a failure."""
-        try:
-            try:
-                status = await self._flow()
-            except _SpeltOtherwise as other:
-                self._provider.issuer = str(other)
-                status = await self._flow()
-        except OAuthRegistrationError:
+    def _failed(self, error: OAuthFlowError) -> NoLogin:
+        if isinstance(error, OAuthRegistrationError):
             issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
-            text = not_registered(self._wish.server, issuer, self._redirect.url, self._last)
-            raise NoLogin(text) from None
-        except OAuthTokenError:
-            raise NoLogin(f"{self._issuer} gave no token{answered(self._last)}: begin again") from None
-        except OAuthFlowError:
-            text = not_trusted(self._wish.server, self._expected, self._unwell, was_asked=self._asked)
-            raise NoLogin(text) from None
-        except (ValueError, httpx2.InvalidURL):
-            raise NoLogin("the answer of the authorization server cannot be understood") from None
-        if status in {UNAUTHORIZED, FORBIDDEN}:
-            raise NoLogin(
-                f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"
-                f" {status}): log in as somebody who may use it"
-            )
-        return self._login()
-
-    async def _flow(self) -> int:
-        return await carry_out(self._provider, self._client, self._wish.url, self._wish.scope, self._send)
+            return NoLogin(not_registered(self._server, issuer, self._redirect.url, self._last))
+        if isinstance(error, OAuthTokenError):
+            return NoLogin(f"{self._issuer} gave no token{answered(self._last)}: begin again")
+        return NoLogin(not_trusted(self._server, self._expected, self._unwell, was_asked=self._asked))
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         if self._ready is not None and request is self._ready.request:
             self._last = self._ready
-            return self._last
-        self._last = response = await self._client.send(request)
-        if is_unwell(response):
-            self._unwell = response
-        self._fit(response)
-        return response
+            return self._ready
+        return await super()._send(request)
 
-    def _fit(self, response: httpx2.Response) -> None:
-        """Adapt the client to the authorization server before registration, if this is its metadata."""
-        if (metadata := metadata_in(response)) is None:
-            return
+    def _fit(self, metadata: ServerMetadata) -> None:
+        """Adapt the client to the authorization server before registration."""
         context = self._provider.context
         named = context.auth_server_url
         if named is not None and named != metadata.issuer and issuers_match(metadata.issuer, named):
-            raise _SpeltOtherwise(metadata.issuer)
+            self._provider.issuer = metadata.issuer
+            raise Respelt
         challenges = metadata.code_challenge_methods_supported
         if challenges is not None and "S256" not in challenges:
             raise NoLogin(f"{metadata.issuer} does not offer PKCE with S256, without which codes can be stolen")
@@ -428,7 +468,7 @@ class LoginFlow:
             shown["resource"] = context.get_resource_url()
         asked = {**shown, "scope": context.client_metadata.scope} if context.client_metadata.scope else shown
         answer = await authorize(self._client, endpoint, asked, headers, local=self._local)
-        await self._say(code_page(answer))
+        await self._say(DeviceCode(answer.verification_uri, answer.user_code, answer.verification_uri_complete))
         form = {**shown, "grant_type": GRANT, "device_code": answer.device_code}
         ask = partial(self._client.build_request, "POST", self._token_endpoint, data=form, headers=headers)
         self._ready = await granted(self._client, answer, ask)
@@ -439,26 +479,16 @@ class LoginFlow:
         assert client is not None
         if tokens is None:
             raise NoLogin("the authorization server gave no token: begin again")
-        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
-        metadata = context.oauth_metadata
+        metadata, sends_resource = context.oauth_metadata, context.should_include_resource_param
         revocation = metadata.revocation_endpoint if metadata is not None else None
-        return Login(
-            url=self._wish.url,
-            issuer=self._issuer,
-            token_endpoint=self._token_endpoint,
-            client_id=client.client_id,
+        return self._made(
+            tokens,
+            self._token_endpoint,
+            client.client_id,
             client_secret=client.client_secret,
             auth_method=client.token_endpoint_auth_method or "none",
-            access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
-            resource=(
-                context.get_resource_url()
-                if context.should_include_resource_param(context.protocol_version)
-                else None
-            ),
-            renew_at=renew_at,
-            expires_at=expires_at,
-            scope=tokens.scope,
+            resource=context.get_resource_url() if sends_resource(context.protocol_version) else None,
             revocation_endpoint=None if revocation is None else str(revocation),
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -90,58 +89,32 @@ class _ByPlatform(IdentityAssertionOAuthProvider):
         return httpx2.Request("POST", self._token_endpoint, data=form)
 
 
-class _Adapted(Exception):
-    """The authorization server wants another spelling of the issuer, or another client authentication."""
+class MachineLogin(login.SdkLogin):
+    """A login without a user."""
 
-
-class MachineLogin:
-    """A login without a user at one server."""
+    _advice = "have this client allowed there"
+    _issuer = ""
 
     def __init__(self, wish: MachineWish, client: httpx2.AsyncClient) -> None:
-        self._wish, self._auth, self._client = wish, wish.auth, client
-        self._scope = " ".join(wish.auth.scopes) or None
-        self._issuer, self._method = wish.auth.issuer, login.SECRET_METHODS[0]
-        self._storage = login.TransientStorage(None)
+        scope = " ".join(wish.auth.scopes) or None
+        super().__init__(wish, client, scope, login.TransientStorage(None))
+        self._auth, self._issuer, self._method = wish.auth, wish.auth.issuer, login.SECRET_METHODS[0]
         self._metadata: login.ServerMetadata | None = None
-        self._last: httpx2.Response | None = None
-        self._unwell: httpx2.Response | None = None
+        self._provider = self._new_provider()
 
-    async def run(self) -> Login:
-        """Log in. Raises NoLogin, or NotNow if a later attempt may succeed."""
-        try:
-            try:
-                status = await self._flow()
-            except _Adapted:
-                status = await self._flow()
-        except OAuthTokenError:
-            raise self._refused(self._issuer, ADVICE[self._auth.type]) from None
-        except OAuthFlowError:
-            raise self._unfit() from None
-        except (ValueError, httpx2.InvalidURL):
-            raise NoLogin(f"the answer of {self._issuer} cannot be understood: ask its operator") from None
-        if status in {login.UNAUTHORIZED, login.FORBIDDEN}:
-            raise NoLogin(
-                f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"
-                f" {status}): have this client allowed there"
-            )
-        return self._login()
-
-    async def _flow(self) -> int:
-        return await login.carry_out(self._provider(), self._client, self._wish.url, self._scope, self._send)
-
-    def _provider(self) -> httpx2.Auth:
-        auth, url, issuer = self._auth, self._wish.url, self._issuer
+    def _new_provider(self) -> httpx2.Auth:
+        auth, url, issuer = self._auth, self._url, self._issuer
         client_id, secret = auth.client_id or "", auth.client_secret or ""
         made: _BySecret | _ByKey
         match auth.type:
             case AuthType.WORKLOAD_IDENTITY:
                 # The SDK wants an id and a secret, which this provider never sends.
-                platform = _ByPlatform(url, self._storage, "-", "-", issuer, self._assertion, self._scope)
+                platform = _ByPlatform(url, self._memory, "-", "-", issuer, self._assertion, self._scope)
                 platform.client_id = auth.client_id
                 return platform
             case AuthType.ENTERPRISE_MANAGED:
                 return IdentityAssertionOAuthProvider(
-                    *(url, self._storage, client_id, secret, issuer, self._id_jag, self._scope, self._method)
+                    *(url, self._memory, client_id, secret, issuer, self._id_jag, self._scope, self._method)
                 )
             case _ if auth.private_key is not None:
                 signing = SignedJWTParameters(
@@ -151,25 +124,22 @@ class MachineLogin:
                     signing_algorithm=_algorithm(auth.private_key),
                 )
                 sign = signing.create_assertion_provider()
-                made = _ByKey(url, self._storage, client_id, sign, issuer=issuer)
+                made = _ByKey(url, self._memory, client_id, sign, issuer=issuer)
             case _:
-                made = _BySecret(url, self._storage, client_id, secret, self._method, issuer=issuer)
+                made = _BySecret(url, self._memory, client_id, secret, self._method, issuer=issuer)
         made.issuer = issuer
         return made
 
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        self._last = response = await self._client.send(request)
-        self._unwell = response if login.is_unwell(response) else self._unwell
-        metadata = login.metadata_in(response)
-        if metadata is None or self._metadata is not None or not issuers_match(metadata.issuer, self._issuer):
-            return response
+    def _fit(self, metadata: login.ServerMetadata) -> None:
+        if self._metadata is not None or not issuers_match(metadata.issuer, self._issuer):
+            return
         self._metadata = metadata
         known = metadata.token_endpoint_auth_methods_supported or login.SECRET_METHODS
         method = next((each for each in login.SECRET_METHODS if each in known), self._method)
         if (metadata.issuer, method) != (self._issuer, self._method):
             self._issuer, self._method = metadata.issuer, method
-            raise _Adapted
-        return response
+            self._provider = self._new_provider()
+            raise login.Respelt
 
     async def _assertion(self, _audience: str, _resource: str) -> str:
         """The token in the configured file, which another program renews."""
@@ -208,31 +178,23 @@ class MachineLogin:
         kind = NotNow if self._last is not None and login.is_unwell(self._last) else NoLogin
         return kind(f"{issuer} gave no token{login.answered(self._last)}: {advice}")
 
-    def _unfit(self) -> NoLogin:
+    def _failed(self, error: OAuthFlowError) -> NoLogin:
+        if isinstance(error, OAuthTokenError):
+            return self._refused(self._issuer, ADVICE[self._auth.type])
         if self._unwell is not None:
             return NotNow(
                 f"the metadata for a login cannot be fetched{login.answered(self._unwell)}: try again later"
             )
         return NoLogin(
-            f"{self._wish.server} and {self._issuer} publish no metadata that fit together: correct issuer and"
+            f"{self._server} and {self._issuer} publish no metadata that fit together: correct issuer and"
             " url, or ask their operators"
         )
 
     def _login(self) -> Login:
-        tokens = self._storage.tokens
+        tokens = self._memory.tokens
         if tokens is None or self._metadata is None:
             raise NoLogin(f"{self._issuer} gave no token: ask its operator")
-        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
-        return Login(
-            url=self._wish.url,
-            issuer=self._issuer,
-            token_endpoint=self._metadata.token_endpoint,
-            client_id=self._auth.client_id or "",
-            access_token=tokens.access_token,
-            renew_at=renew_at,
-            expires_at=expires_at,
-            scope=tokens.scope,
-        )
+        return self._made(tokens, self._metadata.token_endpoint, self._auth.client_id or "")
 
 
 def _algorithm(pem: str) -> str:

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.authorization.login import DeviceAnswer, authorize, code_page, granted
-from daemon.authorization.logins import DeviceCode, NoLogin
+from daemon.authorization.login import DeviceAnswer, authorize, granted
+from daemon.authorization.logins import NoLogin
 from tests.unit.cases import cases
 
 ANSWER = {
@@ -48,10 +48,10 @@ async def ended(*answers: Any, **answer: Any) -> httpx2.Response:
         )
 
 
-async def test_the_user_is_shown_a_page_and_a_code_and_nothing_else() -> None:
-    assert code_page(await begun(ANSWER)) == DeviceCode(
-        "https://login.example/device", "WDJB-MJHT", "https://login.example/device?user_code=WDJB-MJHT"
-    )
+async def test_a_page_and_a_code_are_read_for_the_user() -> None:
+    answer = await begun(ANSWER)
+    assert (answer.verification_uri, answer.user_code) == ("https://login.example/device", "WDJB-MJHT")
+    assert answer.verification_uri_complete == "https://login.example/device?user_code=WDJB-MJHT"
 
 
 @cases("changed", "why")
