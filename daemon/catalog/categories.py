@@ -5,8 +5,8 @@ A configured name that its server does not list is *unresolved*: a warning at st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
-from typing import TypeVar, cast, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
 import attrs
 
@@ -19,38 +19,27 @@ Listed = Mapping[str, Mapping[str, Tool] | None]
 
 K = TypeVar("K")
 V = TypeVar("V")
-D = TypeVar("D")
 
 
 class Lazily(Mapping[K, V]):
     """A read-only mapping whose keys are known and whose values are made on first use."""
 
-    __slots__ = ("_keys", "_made", "_make")
+    __slots__ = ("_keys", "_make", "made")
 
-    def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V] | None = None) -> None:
-        """`keys` must be immutable and fast to search, `make` deterministic; `made` has known values."""
+    def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V]) -> None:
+        """`keys` must be immutable and fast to search, `make` deterministic."""
         self._keys = keys
         self._make = make
-        self._made: dict[K, V] = {} if made is None else made
+        self.made = made
+        """The values made so far, unordered."""
 
     def __getitem__(self, key: K) -> V:
-        made = self._made.get(key)
+        made = self.made.get(key)
         if made is None:
             if key not in self._keys:
                 raise KeyError(key)
-            made = self._made[key] = self._make(key)
+            made = self.made[key] = self._make(key)
         return made
-
-    @overload
-    def get(self, key: K, /) -> V | None: ...
-    @overload
-    def get(self, key: K, /, default: V | D) -> V | D: ...
-    def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """The value of a key, or the default."""
-        made = self._made.get(key)
-        if made is not None:
-            return made
-        return self[key] if key in self._keys else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
@@ -60,28 +49,6 @@ class Lazily(Mapping[K, V]):
 
     def __len__(self) -> int:
         return len(self._keys)
-
-    def values(self) -> ValuesView[V]:
-        """All values, making those that are missing."""
-        return self.whole().values()
-
-    def items(self) -> ItemsView[K, V]:
-        """All items, making those that are missing."""
-        return self.whole().items()
-
-    @property
-    def made(self) -> Mapping[K, V]:
-        """The values made so far, unordered."""
-        return self._made
-
-    def whole(self) -> dict[K, V]:
-        """All values as a read-only dictionary, always the same object."""
-        if self._keys is not self._made:
-            made, make = self._made, self._make
-            whole = {key: made.get(key) or make(key) for key in self._keys}
-            self._keys = self._made = whole
-            self._make = whole.__getitem__
-        return self._made
 
 
 class Table(Collection["ToolKey"]):
@@ -224,12 +191,10 @@ def of_server(name: str, description: str, tools: Collection[str], held: Collect
         description=description or f"Tools of the MCP server {name}.",
         skill=None,
         servers=(name,),
-        members=Lazily(
-            tools,
-            lambda each: Member(
-                server=name, tool=each, enabled=True, description=None, listed=each not in held
-            ),
-        ),
+        members={
+            each: Member(server=name, tool=each, enabled=True, description=None, listed=each not in held)
+            for each in tools
+        },
         unresolved=(),
         open=True,
         selection=_EVERYTHING,

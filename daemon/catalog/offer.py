@@ -5,7 +5,7 @@ Offered tools are made on first use and reused while they are valid: most client
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -178,13 +178,13 @@ def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[s
     """The offered definitions of a kind other than tools, by clients' name or URI, in order."""
     given = catalog.names_of(kind).given
     qualified = kind is Kind.SKILL and len(catalog.chosen) != 1
-    found = {
-        skill_uri(server, own) if qualified else given.get((server, own), own): definition
+    named = (
+        (skill_uri(server, own) if qualified else given.get((server, own), own), definition)
         for server, definitions in catalog.lists[kind].items()
         if server in servers
         for own, definition in definitions.items()
-    }
-    return Lazily(found, lambda name: OfferedDefinition(definition=found[name], name=name))
+    )
+    return {name: OfferedDefinition(definition=definition, name=name) for name, definition in named}
 
 
 MAX_CHOICES = 256
@@ -321,7 +321,7 @@ class Offer:
         self.tools = Lazily[ToolKey, Offered](self.table, self._offered, still)
         """The offered tools, in the order of the configuration's servers and of their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
-        self.all: Collection[Offered] = ValuesView(self.tools)
+        self.all: Collection[Offered] = self.tools.values()
         """The offered tools in order; their number is known before any is made."""
 
     def find(self, name: str) -> Offered | None:
