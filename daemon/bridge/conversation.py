@@ -208,12 +208,12 @@ class Conversation:
     def expire(self, now: float, *, hopeless: bool = False) -> None:
         """Answer the requests that have waited long enough; all of them if `hopeless`."""
         for item in self.waiting.expired(inf if hopeless else now):
-            if item.id is not None and not self._stood_in(item.id, item):
+            if item.id and not self._stood_in(item):
                 waited = requests.WAIT_SECONDS if self.heard else stand_in.patience(item.method)
                 waited -= max(0.0, item.until - now)
                 self.refuse(item.id, item.method, absent(self.trouble, waited))
         for item in self.unheard.expired(now):
-            if item.id is not None and self._stood_in(item.id, item):
+            if self._stood_in(item):
                 self._doubt(item.id)
 
     def refuse(self, request_id: bytes, method: bytes | None, refusal: Refusal) -> None:
@@ -232,7 +232,7 @@ class Conversation:
             return
         if not self.heard:
             until -= requests.WAIT_SECONDS - stand_in.patience(method)
-        if not self.waiting.put(requests.Item(request_id, method, line, until)) and request_id is not None:
+        if not self.waiting.put(requests.Item(request_id or b"", method, line, until)) and request_id:
             self.refuse(request_id, method, FULL)
 
     def forget(self, request_id: bytes) -> None:
@@ -268,7 +268,7 @@ class Conversation:
             self.through = False
             self.awaited = request_id
 
-    def _stood_in(self, request_id: bytes, item: requests.Item) -> bool:
+    def _stood_in(self, item: requests.Item) -> bool:
         line = None if self.heard else stand_in.answer(item, self.trouble)
         if line is None:
             return False
@@ -277,7 +277,7 @@ class Conversation:
         if item.method == requests.TOOLS_LIST:
             self.own_tool = stand_in.STATUS.encode()
         elif item.method == requests.INITIALIZE:
-            self.script.shook_hands(request_id, item.line)
+            self.script.shook_hands(item.id, item.line)
         elif item.method == requests.LISTEN:
-            self.script.subscribed(request_id, item.line)
+            self.script.subscribed(item.id, item.line)
         return True

@@ -41,29 +41,29 @@ WAITING_BYTES = 1024 * 1024
 EACH_BYTES = 512  # overhead of a waiting line, which bounds short lines at two thousand
 
 
-class Open:
-    """A request that was sent and is not answered."""
+class Item:
+    """A line of the client that is not answered yet."""
 
     __slots__ = ("end", "id", "line", "method", "until")
 
     def __init__(
-        self, request_id: bytes, method: bytes | None, end: int, line: bytes | None, until: float | None
+        self, request_id: bytes, method: bytes | None, line: bytes, until: float, end: int = 0
     ) -> None:
-        self.id = request_id
+        self.id = request_id  # empty if no answer is expected
         self.method = method
-        self.end = end  # offset of its end among the client's bytes
-        self.line = line  # the request line, if it was kept
-        self.until = until  # its deadline, if it has waited for a daemon before (seconds, monotonic)
+        self.line = line  # empty if it was sent and not kept
+        self.until = until  # its deadline (seconds, monotonic); 0 if it has never waited for a daemon
+        self.end = end  # offset of its end among the client's bytes, once sent
 
 
 class OpenRequests:
     """The requests that were sent and are not answered, by id."""
 
     def __init__(self) -> None:
-        self.calls: dict[bytes, tuple[int, bytes | None]] = {}
-        """Calls, the most frequent requests, by id: where the call ends, and its line if kept."""
+        self.calls: dict[bytes, tuple[bytes, int]] = {}
+        """Calls, the most frequent requests, by id: the line, empty if not kept, and the offset of its end."""
         self.kept = 0  # bytes of kept lines
-        self._open: dict[bytes, Open] = {}
+        self._open: dict[bytes, Item] = {}
 
     def __len__(self) -> int:
         return len(self._open) + len(self.calls)
@@ -75,61 +75,49 @@ class OpenRequests:
         end: int,
         *,
         line: bytes = b"",
-        until: float | None = None,
+        until: float = 0.0,
     ) -> None:
         """Record a request that is being sent. If its id is in use, the earlier request is forgotten.
 
         `end` is the offset of its end among the client's bytes; `until` is its deadline (seconds, monotonic).
         """
         self.settle(request_id)
-        again = None
         most = KEPT_CALL_BYTES if method == CALL else KEPT_BYTES if method in WITHOUT_EFFECT else 0
-        if line and self.kept + len(line) <= most:
-            again = line
-            self.kept += len(line)
-        self._open[request_id] = Open(request_id, method, end, again, until)
+        again = line if self.kept + len(line) <= most else b""
+        self.kept += len(again)
+        self._open[request_id] = Item(request_id, method, again, until, end)
 
     def note_call(self, request_id: bytes, end: int, line: bytes) -> None:
         """Record a `tools/call` that is being sent, as `note` does."""
         if request_id in self._open or request_id in self.calls:
             self.settle(request_id)
-        if self.kept + len(line) <= KEPT_CALL_BYTES:
-            self.kept += len(line)
-            self.calls[request_id] = end, line
-        else:
-            self.calls[request_id] = end, None
+        again = line if self.kept + len(line) <= KEPT_CALL_BYTES else b""
+        self.kept += len(again)
+        self.calls[request_id] = again, end
 
-    def settle(self, request_id: bytes) -> Open | None:
+    def settle(self, request_id: bytes) -> Item | None:
         """Close a request that was answered or cancelled, and return it if it was open."""
         call = self.calls.pop(request_id, None)
-        entry = self._open.pop(request_id, None) if call is None else Open(request_id, CALL, *call, None)
-        if entry is not None and entry.line is not None:
+        entry = self._open.pop(request_id, None) if call is None else _call(request_id, *call)
+        if entry is not None:
             self.kept -= len(entry.line)
         return entry
 
-    def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Open], dict[bytes, Open]]:
+    def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Item], dict[bytes, Item]]:
         """Hand over all open requests of a daemon that has ended and may have had `gone` bytes.
 
         `unsent` are ids that it has reported as not forwarded. Returns the requests that it may have executed,
         in order, and by id those that it has certainly not.
         """
-        calls = (Open(request_id, CALL, *call, None) for request_id, call in self.calls.items())
+        calls = (_call(request_id, *call) for request_id, call in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
         self._open, self.calls, self.kept = {}, {}, 0
         doubtful = [entry for entry in entries if entry.end <= gone and entry.id not in unsent]
         return doubtful, {entry.id: entry for entry in entries if entry.end > gone or entry.id in unsent}
 
 
-class Item:
-    """A line that waits for a daemon."""
-
-    __slots__ = ("id", "line", "method", "until")
-
-    def __init__(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
-        self.id = request_id  # none if no answer is expected
-        self.method = method
-        self.line = line
-        self.until = until  # its deadline (seconds, monotonic)
+def _call(request_id: bytes, line: bytes, end: int) -> Item:
+    return Item(request_id, CALL, line, 0.0, end)
 
 
 class Waiting:

@@ -12,8 +12,6 @@ from daemon.bridge.frames import Cutter, Gatherer, Seen, cut
 from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
 from daemon.bridge.stand_in import LOST, TORN
 
-TYPE_CHECKING = False
-
 
 class LongRequest:
     """A request longer than `LONG_BYTES` that the client is still sending."""
@@ -58,7 +56,7 @@ class ClientSide:
         conversation = self._conversation
         for piece, begins, ends in self._cutter.feed(data):
             if begins and ends:
-                self.pass_line(piece, now + WAIT_SECONDS if not conversation.through else None)
+                self.pass_line(piece, 0.0 if conversation.through else now + WAIT_SECONDS)
                 if conversation.through and not conversation.heard:
                     self._expect(piece, now)
             else:
@@ -69,12 +67,12 @@ class ClientSide:
         self._conversation.unheard.take()
         self._conversation.up.put(self._cutter.rest())
 
-    def pass_line(self, line: bytes, until: float | None) -> None:
+    def pass_line(self, line: bytes, until: float) -> None:
         """Send a whole line, or keep it for the next daemon until a deadline (seconds, monotonic)."""
         conversation = self._conversation
         request_id, method = self._seen(line)
         if not conversation.through:
-            conversation.hold(request_id, method, line, until or 0.0)
+            conversation.hold(request_id, method, line, until)
             return
         if (
             conversation.own_tool
@@ -104,7 +102,7 @@ class ClientSide:
         return seen
 
     def _note(
-        self, line: bytes, request_id: bytes | None, method: bytes | None, end: int, until: float | None = None
+        self, line: bytes, request_id: bytes | None, method: bytes | None, end: int, until: float = 0.0
     ) -> None:
         if request_id is None:
             return
@@ -166,7 +164,7 @@ class DaemonSide:
             call = None if request_id is None else requests.calls.pop(request_id, None)
             if call is not None:
                 # As `settle` does, without making an object: each answer to a call comes here.
-                requests.kept -= 0 if call[1] is None else len(call[1])
+                requests.kept -= len(call[0])
             else:
                 answer = frames.answered(line)
                 if answer is not None:
@@ -241,7 +239,7 @@ class DaemonSide:
         told = conversation.script.reopened(subscription, line)
         if told is None:
             entry = conversation.requests.settle(subscription)
-            if entry is not None and entry.line is not None:
+            if entry is not None and entry.line:
                 conversation.script.subscribed(subscription, entry.line)
             return False
         conversation.down += told
@@ -260,7 +258,7 @@ class DaemonSide:
             long = self._client.long
             if long is not None and frames.peek_ends(long.head, b"")[0] == request_id:
                 long.answered = True
-        elif succeeded and entry.line is not None:
+        elif succeeded and entry.line:
             if entry.method == INITIALIZE:
                 conversation.script.shook_hands(request_id, entry.line)
             else:
@@ -291,7 +289,7 @@ class DaemonSide:
         doubtful, safe = conversation.requests.take(gone, conversation.unsent)
         conversation.unsent.clear()
         for entry in doubtful:
-            if entry.line is None or entry.method == CALL:
+            if not entry.line or entry.method == CALL:
                 conversation.refuse(entry.id, entry.method, LOST)
             else:
                 conversation.hold(entry.id, entry.method, entry.line, entry.until or until)
@@ -299,7 +297,7 @@ class DaemonSide:
             before = safe.pop(frames.peek(line)[0] or b"", None)
             self._client.pass_line(line, (before and before.until) or until)
         for entry in safe.values():
-            if entry.line is None:
+            if not entry.line:
                 conversation.refuse(entry.id, entry.method, TORN)
             else:
                 conversation.hold(entry.id, entry.method, entry.line, entry.until or until)

@@ -166,7 +166,7 @@ def patience(method: bytes | None) -> float:
 
 def answer(item: requests.Item, trouble: str) -> bytes | None:
     """The line that answers a request after waiting for a daemon; None if it can only be refused."""
-    if item.id is None or item.method not in _ANSWERED:
+    if not item.id or item.method not in _ANSWERED:
         return None
     params = _params(item.line)
     if params is None:

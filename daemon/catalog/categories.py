@@ -24,21 +24,20 @@ V = TypeVar("V")
 class Lazily(Mapping[K, V]):
     """A read-only mapping whose keys are known and whose values are made on first use."""
 
-    __slots__ = ("_keys", "_make", "made")
+    __slots__ = ("_keys", "_made", "_make")
 
-    def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V]) -> None:
+    def __init__(self, keys: Collection[K], make: Callable[[K], V]) -> None:
         """`keys` must be immutable and fast to search, `make` deterministic."""
         self._keys = keys
         self._make = make
-        self.made = made
-        """The values made so far, unordered."""
+        self._made: dict[K, V] = {}
 
     def __getitem__(self, key: K) -> V:
-        made = self.made.get(key)
+        made = self._made.get(key)
         if made is None:
             if key not in self._keys:
                 raise KeyError(key)
-            made = self.made[key] = self._make(key)
+            made = self._made[key] = self._make(key)
         return made
 
     def __contains__(self, key: object) -> bool:

@@ -1,6 +1,6 @@
 """The offer of a profile: each allowed tool once, under its one name, and prompts, resources and templates.
 
-Offered tools are made on first use and reused while they are valid: most clients see few tools.
+Offered tools are made on first use: most clients see few tools.
 """
 
 from __future__ import annotations
@@ -317,8 +317,7 @@ class Offer:
         self._cut = profile.results.max_tokens is not None and not catalog.chosen
         self.table = Table(self._listed)
         """The listed tools; unlike the offered ones, they keep no catalog in memory."""
-        still = {} if before is None else self._still_offered(before)
-        self.tools = Lazily[ToolKey, Offered](self.table, self._offered, still)
+        self.tools = Lazily[ToolKey, Offered](self.table, self._offered)
         """The offered tools, in the order of the configuration's servers and of their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
         self.all: Collection[Offered] = self.tools.values()
@@ -417,19 +416,6 @@ class Offer:
             among=self._among,
             cut=self._cut,
         )
-
-    def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
-        if before._catalog.config is not self._catalog.config:
-            return {}
-        names, listed = self._catalog.names, self._listed
-        alike = listed.keys() & self.rules.whole.keys() & before.rules.whole.keys()
-        return {
-            key: offered
-            for key, offered in before.tools.made.items()
-            if key[0] in alike
-            and listed[key[0]].get(key[1]) is offered.tool
-            and names.name_of(key) == offered.name
-        }
 
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
         given = self._catalog.names.given

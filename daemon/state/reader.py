@@ -190,12 +190,6 @@ class Reader:
         )
 
     def _tools(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:
-        raws = [row["raw"] for row in listed]
-        if all(isinstance(raw, bytes) for raw in raws):
-            tools, _ = read_definitions(Kind.TOOL, server, map(msgspec.Raw, raws))
-            if len(tools) == len(listed):
-                return list(zip(listed, tools, strict=True))
-        # One of them was edited by hand: reading one by one finds which.
         known: dict[str, tuple[Row, Tool]] = {}
         for row in listed:
             tool, fault = _tool(server, row["raw"])

@@ -258,15 +258,8 @@ def _read(view: View, arguments: bytes, *, patient: bool) -> Action:  # noqa: AR
             uri=cut(uri, MAX_QUOTED),
         )
     server, own = found
-    return Forward(
-        server=server,
-        method="resources/read",
-        name=own,
-        head=b'"uri":',
-        arguments=msgspec.json.encode(own),
-        label=f"{server}: {READ}",
-        convert=as_tool_result,
-    )
+    read = Forward.about(server, "resources/read", f"{server}: {READ}", "uri", own)
+    return attrs.evolve(read, name=own, convert=as_tool_result)
 
 
 def as_tool_result(result: bytes | memoryview | Raw) -> bytes:

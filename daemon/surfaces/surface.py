@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar
 
 import attrs
 import msgspec
+from msgspec import Raw
 
 from daemon.catalog.categories import ToolCategory
 from daemon.catalog.definitions import hashes, shown_meta_tool
@@ -198,12 +199,12 @@ class Forward:
     name: str
     head: bytes = attrs.field(repr=False)
     """The raw bytes before the payload in `params` (`ports.CallToSend.params`)."""
-    arguments: bytes | msgspec.Raw = attrs.field(repr=False)
+    arguments: bytes | Raw = attrs.field(repr=False)
     """The payload: a JSON object, in the client's own bytes."""
     label: str
     loading: Loading | None = None
     repair: Repair | None = None
-    convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
+    convert: Callable[[bytes | memoryview | Raw], bytes] | None = attrs.field(default=None, repr=False)
     verbatim: bool = False
     """Whether the decision does not depend on the arguments, so that they are not decoded."""
     ask: Tool | None = attrs.field(default=None, repr=False)
@@ -213,6 +214,16 @@ class Forward:
     """The URI of the app that the call opens or whose page shows the result."""
     tool: Tool | None = attrs.field(default=None, repr=False)
     """The tool that the decision is based on; None while its server has not listed it."""
+
+    @classmethod
+    def about(
+        cls, server: str, method: str, label: str, member: str, value: object, payload: Raw | None = None
+    ) -> Self:
+        """The decision to send a request in which `member` holds the server's own name, `value`."""
+        head, written = b'"%b":' % member.encode(), msgspec.json.encode(value)
+        if payload is not None:
+            head, written = b'%b%b,"arguments":' % (head, written), bytes(payload)
+        return cls(server=server, method=method, name="", head=head, arguments=written, label=label)
 
 
 class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):

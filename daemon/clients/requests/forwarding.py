@@ -135,16 +135,6 @@ def begin(
     connection.dispatch.accept(asked, protocol.meta_of(params))
 
 
-def forward_to(
-    server: str, method: str, label: str, member: str, value: object, payload: Raw | None = None
-) -> Forward:
-    """Make the decision to send a request in which `member` holds the server's own name, `value`."""
-    head, written = b'"%b":' % member.encode(), msgspec.json.encode(value)
-    if payload is not None:
-        head, written = b'%b%b,"arguments":' % (head, written), bytes(payload)
-    return Forward(server=server, method=method, name="", head=head, arguments=written, label=label)
-
-
 def pass_on(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a request unknown to mcpd to the client's only server. Raises MsgspecError for malformed params."""
     server, members = request.session.selection.servers[0], protocol.members_of(params)
@@ -221,7 +211,7 @@ def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
 
 def _route_prompt(name: str, payload: Raw | None, single: str, view: View) -> Forward:
     server, own = find_prompt(view, name, single)
-    return forward_to(server, protocol.GET_PROMPT, f"{server}/prompt:{own}", "name", own, payload)
+    return Forward.about(server, protocol.GET_PROMPT, f"{server}/prompt:{own}", "name", own, payload)
 
 
 MAX_URI = 16 * 1024
@@ -247,7 +237,7 @@ def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> F
         # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
         listed = uri in view.offer.definitions(Kind.RESOURCE)
         label = f"{server}/resource:{own}" if listed else f"{server}/resource"
-    forward = forward_to(server, method, label, "uri", own)
+    forward = Forward.about(server, method, label, "uri", own)
     if is_read and is_page(own):
         forward = attrs.evolve(forward, page=own)
     if own == uri or name(server, own) == own:
@@ -318,4 +308,4 @@ def _find_template(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
 def _route_completion(ref: dict[str, Raw], key: str, find: Callable[[View], ToolKey], view: View) -> Forward:
     server, own = find(view)
     label = f"{server}/{protocol.COMPLETE}"
-    return forward_to(server, protocol.COMPLETE, label, "ref", {**ref, key: own})
+    return Forward.about(server, protocol.COMPLETE, label, "ref", {**ref, key: own})

@@ -133,14 +133,7 @@ def to_server(task: Task, method: str, _view: View) -> Forward:
     if task.gone:
         text = f"the connection to server {task.server} was lost, and the task with it"
         raise UpstreamUnavailable(text, server=task.server)
-    return Forward(
-        server=task.server,
-        method=method,
-        name="",
-        head=b'"taskId":',
-        arguments=_encode(task.theirs),
-        label=f"{task.server} {method}",
-    )
+    return Forward.about(task.server, method, f"{task.server} {method}", "taskId", task.theirs)
 
 
 FRESH_SECONDS = 2.0

@@ -108,7 +108,7 @@ def test_what_cannot_be_read_has_no_answer_of_its_own(written: bytes) -> None:
 def test_neither_has_what_is_not_known_nor_a_notification() -> None:
     for method in (requests.CALL, b'"prompts/get"'):
         assert stand_in.answer(requests.Item(b"7", method, line(method), 0.0), TROUBLE) is None
-    assert stand_in.answer(requests.Item(None, requests.PING, line(requests.PING), 0.0), TROUBLE) is None
+    assert stand_in.answer(requests.Item(b"", requests.PING, line(requests.PING), 0.0), TROUBLE) is None
 
 
 def test_only_a_call_of_the_tool_asks_for_it() -> None:

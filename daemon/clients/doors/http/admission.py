@@ -173,15 +173,12 @@ class HttpAdmission:
         self._wanted = WANTED.format("`mcpd token` prints one" if listen.tokens is None else more)
         self._count = count
         self._attempts = Attempts(clock)
-        self._last_host: str | None = None  # the last admitted Host: most requests name the same
 
     def greet(self, head: Head) -> None:
         """Check Host and Origin before the body is read; raises Refusal (403) for foreign ones."""
         host = head.headers.get("host", "")
-        if host != self._last_host:
-            if not self._is_ours(host):
-                raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
-            self._last_host = host
+        if not self._is_ours(host):
+            raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
         origin = head.headers.get("origin")
         if origin is not None and not self._may_use(origin) and not is_own_page(head, origin):
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")

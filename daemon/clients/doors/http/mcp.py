@@ -103,8 +103,6 @@ CANCELLED = -32800  # JSON-RPC code of the answer to a cancelled request, whose 
 
 MAX_ACCEPTS = 64  # cached `Accept` headers: clients of a kind send the same
 
-MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
-
 POSTING = ("application/json", "text/event-stream")
 
 _ModernLink = http_sessions.ExchangeLink[http_sessions.PostReply]
@@ -258,7 +256,6 @@ def with_names(place: Place, headers: Mapping[str, str]) -> Place:
     return attrs.evolve(place, key=key, workspace=None if workspace is None else path_in(workspace))
 
 
-@lru_cache(maxsize=MAX_WORKSPACES)
 def path_in(header: str) -> str:
     """The path in a header: percent-encoded UTF-8, or else Latin-1."""
     raw = unquote_to_bytes(header.encode("latin-1"))
