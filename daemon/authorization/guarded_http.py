@@ -174,18 +174,16 @@ class AuthorizationUnavailable(httpx2.TransportError):
 AGAIN_SECONDS = 5.0  # from a failed renewal to the next attempt: every call waits for a renewal
 
 
-async def fresh(
-    logins: ServerLogins, server: str, url: str, *, rejected: str | None, scope: str | None = None
-) -> Login | None:
+async def fresh(logins: ServerLogins, server: str, url: str, *, rejected: str | None) -> Login | None:
     """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    `rejected` is the access token that the server has just refused; a renewal cannot add a `scope`. For
-    `AGAIN_SECONDS` after a failure, a login that has not expired serves unrenewed, or the failure counts.
+    `rejected` is the access token that the server has just refused. For `AGAIN_SECONDS` after a failure, a
+    login that has not expired serves unrenewed, or the failure counts.
     Raises LoginOver if the user must log in again, LoginsTrouble if the login cannot be read or stored, and
     httpx2.TransportError if the authorization server is unreachable or does not renew for now.
     """
     login = await _read(logins.kept, server, url)
-    if login is None or _serves(login, rejected, scope):
+    if login is None or _serves(login, rejected):
         return login
     turn = logins.renewals[server, url]
     async with turn.lock:
@@ -203,7 +201,7 @@ async def fresh(
 async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) -> Login | None:
     async with _held(logins, server):
         login = await _read(logins, server, url)
-        if login is None or _serves(login, rejected, None):
+        if login is None or _serves(login, rejected):
             return login
         # A test of the store: after the renewal a failure would lose the token.
         await trio.to_thread.run_sync(logins.write, server, login)
@@ -235,11 +233,8 @@ async def _read(logins: Logins, server: str, url: str) -> Login | None:
     return await trio.to_thread.run_sync(logins.read, server, url)
 
 
-def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
+def _serves(login: Login, rejected: str | None) -> bool:
     """Whether a login is usable without a renewal; raises LoginOver if not even a renewal helps."""
-    missing = set((scope or "").split()) - set((login.scope or "").split())
-    if missing and login.scope is not None:
-        raise LoginOver(f"the server wants the scope '{' '.join(sorted(missing))}', which the login lacks")
     if login.access_token != rejected and (login.renew_at is None or time.time() < login.renew_at):
         return True
     if login.refresh_token is None:

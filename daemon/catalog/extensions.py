@@ -16,18 +16,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
 from daemon.model import Era
-from daemon.protocol import (
-    GET_SKILL,
-    READ_DIRECTORY,
-    SERVER_INFO_KEY,
-    SKILLS,
-    TASKS_EXTENSION,
-    UI,
-    UNREADABLE,
-    decode_members,
-    decode_object,
-    decoded,
-)
 
 
 class Reach(IntEnum):
@@ -48,11 +36,11 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 KNOWN: Mapping[str, Extension] = {
-    UI: Extension(Reach.SHARED),
-    TASKS_EXTENSION: Extension(
+    protocol.UI: Extension(Reach.SHARED),
+    protocol.TASKS_EXTENSION: Extension(
         Reach.SHARED, ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED), modern=True
     ),
-    SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY)),
+    protocol.SKILLS: Extension(Reach.SHARED, ("skills/list", protocol.GET_SKILL, protocol.READ_DIRECTORY)),
 }
 
 UNKNOWN = Extension(Reach.ALONE)
@@ -110,8 +98,8 @@ def is_unknown(notification: str) -> bool:
 def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
     """The usable extensions in a declaration, and a text that says which others are dropped and why."""
     try:
-        members = decode_members(said)
-    except UNREADABLE:
+        members = protocol.decode_members(said)
+    except protocol.UNREADABLE:
         return {}, "`extensions`, which is not an object"
     kept: dict[str, Raw] = {}
     dropped, size = [], 0
@@ -146,7 +134,7 @@ def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the 
 
 def _with_extensions(told: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, str]:
     """Raw capabilities with the usable extensions that `keeps` accepts, and what was unusable."""
-    members = decoded(decode_members, told) if may_extend(told) else None
+    members = protocol.decoded(protocol.decode_members, told) if may_extend(told) else None
     if members is None or "extensions" not in members:
         return told, ""
     said, dropped = read_extensions(members["extensions"])
@@ -158,11 +146,11 @@ def _with_extensions(told: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, 
 def with_tasks(declared: bytes) -> bytes:
     """Add the tasks extension (SEP-2663) to `ClientCapabilities`; unchanged if unreadable."""
     try:
-        members = decode_members(declared)
-        extensions = decode_members(members.get("extensions", b"{}"))
-    except UNREADABLE:
+        members = protocol.decode_members(declared)
+        extensions = protocol.decode_members(members.get("extensions", b"{}"))
+    except protocol.UNREADABLE:
         return declared
-    return _encode({**members, "extensions": {**extensions, TASKS_EXTENSION: {}}})
+    return _encode({**members, "extensions": {**extensions, protocol.TASKS_EXTENSION: {}}})
 
 
 def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
@@ -222,7 +210,7 @@ OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "tt
 
 def introduction_in(result: bytes, info: object) -> bytes:
     """The part of a handshake's result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
-    said = decoded(decode_members, result)
+    said = protocol.decoded(protocol.decode_members, result)
     if said is None:
         return b""
     kept: dict[str, object] = {}
@@ -236,7 +224,9 @@ def introduction_in(result: bytes, info: object) -> bytes:
     others: dict[str, object] = {name: own for name, own in said.items() if name not in OWN}
     if "_meta" in others and _is_object(said["_meta"]):
         others["_meta"] = {
-            key: own for key, own in decode_members(said["_meta"]).items() if key != SERVER_INFO_KEY
+            key: own
+            for key, own in protocol.decode_members(said["_meta"]).items()
+            if key != protocol.SERVER_INFO_KEY
         }
     if others:
         kept["others"] = others
@@ -246,7 +236,7 @@ def introduction_in(result: bytes, info: object) -> bytes:
 
 def read_introduction(kept: bytes) -> Introduction | None:
     """Decode a kept introduction; None if it is absent or unreadable."""
-    return decoded(_decode, kept)
+    return protocol.decoded(_decode, kept)
 
 
 class KnownEra(msgspec.Struct, frozen=True):
@@ -270,7 +260,7 @@ def era_in(kept: bytes) -> KnownEra:
     said = read_introduction(kept)
     if said is None or said.era not in {None, *Era}:
         return KnownEra()
-    info = None if said.info is UNSET else decoded(decode_object, said.info)
+    info = None if said.info is UNSET else protocol.decoded(protocol.decode_object, said.info)
     server = f"{info.get('name')} {info.get('version')}" if info else ""
     return KnownEra(Era(said.era) if said.era else None, server, said.sure)
 
@@ -282,7 +272,7 @@ def _is_object(raw: Raw) -> bool:
 def _shortened(written: bytes) -> bytes:
     if (said := read_introduction(written)) is None:
         return b""
-    info = None if said.info is UNSET else decoded(decode_object, said.info)
+    info = None if said.info is UNSET else protocol.decoded(protocol.decode_object, said.info)
     texts = {key: text[:SHORT_TEXT] for key in SHORT if isinstance(text := (info or {}).get(key), str)}
     capabilities, others = said.capabilities, said.others
     return _encode(

@@ -99,8 +99,7 @@ def _listed(context: OperatorContext, access: Tokens | None) -> Iterator[dict[st
         }
         yield {**each, **more}
     for kept, counts in () if access is None else ((access.kept, True), (access.doubted, False)):
-        named = {**({"": kept.default} if kept.default else {}), **kept.tokens}
-        for name, token in named.items():
+        for name, token in kept.items():
             yield {
                 "name": name or None,
                 "profiles": token.profiles,

@@ -230,9 +230,9 @@ def choice_of(
     return SurfaceChoice(surface=profile.surface, grounds=Grounds.PROFILE)
 
 
-def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
-    """The name of the surface that `choice_of` returns, perhaps `AUTO`."""
-    return choice_of(config, profile, surface=surface, lazy=lazy).surface
+def chosen(config: Config, profile: Profile) -> str:
+    """The name of a profile's surface for clients that request nothing, perhaps `AUTO`."""
+    return choice_of(config, profile).surface
 
 
 def of_anyone(config: Config, profile: Profile) -> str:

@@ -141,19 +141,6 @@ async def test_all_who_wait_for_a_renewal_that_fails_hear_of_it_at_once(
     assert trio.current_time() <= RENEWAL_SECONDS + 1
 
 
-async def test_a_scope_that_was_not_granted_needs_another_login(
-    logins: ServerLogins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endpoint = served(monkeypatch, {**GRANTED, "scope": "read"})
-    login = await fresh(logins, "notion", URL, rejected=None, scope="read write")
-    assert login is not None
-    assert login.scope == "read"
-    with pytest.raises(LoginOver, match="wants the scope 'write'"):
-        await fresh(logins, "notion", URL, rejected=login.access_token, scope="read write")
-    assert await fresh(logins, "notion", URL, rejected=None, scope="read") == login
-    assert len(endpoint.forms) == 1
-
-
 async def test_a_revocation_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = served(monkeypatch, {}, 503)
     login = msgspec.structs.replace(LOGIN, revocation_endpoint="https://login.example/revoke")

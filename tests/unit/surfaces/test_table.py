@@ -15,7 +15,7 @@ def pick(
     profile: dict[str, Any], *, lazy: bool = True, surface: str | None = None, wish: bool | None = None
 ) -> str:
     config = config_of({"lazy": lazy, "profiles": {"p": profile}})
-    return table.chosen(config, config.profiles["p"], surface=surface, lazy=wish)
+    return table.choice_of(config, config.profiles["p"], surface=surface, lazy=wish).surface
 
 
 def test_every_surface_has_its_words_for_operators() -> None:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 
 import attrs
-import msgspec
 import trio
 from loguru import logger
 
@@ -23,6 +21,9 @@ from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host import tokens
 from daemon.kit.wording import quoted, suggestion
+
+Named = dict[str, tokens.KeptToken]
+"""Tokens by name; the default token has an empty one, and comes first."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -42,8 +43,8 @@ class Tokens:
     problem: str = attrs.field(default="", init=False)  # the reason why the file is unusable, or empty
     on_revoked: Callable[[Principal], None] = attrs.field(default=lambda _visitor: None, init=False)
     """Closes the sessions and connections of a revoked token."""
-    kept: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # mcpd's own, valid tokens
-    doubted: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # tokens vouched for by the file alone
+    kept: Named = attrs.field(factory=dict, init=False)  # mcpd's own, valid tokens
+    doubted: Named = attrs.field(factory=dict, init=False)  # tokens vouched for by the file alone
     _keeps_default: bool = attrs.field(init=False)
     _configured: Mapping[bytes, Principal] = attrs.field(init=False)
     """The principals of the configuration's tokens, by digest."""
@@ -70,9 +71,7 @@ class Tokens:
     def doubts(self, value: str) -> bool:
         """Whether a value belongs to an unconfirmed token."""
         shown = tokens.digest(value).hex()
-        return any(
-            each.sha256 == shown for each in (self.doubted.default, *self.doubted.tokens.values()) if each
-        )
+        return any(each.sha256 == shown for each in self.doubted.values())
 
     async def learn(self) -> None:
         """Read the token file once. Without any token, make a default token if the door listens on loopback."""
@@ -81,30 +80,28 @@ class Tokens:
         except tokens.TokenTrouble as error:
             self.problem, found = str(error), tokens.Kept()
             logger.error("tokens of `mcpd token` are not read: {}", self.problem)
-        kept = tokens.Kept()
-        if self._handed_over:
-            kept = tokens.decoded(self._handed_over)
-        self.doubted = tokens.Kept(
-            default=None if kept.default == found.default or not self._keeps_default else found.default,
-            tokens={name: each for name, each in found.tokens.items() if kept.tokens.get(name) != each},
-        )
+        kept = _named(tokens.decoded(self._handed_over)) if self._handed_over else {}
+        self.doubted = {
+            name: each
+            for name, each in _named(found).items()
+            if kept.get(name) != each and (name or self._keeps_default)
+        }
         if self._handed_over:
             self._take(kept)
-        doubted = [*(["--default"] if self.doubted.default else []), *self.doubted.tokens]
-        if doubted:
+        if self.doubted:
             logger.warning(
                 "tokens of an earlier daemon are not accepted, as servers could edit {}: `mcpd token list`"
                 " names them, `mcpd token confirm {}` accepts one",
                 self._file.path,
-                doubted[0],
+                next(iter(self.doubted)) or "--default",
             )
-        if self._keeps_default and not (self.kept.default or self.doubted.default or self.problem):
+        if self._keeps_default and not ("" in {**self.kept, **self.doubted} or self.problem):
             await self.renew_default()
 
     async def shown_default(self) -> str:
         """The default token, made if missing. TokenTrouble: only its digest is kept, or the write fails."""
         if not self._default:
-            if self.kept.default is not None:
+            if "" in self.kept:
                 raise tokens.TokenTrouble(
                     "an earlier daemon made the token without a name, and only its digest is kept: clients that"
                     " have it can still use it. `mcpd token new NAME` makes one for another client, `mcpd token"
@@ -117,7 +114,7 @@ class Tokens:
         """Replace the default token; raises TokenTrouble if the file cannot be written."""
         value = self._new_value()
         made = tokens.KeptToken(sha256=tokens.digest(value).hex(), since=self._wall())
-        await self._change(lambda kept, doubted: (_with(kept, None, made), _with(doubted, None, None)))
+        await self._change("", made)
         self._default = value
 
     async def add(
@@ -137,35 +134,23 @@ class Tokens:
             workspaces=workspaces,
         )
 
-        def with_it(kept: tokens.Kept, doubted: tokens.Kept) -> tuple[tokens.Kept, tokens.Kept]:
-            if name in {**kept.tokens, **doubted.tokens}:
-                raise tokens.TokenTrouble(
-                    f"there is a token '{name}' already: `mcpd token revoke {name}` ends it"
-                )
-            if len(kept.tokens) >= tokens.MAX_TOKENS:
-                raise tokens.TokenTrouble(
-                    f"there are {tokens.MAX_TOKENS} tokens already: revoke those that nobody uses"
-                )
-            return _with(kept, name, made), doubted
-
-        await self._change(with_it)
+        await self._change(name, made, is_new=True)
         return value
 
     async def revoke(self, name: str) -> None:
         """Remove a named token, valid or doubted. Raises TokenTrouble if it is unknown or the write fails."""
-        self._require(name, self.kept.tokens | self.doubted.tokens)
-        await self._change(lambda kept, doubted: (_with(kept, name, None), _with(doubted, name, None)))
+        self._require(name, self.kept | self.doubted)
+        await self._change(name, None)
 
     async def confirm(self, name: str | None) -> None:
         """Make a doubted token valid. Raises `TokenTrouble`: not doubted, or the file is not writable."""
         if name is not None:
-            self._require(name, self.doubted.tokens, " that waits to be confirmed")
-        elif self.doubted.default is None:
+            self._require(name, self.doubted, " that waits to be confirmed")
+        elif "" not in self.doubted:
             raise tokens.TokenTrouble(
                 "no unnamed token waits to be confirmed: `mcpd token` shows the present one"
             )
-        each = self.doubted.default if name is None else self.doubted.tokens[name]
-        await self._change(lambda kept, doubted: (_with(kept, name, each), _with(doubted, name, None)))
+        await self._change(name or "", self.doubted[name or ""])
         if name is None:
             self._default = ""
 
@@ -183,42 +168,51 @@ class Tokens:
         self._redact.hide([value])
         return value
 
-    async def _change(
-        self, change: Callable[[tokens.Kept, tokens.Kept], tuple[tokens.Kept, tokens.Kept]]
-    ) -> None:
+    async def _change(self, name: str, token: tokens.KeptToken | None, *, is_new: bool = False) -> None:
+        """Replace the valid token with this name, or remove it; it is no longer doubted."""
         # One at a time: each builds on the one before.
         async with self._changing:
             if self.problem:
                 raise tokens.TokenTrouble(self.problem)
-            kept, doubted = change(self.kept, self.doubted)
-            both = tokens.Kept(
-                default=kept.default or doubted.default, tokens={**doubted.tokens, **kept.tokens}
-            )
-            await trio.to_thread.run_sync(partial(self._file.write, both))
+            if is_new and name in {**self.kept, **self.doubted}:
+                raise tokens.TokenTrouble(
+                    f"there is a token '{name}' already: `mcpd token revoke {name}` ends it"
+                )
+            if is_new and len(self.kept.keys() - {""}) >= tokens.MAX_TOKENS:
+                raise tokens.TokenTrouble(
+                    f"there are {tokens.MAX_TOKENS} tokens already: revoke those that nobody uses"
+                )
+            kept, doubted = _with(self.kept, name, token), _with(self.doubted, name, None)
+            await trio.to_thread.run_sync(self._file.write, _stored({**doubted, **kept}))
             self.doubted = doubted
             self._take(kept)
-            self._hand_over(tokens.encoded(kept))
+            self._hand_over(tokens.encoded(_stored(kept)))
 
-    def _take(self, kept: tokens.Kept) -> None:
-        self.kept = kept
-        before, made = (
-            self._known,
-            {bytes.fromhex(each.sha256): bearer(name, each) for name, each in kept.tokens.items()},
-        )
-        if self._keeps_default and kept.default is not None:
-            made[bytes.fromhex(kept.default.sha256)] = Principal()
+    def _take(self, kept: Named) -> None:
+        self.kept, before = kept, self._known
+        usable = ((name, each) for name, each in kept.items() if name or self._keeps_default)
+        made = {
+            bytes.fromhex(each.sha256): bearer(name, each) if name else Principal() for name, each in usable
+        }
         self._known = {**self._configured, **made}
         for visitor in (before[digest] for digest in before.keys() - self._known.keys()):
             self.used.pop(visitor.token, None)
             self.on_revoked(visitor)
 
 
-def _with(kept: tokens.Kept, name: str | None, token: tokens.KeptToken | None) -> tokens.Kept:
-    """Replace the token with this name, or the default without a name; remove it if `token` is None."""
-    if name is None:
-        return msgspec.structs.replace(kept, default=token)
-    others = {each: known for each, known in kept.tokens.items() if each != name}
-    return msgspec.structs.replace(kept, tokens=others if token is None else {**others, name: token})
+def _with(known: Named, name: str, token: tokens.KeptToken | None) -> Named:
+    others = {each: kept for each, kept in known.items() if each != name}
+    if token is None:
+        return others
+    return {**others, name: token} if name else {name: token, **others}
+
+
+def _named(kept: tokens.Kept) -> Named:
+    return {**({} if kept.default is None else {"": kept.default}), **kept.tokens}
+
+
+def _stored(named: Named) -> tokens.Kept:
+    return tokens.Kept(default=named.get(""), tokens={name: each for name, each in named.items() if name})
 
 
 def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
