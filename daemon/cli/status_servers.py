@@ -96,9 +96,16 @@ _COLUMNS = (
 )
 
 
-def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Table:
-    """A row for each server and instance; drops columns and shortens names to fit. `now` is epoch seconds."""
+MARK = ">"
+"""Marks the rows of the selected server; colour would not be enough."""
+
+
+def table(
+    servers: Mapping[str, ServerReport], now: float, screen: Screen, *, selected: str | None = None
+) -> Table:
+    """A row for each server and instance, cut to the screen; `selected` gets a mark, `now` is epoch seconds."""
     rows = [row for name, server in servers.items() for row in _rows(name, server)]
+    owners = [name for name, server in servers.items() for _ in _rows(name, server)]
     columns = {}
     for each in _COLUMNS:
         cells = [each.text(server, now) for _name, server in rows]
@@ -109,21 +116,26 @@ def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Ta
             counts = f", {counted(many, 'instance')}" if screen.width >= ROOMY else f" ({many})"
             columns[_COLUMNS[0]][place] += counts
     gap = 2 if screen.width >= ROOMY else 1
+    room = screen.width if selected is None else screen.width - gap - len(MARK)
     widths = {each: gap + max(map(len, cells)) for each, cells in columns.items()}
     longest = max((len("server"), *(cell_len(visible(name)) for name, _server in rows)))
     for unwanted in sorted(columns, key=lambda each: each.worth)[:-1]:
-        if screen.width - sum(widths.values()) >= min(longest, NAME_LEAST):
+        if room - sum(widths.values()) >= min(longest, NAME_LEAST):
             break
         del widths[unwanted]
-    names = _shortened([visible(name) for name, _ in rows], max(1, screen.width - sum(widths.values())))
+    names = _shortened([visible(name) for name, _ in rows], max(1, room - sum(widths.values())))
     drawn = grid(screen)
+    if selected is not None:
+        drawn.add_column(width=len(MARK))
     drawn.add_column("server", overflow="fold", min_width=min(longest, len("server")))
     for each in widths:
         drawn.add_column(columns[each][0], justify="left" if each is _COLUMNS[0] else "right", no_wrap=True)
-    for place, (name, (_name, server)) in enumerate(zip(names, rows, strict=True), 1):
+    for place, (name, owner, (label, server)) in enumerate(zip(names, owners, rows, strict=True), 1):
         styles = {each: SEVERITIES[SERVERS[each.name].severity(server)] for each in widths}
         styles[_COLUMNS[0]] = STYLES.get(server["state"], "")
-        drawn.add_row(safe(name), *(safe(columns[each][place], styles[each]) for each in widths))
+        mark = [] if selected is None else [MARK if owner == selected else ""]
+        words = (safe(columns[each][place], styles[each]) for each in widths)
+        drawn.add_row(*mark, safe(name), *words, style="reverse" if label == selected else "")
     return drawn
 
 

@@ -7,21 +7,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth, Output
+from rich.color import ColorSystem
 
 from daemon.cli.watch_view import Picture, Size, StatusPoll, WatchChoices, WatchPage, frame
 
 if TYPE_CHECKING:
-    from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.input import Input
-    from rich.style import Style
+    from rich.segment import Segment
 
 
 CLOCK_SECONDS = 1.0
@@ -108,20 +108,18 @@ def _application(
         if choices.left:
             _leave(event.app)
 
-    def fragments() -> StyleAndTextTuples:
+    def drawn() -> ANSI:
         rows, columns = screen.output.get_size()
         try:
             lines = frame(poll.picture, choices, now=time.time(), size=Size(columns, rows))
         except Exception as fault:  # noqa: BLE001 - `run` raises it again; prompt_toolkit would print it and go on
             _leave(screen, fault)
-            return []
-        ends = [*([[("", "\n")]] * (len(lines) - 1)), []]
-        styled = ([(_style(each.style), each.text) for each in line] for line in lines)
-        return [part for line, end in zip(styled, ends, strict=True) for part in (*line, *end)]
+            return ANSI("")
+        return ANSI("\n".join("".join(map(_ansi, line)) for line in lines))
 
     read, write = terminal or (None, None)
     screen: Application[None] = Application(
-        Layout(Window(FormattedTextControl(fragments), wrap_lines=False, always_hide_cursor=True)),
+        Layout(Window(FormattedTextControl(drawn), wrap_lines=False, always_hide_cursor=True)),
         key_bindings=keys,
         full_screen=True,
         refresh_interval=CLOCK_SECONDS,
@@ -133,12 +131,5 @@ def _application(
     return screen
 
 
-@cache
-def _style(style: Style | None) -> str:
-    """Translate a rich style for prompt_toolkit, which has the same names for the colours used here."""
-    if style is None:
-        return ""
-    words = [word for word in ("bold", "dim", "italic", "underline", "reverse") if getattr(style, word)]
-    if style.color is not None and style.color.name != "default":
-        words.append(f"fg:ansi{style.color.name.replace('_', '')}")
-    return " ".join(words)
+def _ansi(part: Segment) -> str:
+    return part.style.render(part.text, color_system=ColorSystem.STANDARD) if part.style else part.text

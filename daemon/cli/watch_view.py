@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 from rich.console import Console, Group, RenderableType
 from rich.segment import Segment
-from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.status_servers import remarks, table
+from daemon.cli.status_servers import MARK, remarks, table
 from daemon.cli.status_view import lately_in_words, parts_of_one
 from daemon.cli.terminal import Screen, console_of, paragraph, safe
 from daemon.kit.wording import counted, span
@@ -229,12 +229,6 @@ LOW = 12
 MAX_PROBLEM = 4
 """Lines for the reason why the daemon does not answer."""
 
-_GUTTER = 2
-"""Columns for the mark of the selected server; colour would not be enough."""
-
-_ROW = "row"
-"""The member of a style's meta in which a table's row number is kept."""
-
 HELP = (
     ("up, down, j, k", "select a server, or scroll"),
     ("PgUp, PgDn, Home, End", "by pages, to the first and the last"),
@@ -281,7 +275,7 @@ def _title(picture: Picture, now: float, width: int) -> list[Line]:
         daemon = picture.status["daemon"]
         left += f" {visible(daemon['version'])}, up {span(daemon['uptimeSeconds'])}"
         left = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available, {left}"
-    return [_line(left, width, right=clock, style="reverse")]
+    return [_line(left, width, right=clock)]
 
 
 def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
@@ -301,80 +295,36 @@ def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
 
 def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
     if choices.typing:
-        return [_line(f"filter: {choices.text}_   Enter keeps it, Esc shows all", width, style="reverse")]
+        return [_line(f"filter: {choices.text}_   Enter keeps it, Esc shows all", width)]
     if choices.page is not WatchPage.TABLE:
-        return [_line("q leave  Esc back  up/down scroll", width, style="reverse")]
+        return [_line("q leave  Esc back  up/down scroll", width)]
     parts = ["q leave", "? keys", f"s sort: {choices.order}", f"/ filter: {visible(choices.text) or 'none'}"]
     right = ""
     if picture.status is not None and choices.text:
         servers = picture.status["servers"]
         right = f"{len(choices.shown(servers))} of {len(servers)}"
-    return [_line("  ".join([*parts, "Enter more"]), width, right=right, style="reverse")]
+    return [_line("  ".join([*parts, "Enter more"]), width, right=right)]
 
 
 def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) -> list[Line]:
-    servers = status["servers"]
-    names = choices.shown(servers)
+    names = choices.shown(status["servers"])
     if not names:
-        why = "No server fits the filter." if servers else "No servers are configured."
+        why = "No server fits the filter." if status["servers"] else "No servers are configured."
         return _lines([Text(why)], size.width)
-    screen = Screen(width=size.width - _GUTTER, colour=True)
-    heading, rows = _rows({name: servers[name] for name in names}, now, screen)
-    heading = heading[: max(0, size.height - 1)]
-    choices.room = max(1, size.height - len(heading))
-    current = choices.current(names)
-    places = [at for at, (name, _) in enumerate(rows) if name == current]
-    choices.top = _kept_in_sight(choices.top, places, len(rows), choices.room)
-    shown = rows[choices.top : choices.top + choices.room]
-    marked = [_marked(line, selected=name == current, first=at == 0) for at, name, line in _numbered(shown)]
+    servers = {name: status["servers"][name] for name in names}
+    screen = Screen(width=size.width, colour=True)
+    heading, *rows = _lines([table(servers, now, screen, selected=choices.current(names))], size.width)
+    marked = [at for at, row in enumerate(rows) if row[0].text.startswith(MARK)]
+    head = [heading] if size.height > 1 else []
+    shown = _scrolled(rows, choices, size.height - len(head), marked)
     below: list[RenderableType] = [
         Text(line, style="cyan") for line in lately_in_words(status["lately"], size.width, lines=1)
     ]
-    below += remarks({name: servers[name] for name in names}, status["daemon"]["startsAtATime"])
+    below += remarks(servers, status["daemon"]["startsAtATime"])
     left = choices.room - len(rows)
     # Cut at the screen's end; a key shows all of a server.
     more = _lines(below, size.width)[:left] if left > 1 and below else []
-    return [*(_marked(line, selected=False, first=False) for line in heading), *marked, *more]
-
-
-def _rows(
-    servers: Mapping[str, ServerReport], now: float, screen: Screen
-) -> tuple[list[Line], list[tuple[str, Line]]]:
-    drawn = table(dict(servers), now, screen)
-    # A server has a row, and so has each of its instances.
-    owners = [name for name, each in servers.items() for _ in (each, *each.get("instances", ()))]
-    for number, row in enumerate(drawn.rows):
-        row.style = Style(meta={_ROW: number})
-    heading: list[Line] = []
-    rows: list[tuple[str, Line]] = []
-    for line in _lines([drawn], screen.width):
-        of = next((each.style.meta[_ROW] for each in line if each.style and _ROW in each.style.meta), None)
-        if of is None:
-            heading.append(line)
-        else:
-            rows.append((owners[of], line))
-    return heading, rows
-
-
-def _numbered(rows: Iterable[tuple[str, Line]]) -> Iterable[tuple[int, str, Line]]:
-    before, at = "", 0
-    for name, line in rows:
-        at = at + 1 if name == before else 0
-        before = name
-        yield at, name, line
-
-
-def _marked(line: Line, *, selected: bool, first: bool) -> Line:
-    mark = ">" if selected and first else " "
-    whole = [Segment(mark.ljust(_GUTTER)), *line]
-    return list(Segment.apply_style(whole, post_style=Style(reverse=True))) if selected and first else whole
-
-
-def _kept_in_sight(top: int, places: list[int], count: int, room: int) -> int:
-    """The first line to show, moved as little as possible so that `places` are visible."""
-    if places:
-        top = max(min(top, places[0]), min(places[0], places[-1] - room + 1))
-    return max(0, min(top, count - room))
+    return [*head, *shown, *more]
 
 
 def _one(picture: Picture, choices: WatchChoices, now: float, width: int) -> list[Line]:
@@ -403,22 +353,22 @@ def _help(width: int) -> list[Line]:
     return _lines(parts, width)
 
 
-def _scrolled(lines: list[Line], choices: WatchChoices, room: int) -> list[Line]:
+def _scrolled(lines: list[Line], choices: WatchChoices, room: int, marked: Sequence[int] = ()) -> list[Line]:
+    """The lines that fit. The scroll position moves as little as possible, so that `marked` ones are shown."""
     choices.room = max(1, room)
+    if marked:
+        choices.top = max(min(choices.top, marked[0]), min(marked[0], marked[-1] - choices.room + 1))
     choices.top = max(0, min(choices.top, len(lines) - choices.room))
     return lines[choices.top : choices.top + choices.room]
 
 
-def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
-    """A line with another text at its right end, which is kept if both do not fit."""
-    kept = right[:width]
-    gap = " " if kept else ""
-    room = max(0, width - len(kept) - len(gap))
-    whole = Text(left, no_wrap=True, end="")
-    whole.truncate(room, overflow="crop", pad=True)
-    whole.append(gap + kept)
-    whole.stylize(style)
-    return _lines([whole], width)[0]
+def _line(left: str, width: int, *, right: str = "") -> Line:
+    """A highlighted line with another text at its right end, which is kept if both do not fit."""
+    line = Table.grid(expand=True, padding=(0, 0, 0, 1) if right else 0, pad_edge=False)
+    line.add_column(ratio=1, no_wrap=True, overflow="crop")
+    line.add_column(justify="right", no_wrap=True)
+    line.add_row(Text(left), Text(right), style="reverse")
+    return _lines([line], width)[0]
 
 
 def _lines(parts: Iterable[RenderableType], width: int) -> list[Line]:
