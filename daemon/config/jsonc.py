@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import attrs
@@ -269,35 +269,65 @@ def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
     return attrs.evolve(fault, line=line, column=offset - text.rfind("\n", 0, offset))
 
 
-class _Level(msgspec.Struct):
-    trail: str
-    is_list: bool
-    count: int = 0
-
-
 def _offsets(text: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    levels: list[_Level] = []
-    here, begins = ROOT, True
-    for token in _TOKEN.finditer(text):
-        match token.lastgroup:
-            case "comment":
-                continue
-            case "close":
-                levels.pop()
-                continue
-            case "comma":
-                levels[-1].count += 1
-                begins = True
-                continue
-        if begins:
-            if levels:
-                level = levels[-1]
-                step = level.count if level.is_list else _SURROGATE.sub("\ufffd", json.loads(token[0]))
-                here = below(level.trail, step)
-            found[here] = token.start()
-            begins = False
-        if token.lastgroup == "open":
-            levels.append(_Level(here, token[0] == "["))
-            begins = True
+    blanked, found = blank(text), dict[str, int]()
+    waiting = [(ROOT, after_space(blanked, 0))]
+    found[ROOT] = waiting[0][1]
+    while waiting:
+        trail, at = waiting.pop()
+        for member in members_of(blanked, at).members if blanked[at] in "[{" else ():
+            key = member.key if isinstance(member.key, int) else _SURROGATE.sub("\ufffd", member.key)
+            here = below(trail, key)
+            found[here] = member.start
+            waiting.append((here, member.value))
     return found
+
+
+# Numbers as their texts: only where they end matters, and int() has a limit of its own.
+_PLACER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+_SPACE = re.compile(r"\s*")
+
+
+class JsonMember(NamedTuple):
+    """The places of a member or item in a text: its start, that of its value, and its end."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+class JsonHolder(NamedTuple):
+    """The places of an object or list in a text, and of its members."""
+
+    opening: int
+    closing: int
+    members: list[JsonMember]
+
+
+def members_of(blanked: str, opening: int) -> JsonHolder:
+    """Find the members of the object or list that begins at `opening`, in a text without comments (`blank`)."""
+    members: list[JsonMember] = []
+    at = after_space(blanked, opening + 1)
+    while blanked[at] not in "}]":
+        start, key = at, len(members) if blanked[opening] == "[" else None
+        if key is None:
+            key, at = _PLACER.raw_decode(blanked, at)
+            at = after_space(blanked, after_space(blanked, at) + 1)
+        end = end_of_value(blanked, at)
+        members.append(JsonMember(key, start, at, end))
+        at = after_space(blanked, end)
+        if blanked[at] == ",":
+            at = after_space(blanked, at + 1)
+    return JsonHolder(opening, at, members)
+
+
+def end_of_value(text: str, start: int) -> int:
+    """The end of the value that begins at `start`."""
+    return _PLACER.raw_decode(text, start)[1]
+
+
+def after_space(text: str, at: int) -> int:
+    """The first place that is not white space."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from daemon.config.jsonc import blank, decode
+from daemon.config.jsonc import JsonHolder, JsonMember, after_space, blank, decode, end_of_value, members_of
 from daemon.documents.edited import EditedText, Trail, leading, restoring, value_at, with_value
 
 WIDTH = 80
@@ -45,28 +45,12 @@ class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
 
 _BETWEEN = re.compile(r"(?P<line>\r?\n)|(?P<comment>//[^\n]*?(?=\r?\n|\Z)|/\*.*?\*/)|(?P<comma>,)|.", re.DOTALL)
 _LINE_ENDS = re.compile(r"[^\S\n]*(?:\n|\Z)")
-_SPACE = re.compile(r"\s*")
-# Numbers as their texts: only where they end matters, and int() has a limit of its own.
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 class _Token(NamedTuple):
     kind: str | None
     start: int
     end: int
-
-
-class _Member(NamedTuple):
-    key: str | int
-    start: int
-    value: int
-    end: int
-
-
-class _Holder(msgspec.Struct, frozen=True):
-    opening: int
-    closing: int
-    members: list[_Member]
 
 
 class _Gap(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,8 +115,8 @@ class JsonDocument(EditedText):
             holder = self._holder(trail[:-1])
             _, _, start, end = holder.members[self._index(holder, trail)]
         else:
-            start = _after_space(self._blanked, 0)
-            end = _DECODER.raw_decode(self._blanked, start)[1]
+            start = after_space(self._blanked, 0)
+            end = end_of_value(self._blanked, start)
         old = self.body[start:end]
         before = self.body[self.body.rfind("\n", 0, start) + 1 : start]
         alone = not before.strip() or re.fullmatch(r'\s*"(?:[^"\\]|\\.)*"\s*:\s*', before) is not None
@@ -164,14 +148,14 @@ class JsonDocument(EditedText):
         named = {key if each == trail[-1] else each: members[each] for each in members}
         holder, wanted = self._holder(trail[:-1]), with_value(self, trail[:-1], named)
         start = holder.members[self._index(holder, trail)].start
-        end = _DECODER.raw_decode(self.body, start)[1]
+        end = end_of_value(self.body, start)
         with restoring(self):
             self.body = _spliced(self.body, (start, end, json.dumps(key, ensure_ascii=False)))
             if key in members:
                 raise self.refusal(trail, f"'{key}' exists, too: remove one of them")
             self._verify(trail, wanted)
 
-    def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
+    def _first(self, holder: JsonHolder, trail: Trail, value: object) -> str:
         inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)
         base = leading(self.body, holder.opening)
         indent = base + self._writing.unit
@@ -201,16 +185,16 @@ class JsonDocument(EditedText):
 
     # --- where things stand
 
-    def _holder(self, trail: Trail) -> _Holder:
+    def _holder(self, trail: Trail) -> JsonHolder:
         blanked = self._blanked
-        start = _after_space(blanked, 0)
-        holder = _members(blanked, start)
+        start = after_space(blanked, 0)
+        holder = members_of(blanked, start)
         for place, _ in enumerate(trail):
             index = self._index(holder, trail[: place + 1])
-            holder = _members(blanked, holder.members[index].value)
+            holder = members_of(blanked, holder.members[index].value)
         return holder
 
-    def _index(self, holder: _Holder, trail: Trail) -> int:
+    def _index(self, holder: JsonHolder, trail: Trail) -> int:
         found = [index for index, member in enumerate(holder.members) if member.key == trail[-1]]
         if len(found) > 1:
             raise self.refusal(trail, "the file has this key twice: remove one of them")
@@ -231,7 +215,7 @@ def _still_apart(body: str, gap: _Gap, start: int, end: int, line_end: str) -> t
     return start, end, line_end if open_comment and not ends else ""
 
 
-def _lines_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
+def _lines_of(body: str, member: JsonMember, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
     lines: list[list[_Token]] = []
     for token in _between(body, _end_of_line(body, gap.inner, member.start), member.start):
         if token.kind == "line":
@@ -250,13 +234,13 @@ def _lines_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> list[t
     return sorted([(start, end), (spare, spare + 1)])
 
 
-def _inline_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
+def _inline_of(body: str, member: JsonMember, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
     in_front, behind = gap.comma_before, gap.comma_after
     if not is_last:
         assert behind is not None
         rest = _end_of_line(body, behind + 1, gap.after)
         ended = rest if _LINE_ENDS.match(body, rest, gap.after) else behind + 1
-        return member.start, _after_space(body, ended)
+        return member.start, after_space(body, ended)
     if in_front is None:
         comments = [token.end for token in gap.before if token.kind == "comment"]
         end = _end_of_line(body, member.end if behind is None else behind + 1, gap.after)
@@ -267,7 +251,7 @@ def _inline_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> tuple
     return len(body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
 
 
-def _gap(body: str, holder: _Holder, index: int) -> _Gap:
+def _gap(body: str, holder: JsonHolder, index: int) -> _Gap:
     members, member = holder.members, holder.members[index]
     index %= len(members)
     start = members[index - 1].end if index else holder.opening + 1
@@ -281,7 +265,7 @@ def _gap(body: str, holder: _Holder, index: int) -> _Gap:
     )
 
 
-def _space_before(body: str, holder: _Holder) -> str:
+def _space_before(body: str, holder: JsonHolder) -> str:
     last = holder.members[-1]
     if len(holder.members) > 1:
         gap = body[holder.members[-2].end : last.start]
@@ -301,27 +285,6 @@ def _end_of_line(text: str, start: int, end: int) -> int:
         if token.kind in {"comma", "comment"}:
             start = token.end
     return start
-
-
-def _members(blanked: str, opening: int) -> _Holder:
-    members: list[_Member] = []
-    at = _after_space(blanked, opening + 1)
-    while blanked[at] not in "}]":
-        start, key = at, len(members) if blanked[opening] == "[" else None
-        if key is None:
-            key, at = _DECODER.raw_decode(blanked, at)
-            at = _after_space(blanked, _after_space(blanked, at) + 1)
-        _, end = _DECODER.raw_decode(blanked, at)
-        members.append(_Member(key, start, at, end))
-        at = _after_space(blanked, end)
-        if blanked[at] == ",":
-            at = _after_space(blanked, at + 1)
-    return _Holder(opening, at, members)
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
 
 
 def _spliced(text: str, *edits: tuple[int, int, str]) -> str:

@@ -50,24 +50,9 @@ WARNING, INFO = 4, 6
 """Priorities (syslog(3))."""
 
 
-class Journal:
-    """Sends events to journald."""
-
-    def __init__(self, address: str = SOCKET) -> None:
-        self.dropped = 0
-        self._address = address
-        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-
-    def __call__(self, event: Event) -> None:
-        """Send an event; neither blocks nor raises."""
-        try:
-            self._channel.sendto(entry(event), self._address)
-        except OSError:
-            self.dropped += 1
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._channel.close()
+def to_journal(event: Event) -> None:
+    """Send an event to journald; neither blocks nor raises."""
+    _send(entry(event))
 
 
 def is_journal(environ: Mapping[str, str], fd: int | None = None) -> bool:
@@ -89,8 +74,7 @@ def anchor(chain: str, seq: int, head: str) -> None:
         "MCPD_AUDIT_SEQ": str(seq),
         "MCPD_AUDIT_HEAD": head,
     }
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-        channel.sendto(b"".join(_field(name, value.encode()) for name, value in fields.items()), SOCKET)
+    _send(_encoded(fields))
 
 
 def entry(event: Event) -> bytes:
@@ -107,7 +91,16 @@ def entry(event: Event) -> bytes:
         "MCPD_CAUSE": str(event.cause or ""),
         "MCPD_DETAILS": _details(event),
     }
-    return b"".join(_field(name, visible(value).encode()) for name, value in fields.items() if value)
+    return _encoded({name: visible(value) for name, value in fields.items() if value})
+
+
+def _encoded(fields: Mapping[str, str]) -> bytes:
+    return b"".join(_field(name, value.encode()) for name, value in fields.items())
+
+
+def _send(entry: bytes) -> None:
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
+        channel.sendto(entry, SOCKET)
 
 
 def line_of(event: Event) -> str:
@@ -264,8 +257,7 @@ def configure(style: str, level: str, redact: Redactors, stream: TextIO | LogFil
     if style == "json":
         tell = lambda event: writer(line_of(event))  # noqa: E731 - as `tell_event` below
     elif style == "journal" and stream is None and is_journal(os.environ):
-        tell = journal = Journal()
-        atexit.register(journal.close)
+        tell = to_journal
     apart = tell is not _tell_people
     all_of_them = logger.level(level).no <= logger.level("INFO").no
     writer.tell_event = lambda event: tell(event) if all_of_them or event.is_bad else None

@@ -382,14 +382,13 @@ def fields(said: bytes) -> dict[str, str]:
     return dict(line.split("=", 1) for line in said.decode().splitlines())
 
 
-def test_an_entry_has_fields_to_look_it_up_by(sockets: Path) -> None:
+def test_an_entry_has_fields_to_look_it_up_by(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SOCKET", str(sockets / "journal"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
         journald.bind(str(sockets / "journal"))
         journald.settimeout(30)
-        journal = logs.Journal(str(sockets / "journal"))
-        journal(KILLED)
+        logs.to_journal(KILLED)
         told = fields(journald.recv(65536))
-        journal.close()
 
     assert told["MESSAGE"] == "git#2: ended after 2.5s, next in 1.0s: killed\\x1b[2J by SIGKILL"
     assert (told["PRIORITY"], told["SYSLOG_IDENTIFIER"]) == ("4", "mcpd")
@@ -406,16 +405,15 @@ def test_nobody_forges_a_field_with_a_name_of_two_lines() -> None:
     assert told["PRIORITY"] == "6"
 
 
-def test_without_a_journal_and_with_a_full_one_nothing_waits(sockets: Path) -> None:
-    journal = logs.Journal(str(sockets / "journal"))
-    journal(KILLED)
-    assert journal.dropped == 1
+def test_without_a_journal_and_with_a_full_one_nothing_waits(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SOCKET", str(sockets / "journal"))
+    logs.to_journal(KILLED)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
         journald.bind(str(sockets / "journal"))
         for _ in range(10_000):
-            journal(KILLED)
-    assert journal.dropped > 1
-    journal.close()
+            logs.to_journal(KILLED)
 
 
 def test_stderr_is_the_journals_if_systemd_says_so(tmp_path: Path) -> None:
