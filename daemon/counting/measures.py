@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count, islice
 from typing import NamedTuple
 
+from daemon.kit.waiting import Watch
 from daemon.kit.wording import bytes_in_words
 
 STDERR_BYTES = 64 * 1024
@@ -68,12 +69,10 @@ class StderrTail:
     def __init__(self) -> None:
         self.birth = next(_births)
         """Distinguishes this record from the daemon's other ones, whose lines have the same numbers."""
-        self.written = 0
+        self.newest = Watch(0)
         """The newest line's number, which is also the count of all lines."""
         self._lines: deque[StderrLine] = deque()
         self._size = 0
-        self.told: set[Callable[[], None]] = set()
-        """Called after each line."""
         self._former = -1
         """The last run of the earlier configuration."""
 
@@ -83,13 +82,12 @@ class StderrTail:
 
     def add(self, line: str, at: float = 0.0, run: int = 0) -> None:
         """Append a line of a run, read at `at` (seconds since the epoch); the oldest lines make room."""
-        self.written += 1
-        self._lines.append(StderrLine(self.written, line, at, run))
+        number = self.newest.value + 1
+        self._lines.append(StderrLine(number, line, at, run))
         self._size += len(line.encode())
         while self._size > STDERR_BYTES or len(self._lines) > STDERR_LINES:
             self._size -= len(self._lines.popleft().text.encode())
-        for tell in self.told:
-            tell()
+        self.newest.set(number)
 
     def begin(self, former: int) -> None:
         """Note that later runs have another configuration."""
@@ -107,7 +105,7 @@ class StderrTail:
 
     def after(self, number: int) -> list[StderrLine]:
         """The kept lines after line `number`."""
-        gone = self.written - len(self._lines)
+        gone = self.newest.value - len(self._lines)
         return list(islice(self._lines, max(0, number - gone), None))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 import trio
@@ -80,6 +80,18 @@ class Watch(Generic[T]):
         while not holds(self.value):
             await self._changed.wait()
         return self.value
+
+
+async def any_changed(noted: Iterable[tuple[Watch[Any], object]]) -> None:
+    """Wait until one of the watches has another value than was noted of it."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(watch: Watch[Any], seen: object) -> None:
+            await watch.wait_changed(seen)
+            nursery.cancel_scope.cancel()
+
+        for each in noted:
+            nursery.start_soon(wait, *each)
 
 
 W = TypeVar("W")

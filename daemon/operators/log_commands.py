@@ -11,6 +11,7 @@ import trio
 from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINES, StderrLine
 from daemon.history.event import TOLD
+from daemon.kit.waiting import Watch, any_changed
 from daemon.operators.base import Command, OperatorContext
 from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, Seen, events
 from daemon.operators.server_changes import is_divided, named
@@ -39,11 +40,12 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
     name = params.server
     if name is None:
         return {"servers": {each.name: {"lines": len(each.stderr)} for each in context.actors.values()}}
-    news = context.history.news.value
+    noted = _noted(context, name)
     answer = await _answer(context, name, params)
     with trio.move_on_after(params.wait):
         while params.wait and not _has_news(answer):
-            news = await _wait_for_more(context, name, answer, news)
+            await any_changed(noted)
+            noted = _noted(context, name)
             answer = await _answer(context, name, params)
     return answer
 
@@ -70,42 +72,15 @@ async def _answer(context: OperatorContext, name: str, params: LogsParams) -> di
     return {**answer, "instances": pages}
 
 
-def _pages(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    pages: Mapping[str, Any] = answer.get("instances", {"": answer})
-    return pages
-
-
 def _has_news(answer: Mapping[str, Any]) -> bool:
-    return bool(answer.get("events")) or any(
-        page["lines"] or page["dropped"] for page in _pages(answer).values()
-    )
+    pages = answer.get("instances", {"": answer}).values()
+    return bool(answer.get("events")) or any(page["lines"] or page["dropped"] for page in pages)
 
 
-async def _wait_for_more(
-    context: OperatorContext, name: str, answer: Mapping[str, Any], happened: object
-) -> object:
-    """Wait for a line or an event newer than an answer; returns the newest event's number."""
-    pages, tails = _pages(answer), [(each.name, each.stderr) for each in named(context, name)]
-    written = trio.Event()
-    for _, tail in tails:
-        tail.told.add(written.set)
-    try:
-        if any(tail.written > pages.get(of, pages.get("", {})).get("next", 0) for of, tail in tails):
-            return happened
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_after, written, nursery.cancel_scope)
-            # An instance that begins is told in the history, too.
-            await context.history.news.wait_changed(happened)
-            nursery.cancel_scope.cancel()
-    finally:
-        for _, tail in tails:
-            tail.told.discard(written.set)
-    return context.history.news.value
-
-
-async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+def _noted(context: OperatorContext, name: str) -> list[tuple[Watch[Any], object]]:
+    """What tells of new lines and events, with its present value. An instance that begins is an event, too."""
+    watches: list[Watch[Any]] = [context.history.news, *(each.stderr.newest for each in named(context, name))]
+    return [(watch, watch.value) for watch in watches]
 
 
 async def _events(
@@ -113,7 +88,7 @@ async def _events(
 ) -> dict[str, object]:
     """The events since the first kept line; all events if no line was dropped."""
     tails = [each.stderr for each in running]
-    dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
+    dropped = [tail.after(0)[0].at for tail in tails if tail.newest.value > len(tail)]
     asked = EventsParams(
         server=params.server,
         kinds=tuple(map(str, TOLD)),
@@ -131,8 +106,8 @@ async def _page(context: OperatorContext, of: UpstreamAccess, seen: Seen, last: 
     after = seen.after if seen.source == source else 0
     fresh = tail.after(after)
     page = {
-        "next": tail.written,
-        "dropped": max(0, tail.written - after - len(fresh)) if after else 0,
+        "next": tail.newest.value,
+        "dropped": max(0, tail.newest.value - after - len(fresh)) if after else 0,
         "source": source,
     }
     # Up to 64 KiB, so 20 ms of pattern matching that calls should not wait for.

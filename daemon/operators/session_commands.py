@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,9 +108,10 @@ async def session_named(context: OperatorContext, key: str) -> SessionReport:
     if numbered is not None and numbered.key is not None:
         return await session_named(context, numbered.key)
     if numbered is not None:
-        return {**_unrecorded([numbered]), "loaded": _loaded(numbered.own.tools.values(), catalog, now)}
+        loaded = _loaded(numbered.own.tools.values(), catalog, now)
+        return {**_about(None, [numbered], 0, catalog, now), "loaded": loaded, "invalid": None}
     if connected := _connected(live)[key]:
-        return {**_unrecorded(connected), "loaded": []}
+        return {**_about(None, connected, 0, catalog, now), "loaded": [], "invalid": None}
     kept, problem = await _kept(context.archive)
     keys = [record.key for record in _named(kept)]
     keys += [
@@ -186,9 +187,10 @@ def sessions_report(
         tools = record.loaded.tools.values()
         rows.append({**about, "loaded": len(tools), "invalid": judged.invalid(tools)})
     anonymous = connected.pop(None, [])
-    rows += [_unrecorded(sessions) for sessions in connected.values()]
+    rows += [{**_about(None, each, 0, catalog, now), "invalid": None} for each in connected.values()]
     for session in anonymous:
-        rows.append({**_unrecorded([session]), "invalid": judged.invalid(session.own.tools.values())})
+        about = _about(None, [session], 0, catalog, now)
+        rows.append({**about, "invalid": judged.invalid(session.own.tools.values())})
     return {"sessions": rows}
 
 
@@ -209,41 +211,28 @@ def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, lis
 
 
 def _about(
-    record: SessionRecord, connected: list[SessionStatistics], users: int, catalog: Catalog, now: float
+    record: SessionRecord | None,
+    connected: Sequence[SessionStatistics],
+    users: int,
+    catalog: Catalog,
+    now: float,
 ) -> SessionReport:
-    connections, first = max(len(connected), users), connected[0] if connected else None
-    left = record.seen_at + catalog.config.state.session_idle - now
+    """The report of a session, with the number of its tools if it is not recorded: then it is connected."""
+    who, first = record or connected[0], connected[0] if connected else None
+    connections = max(len(connected), users)
+    idle = 0.0 if record is None else now - record.seen_at
     return {
-        "key": record.key,
-        "number": None,
-        "client": record.client,
+        "key": who.key,
+        "number": first.number if first and who.key is None else None,
+        "client": who.client,
         "profile": first.profile if first else None,
         "surface": first.surface if first else None,
         "surfaceWhy": why(first.choice) if first else None,
         "connections": connections,
-        "createdAt": round(record.created_at, 3),
-        "seenAt": round(record.seen_at, 3),
-        "forgottenInSeconds": None if connections else max(0, round(left)),
-        "loaded": [],
-    }
-
-
-def _unrecorded(sessions: list[SessionStatistics]) -> SessionReport:
-    """The report of connections without a recorded session: they have no key, or nothing is stored for it."""
-    first = sessions[0]
-    return {
-        "key": first.key,
-        "number": first.number if first.key is None else None,
-        "client": first.client,
-        "profile": first.profile,
-        "surface": first.surface,
-        "surfaceWhy": why(first.choice),
-        "connections": len(sessions),
-        "createdAt": round(first.since, 3),
-        "seenAt": None,
-        "forgottenInSeconds": None,
-        "loaded": max(session.loaded for session in sessions),
-        "invalid": None,
+        "createdAt": round(record.created_at if record else connected[0].since, 3),
+        "seenAt": round(record.seen_at, 3) if record else None,
+        "forgottenInSeconds": None if connections else max(0, round(catalog.config.state.session_idle - idle)),
+        "loaded": max((session.loaded for session in connected), default=0),
     }
 
 

@@ -47,13 +47,13 @@ def test_the_tail_never_holds_more_bytes_than_it_may(character: str) -> None:
 
 def test_lines_are_numbered_for_whoever_follows_them() -> None:
     tail = measures.StderrTail()
-    assert (tail.after(0), tail.written, len(tail)) == ([], 0, 0)
+    assert (tail.after(0), tail.newest.value, len(tail)) == ([], 0, 0)
     for line in ("a", "b", "c"):
         tail.add(line)
     assert [line[:2] for line in tail.after(0)] == [(1, "a"), (2, "b"), (3, "c")]
     assert [line.text for line in tail.after(2)] == ["c"]
     assert tail.after(3) == tail.after(99) == []
-    assert (tail.written, len(tail)) == (3, 3)
+    assert (tail.newest.value, len(tail)) == (3, 3)
 
 
 def test_lines_have_times_and_the_runs_that_wrote_them() -> None:
