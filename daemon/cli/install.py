@@ -120,8 +120,8 @@ def change_files(
 def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.FileChange]) -> list[str]:
     """The outcome of an installation, in lines."""
     places = [shown(change.found.path) for change in changes if change.record is not None]
-    taken = [name for change in changes for name in change.taken]
-    left = [name for change in changes for name in change.left]
+    taken = [name for change in changes for name in change.new.taken]
+    left = [name for change in changes for name in change.new.left]
     if not places:
         return [f"{program.title}: nothing to do: mcpd has none of its servers (`mcpd import --write`)"]
     been = "is in" if any(change.writes for change in changes) else "is already in"
@@ -148,15 +148,17 @@ def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
         return (
             f"mcpd's entry is out of {path}. There is no record of its former text, so nothing else was changed"
         )
-    if change.exact:
+    if change.new.exact:
         return f"{path} is gone, as before" if change.after is None else f"{path} is as it was, byte for byte"
     if change.before is None:
         return f"{path} was deleted by someone else, and stays deleted"
     parts = [f"mcpd is out of {path}, which has been edited since: that stays"]
-    if change.back:
-        parts.append(f"{', '.join(change.back)} put back")
-    if change.kept:
-        parts.append(f"{', '.join(change.kept)} not put back, since there is another entry of that name now")
+    if change.new.back:
+        parts.append(f"{', '.join(change.new.back)} put back")
+    if change.new.kept:
+        parts.append(
+            f"{', '.join(change.new.kept)} not put back, since there is another entry of that name now"
+        )
     backup = records().directory(program.name, change.found.path)
     if change.former.original is not None:
         parts.append(f"its former text is in {shown(backup)}/original")

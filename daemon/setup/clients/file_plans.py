@@ -25,6 +25,7 @@ from daemon.setup.clients.installing import (
     NamedEntry,
     Record,
     Records,
+    Rewritten,
     command_line,
     is_own,
     put_in,
@@ -70,7 +71,7 @@ def _change_file(plan: FilePlan, client: str, records: Records) -> FileChange:
                 continue
             raise
         if change.record is None and change.former is not None:
-            records.forget(client, plan.path, leave_backup=not change.exact)
+            records.forget(client, plan.path, leave_backup=not change.new.exact)
         return change
     raise AssertionError("the last attempt returns or raises")
 
@@ -79,7 +80,7 @@ def _change_back(change: FileChange, client: str, records: Records) -> None:
     now = files.look(change.found.path)
     # What somebody has written since stays; the record then says what was done.
     if now.text() == change.after:
-        _write(attrs.evolve(change, found=now, after=change.before))
+        _write(attrs.evolve(change, found=now, new=Rewritten(text=change.before)))
         records.restore(client, change.found.path, change.former)
 
 
@@ -139,22 +140,11 @@ EMPTY = frozenset({"", "{}"})
 """The rest of a file that only mcpd has written, without white space."""
 
 
-@attrs.frozen(kw_only=True)
-class TakenOut:
-    """A file after mcpd was removed from it."""
-
-    text: str | None = attrs.field(repr=False)
-    exact: bool
-    back: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    """Servers of which a newer entry stays."""
-
-
-def take_out(record: Record, current: str) -> TakenOut:
+def take_out(record: Record, current: str) -> Rewritten:
     """Remove mcpd from a file's current text. Raises ConfigError and DocumentError."""
     if current in {record.installed, record.original}:
         names = _names(record) if current == record.installed else ()
-        return TakenOut(text=record.original, exact=True, back=names)
+        return Rewritten(text=record.original, exact=True, back=names)
     document = read_document(current, record.form, source=str(record.path))
     original = read_document(record.original or "", record.form, source=str(record.path)).value()
     installed = read_document(record.installed, record.form, source=str(record.path)).value()
@@ -176,7 +166,7 @@ def take_out(record: Record, current: str) -> TakenOut:
         _drop_empty(document, member, original)
     text = _as_written(record, current, document)
     is_gone = record.original is None and "".join(text.split()) in EMPTY
-    return TakenOut(text=None if is_gone else text, exact=False, back=tuple(back), kept=tuple(kept))
+    return Rewritten(text=None if is_gone else text, back=tuple(back), kept=tuple(kept))
 
 
 def _names(record: Record) -> tuple[str, ...]:
@@ -282,25 +272,20 @@ class FileChange:
 
     found: FoundFile
     form: Format
-    after: str | None = attrs.field(repr=False)
-    """The new content; None deletes the file."""
-    record: Record | None
+    new: Rewritten
+    record: Record | None = None
     """The record to store; None deletes it."""
     former: Record | None = None
-    taken: tuple[str, ...] = ()
-    """Servers that the client now reaches through mcpd."""
-    left: tuple[str, ...] = ()
-    """Servers that mcpd does not have."""
-    back: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    """Servers that are not returned because the file has others of these names."""
-    exact: bool = False
-    """Whether the file gets back the bytes that it had before mcpd."""
 
     @property
     def before(self) -> str | None:
         """The present content; None if there is no file."""
         return self.found.text()
+
+    @property
+    def after(self) -> str | None:
+        """The new content; None deletes the file."""
+        return self.new.text
 
     @property
     def writes(self) -> bool:
@@ -340,10 +325,10 @@ def install_plans(
             after = current
         record = None
         if put.members and after is not None:
-            members = put.members
-            record = Record(path=found.path, form=here[0].form, members=members, original=base, installed=after)
-        change = FileChange(found=found, form=here[0].form, after=after, record=record, former=former)
-        return attrs.evolve(change, taken=put.taken, left=put.left)
+            form, members = here[0].form, put.members
+            record = Record(path=found.path, form=form, members=members, original=base, installed=after)
+        new = attrs.evolve(put, text=after)
+        return FileChange(found=found, form=here[0].form, new=new, record=record, former=former)
 
     others = (place.path for place in places if place.path.exists())
     return [FilePlan(path, put_into) for path in dict.fromkeys([into.path, *others])]
@@ -358,14 +343,14 @@ def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) 
         here = [place for place in places if place.path == found.path]
         current, former = found.text(), records.find(program.name, found.path)
         form = here[0].form if former is None else former.form
-        nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
-        if current is None:
-            return nothing
-        if former is None:
-            # One that does not even name mcpd is not read: it may be broken, and does not concern mcpd.
-            return attrs.evolve(nothing, after=without_own(current, here)) if OWN_NAME in current else nothing
-        out = take_out(former, current)
-        return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
+        # One that does not even name mcpd is not read: it may be broken, and does not concern mcpd.
+        if current is None or (former is None and OWN_NAME not in current):
+            new = Rewritten(text=current)
+        elif former is None:
+            new = Rewritten(text=without_own(current, here))
+        else:
+            new = take_out(former, current)
+        return FileChange(found=found, form=form, new=new, former=former)
 
     return [FilePlan(path, take_out_of) for path in dict.fromkeys(paths)]
 

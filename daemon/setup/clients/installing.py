@@ -170,19 +170,27 @@ class Installation:
 
 
 @attrs.frozen(kw_only=True)
-class PutIn:
-    """A file after mcpd was installed into it."""
+class Rewritten:
+    """A file after mcpd was put into it or taken out of it, and what became of the servers there."""
 
-    text: str = attrs.field(repr=False)
-    members: tuple[NamedEntry, ...]
+    text: str | None = attrs.field(repr=False)
+    """None if there is no file any more."""
+    members: tuple[NamedEntry, ...] = ()
+    """All servers whose entries were changed by putting mcpd in."""
     taken: tuple[str, ...] = ()
     """Servers whose entries were removed or rewritten, because mcpd has them."""
     left: tuple[str, ...] = ()
+    """Servers that mcpd does not have."""
+    back: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Servers that do not come back, because the file has others of these names."""
+    exact: bool = False
+    """Whether the file gets back the bytes that it had before mcpd."""
 
 
 def put_in(
     text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
-) -> PutIn:
+) -> Rewritten:
     """Install mcpd into a file's text at `into`; None: into another file. Raises ConfigError, DocumentError."""
     document = read_document(text, places[0].form, source=str(places[0].path))
     changed, taken, left = list[NamedEntry](), list[str](), list[str]()
@@ -208,7 +216,7 @@ def put_in(
             )
         own.put(document, into.shape.write(wanted.command, wanted.shared))
         changed.append(own)
-    return PutIn(text=document.text(), members=tuple(changed), taken=tuple(taken), left=tuple(left))
+    return Rewritten(text=document.text(), members=tuple(changed), taken=tuple(taken), left=tuple(left))
 
 
 def _rewrite(document: EditedText, member: NamedEntry, written: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
 from daemon.setup.clients.importing import find
+from daemon.setup.clients.installing import Rewritten
 from daemon.setup.clients.programs import PROGRAMS, Machine
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.users import Terminal, config_of
@@ -377,6 +378,6 @@ def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
 
 def test_what_was_done_is_said_in_one_line_and_what_stays_in_another(tmp_path: Path) -> None:
     found = FoundFile(path=tmp_path / "mcp.json", target=tmp_path / "mcp.json", content=b"a")
-    change = FileChange(found=found, form=Format.JSON, after="b", record=None, left=("mine",))
+    change = FileChange(found=found, form=Format.JSON, new=Rewritten(text="b", left=("mine",)))
     (idle,) = installed_in_words(PROGRAMS["cursor"], [change])
     assert idle == "Cursor: nothing to do: mcpd has none of its servers (`mcpd import --write`)"

@@ -38,10 +38,10 @@ def test_uninstalling_leaves_every_byte_as_it_was(tmp_path: Path, client: str, s
     again = installs.install(client, known, wanted, scope)
 
     # One to one there is nothing to do for a client without servers.
-    is_idle = wanted.one_to_one and not any(change.taken for change in changes)
+    is_idle = wanted.one_to_one and not any(change.new.taken for change in changes)
     assert (after == before) is is_idle
     assert (b"/opt/bin/mcpd" in b"".join(after.values())) is not is_idle
-    assert [change.taken for change in again] == [change.taken for change in changes]
+    assert [change.new.taken for change in again] == [change.new.taken for change in changes]
     assert installs.files() == after
     assert not any(change.writes for change in again)
 

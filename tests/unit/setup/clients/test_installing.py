@@ -53,6 +53,7 @@ def installed(
     before: str, place: ClientPlace, known: set[str], way: str = "all"
 ) -> tuple[Record, tuple[str, ...], tuple[str, ...]]:
     put = put_in(before, [place], place, WAYS[way], knows(known))
+    assert put.text is not None
     record = Record(path=place.path, form=place.form, members=put.members, original=before, installed=put.text)
     return record, put.taken, put.left
 
@@ -187,7 +188,7 @@ def test_local_servers_give_way_with_the_users_and_a_projects_stay(tmp_path: Pat
     plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "user", knows(EVERYTHING), Records(tmp_path))
     assert [plan.path for plan in plans] == [here.home / ".claude.json"]
     (change,) = preview(plans)
-    assert "git" in change.taken
+    assert "git" in change.new.taken
     plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "project", knows(EVERYTHING), Records(tmp_path))
     assert [plan.path for plan in plans] == [here.directory / ".mcp.json"]
 
