@@ -48,8 +48,8 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
     redactors.learn(config)
     for name, server in config.mcp_servers.items():
         if server.enabled:
-            said, redact = _of_server(server, environ, beside), redactors.of(name)
-            faults += (attrs.evolve(fault, message=redact(fault.message)) for fault in said)
+            found, redact = _of_server(server, environ, beside), redactors.of(name)
+            faults += (attrs.evolve(fault, message=redact(fault.message)) for fault in found)
     return faults
 
 

@@ -175,19 +175,19 @@ def _lingering(linger: Path) -> Iterator[Finding]:
 
 def _look(scene: Scene) -> Iterator[Finding]:
     for each in leftovers.look(scene.state):
-        yield found("leftover", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+        yield found("leftover", whose=_owner(each), daemon=each.daemon, processes=_processes(each))
 
 
 def _end(scene: Scene) -> Iterator[Finding]:
     ended, left = leftovers.end(scene.state)
     for each in ended:
         pids = ", ".join(str(process.pid) for process in each.processes)
-        yield found("leftover-ended", whose=_whose(each), daemon=each.daemon, pids=pids)
+        yield found("leftover-ended", whose=_owner(each), daemon=each.daemon, pids=pids)
     for each in left:
-        yield found("leftover-survives", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+        yield found("leftover-survives", whose=_owner(each), daemon=each.daemon, processes=_processes(each))
 
 
-def _whose(each: Leftover) -> str:
+def _owner(each: Leftover) -> str:
     return f"server {each.server}" if each.server else "a server"
 
 

@@ -118,8 +118,8 @@ def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterab
     entry = {"description": options.description, "type": options.type, **server.entry}
     answers = {each.name for each in inputs}
     for key, said in adding_offers.given(options).items():
-        if isinstance(its := entry.get(key, {}), dict):
-            entry[key] = its | {name: said[name] for name in said if name not in answers}
+        if isinstance(present_values := entry.get(key, {}), dict):
+            entry[key] = present_values | {name: said[name] for name in said if name not in answers}
     more = {key: getattr(options, key) for key in ("description", "type", "share", "trust", "sandbox")}
     entry |= {key: value for key, value in more.items() if value}
     entry = {key: value for key, value in entry.items() if value not in ("", None, {}, [])}

@@ -267,9 +267,9 @@ def _printed(said: str | Iterable[str]) -> str:
     return said if isinstance(said, str) else lines(*said)
 
 
-def lines(*said: str) -> str:
+def lines(*texts: str) -> str:
     """Join lines, after escaping the servers' words in them."""
-    return "\n".join(map(visible, said))
+    return "\n".join(map(visible, texts))
 
 
 def has_terminal() -> bool:

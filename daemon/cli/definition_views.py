@@ -139,12 +139,12 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
     if waiting:
         first = waiting[len(full) % len(waiting)]
         server, name = first["server"], first["name"]
-        one, its = (shlex.quote(visible(each)) for each in (f"{server}/{name}", server))
+        one, all_of_it = (shlex.quote(visible(each)) for each in (f"{server}/{name}", server))
         lines += [""] * bool(lines[-1])
-        lines += [f"Differences in full: mcpd approve --diff {one if full else its}"] * (
+        lines += [f"Differences in full: mcpd approve --diff {one if full else all_of_it}"] * (
             len(full) < len(waiting)
         )
-        lines += [f"To approve: mcpd approve {one}, or mcpd approve {its}, or mcpd approve --all"]
+        lines += [f"To approve: mcpd approve {one}, or mcpd approve {all_of_it}, or mcpd approve --all"]
     return "\n".join(lines or ["nothing waits for approval"])
 
 

@@ -135,13 +135,13 @@ def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
         status=status,
         pid=pid,
         config=(directory or Path.cwd()) / daemon["config"],
-        environ=_told(daemon, environ) if known is None else known,
+        environ=_disclosed(daemon, environ) if known is None else known,
         directory=directory,
         uid=proc.user(pid) if ours else None,
     )
 
 
-def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
+def _disclosed(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
     """The daemon's environment: the values that it discloses, and for others this command's, or `UNKNOWN`."""
     names: list[str] = daemon.get("variables", [])
     return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]} if names else None

@@ -23,7 +23,7 @@ def skill(options: argparse.Namespace) -> int:
     if not programs or not all(program.skills for program in programs):
         raise UsageError("name clients that have skills, as `mcpd skill --help` says")
     outcomes = {program.title: change_skill(program, text) for program in programs}
-    say(*(said or f"{title}: nothing to do" for title, said in outcomes.items() if said is not None))
+    say(*(outcome or f"{title}: nothing to do" for title, outcome in outcomes.items() if outcome is not None))
     return EX_FAULT if None in outcomes.values() else 0
 
 

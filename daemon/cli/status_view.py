@@ -55,8 +55,8 @@ def render(status: reports.StatusReport, *, now: float, screen: Screen) -> str:
             Text(""),
             safe(f"Connections refused since the start (the log says why): {turned_away}.", "yellow"),
         ]
-    if said := "; ".join(_summarized(status.get("summarizer") or {})):
-        parts += [Text(""), safe(f"Summaries by a model: {said}.")]
+    if summarized := "; ".join(_summarized(status.get("summarizer") or {})):
+        parts += [Text(""), safe(f"Summaries by a model: {summarized}.")]
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
 
 
@@ -291,10 +291,10 @@ def _last_hour(minutes: Mapping[str, Any]) -> Iterator[RenderableType]:
         "latency": "{:.0f} ms".format,
         "memory": bytes_in_words,
     }
-    for name, said in words.items() if speaks_unicode() else ():
+    for name, words_for in words.items() if speaks_unicode() else ():
         if most := max((each for each in minutes.get(name, ()) if each), default=0):
             bars = "".join(BARS[0 if each is None else 1 + round(7 * each / most)] for each in minutes[name])
-            yield safe(f"  {name:7} {bars} {said(most)}", "dim")
+            yield safe(f"  {name:7} {bars} {words_for(most)}", "dim")
 
 
 def _program(server: reports.ServerReport) -> list[str]:

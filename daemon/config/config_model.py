@@ -149,8 +149,8 @@ class Annotations:
     @property
     def wanted(self) -> dict[str, bool]:
         """The given annotations by field."""
-        said = attrs.asdict(self)
-        return {name: value for name, value in said.items() if value is not None}
+        hints = attrs.asdict(self)
+        return {name: value for name, value in hints.items() if value is not None}
 
 
 _FITS_ALL = 'this matches every tool: write "destructive": true or the like, or remove the key'

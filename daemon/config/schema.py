@@ -77,13 +77,13 @@ def _take_clients_words(config: Schema, server: Schema) -> None:
 
 def _object(cls: type, definitions: Schema) -> Schema:
     hints = get_type_hints(cls, include_extras=True)
-    said = _docstrings(cls)
+    descriptions = _docstrings(cls)
     properties, required = {}, []
     for field in attrs.fields(cls):
         if not field.metadata.get("in_file", True):
             continue
         key = camel(field.name)
-        properties[key] = {**_of(hints[field.name], definitions), "description": said[field.name]}
+        properties[key] = {**_of(hints[field.name], definitions), "description": descriptions[field.name]}
         if cls is Config and field.name in _KEYS:
             properties[key]["propertyNames"] = _KEYS[field.name]
         if field.default is attrs.NOTHING:

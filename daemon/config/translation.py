@@ -150,21 +150,21 @@ class Translated:
         if not isinstance(timeouts, dict) or ours in timeouts:
             self._drop(key, f"ignored: `timeouts.{ours}` takes precedence. Keep one of them", lost=True)
             return
-        said = ""
+        amount = ""
         if isinstance(value, int | float) and not isinstance(value, bool):
             if value <= 0:
                 self._drop(key, f"ignored: it must be more than 0, as `timeouts.{ours}`", lost=True)
                 return
             known = self._milliseconds if meant.milliseconds is None else meant.milliseconds
             in_milliseconds = value >= MILLISECONDS_FROM if known is None else known
-            said = f" of {value:g} {'milliseconds' if in_milliseconds else 'seconds'}"
+            amount = f" of {value:g} {'milliseconds' if in_milliseconds else 'seconds'}"
             value = value / 1000 if in_milliseconds else value
             longer = _LONGER.get(ours, ours)
             if value > getattr(Timeouts(), longer) and camel(longer) not in timeouts:
                 timeouts = {**timeouts, camel(longer): value}
         del self.entry[key]
         self.entry["timeouts"] = {**timeouts, ours: value}
-        self._note(key, f"understood as `timeouts.{ours}`{said}", becomes=f"timeouts.{ours}")
+        self._note(key, f"understood as `timeouts.{ours}`{amount}", becomes=f"timeouts.{ours}")
 
     def _shape(self, key: str) -> None:
         value, folded = self.entry[key], client_keys.fold(key)
@@ -292,12 +292,12 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
     """Convert any client's decoded file into mcpd's form; faulty values stay."""
     normal = Normalized(dict(raw))
     for key in [key for key in raw if key not in keys(config_model.Config)]:
-        said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.top_level_keys().get(key)
+        remark = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.top_level_keys().get(key)
         if key in client_keys.table().sections:
             _move_section(normal, key)
-        elif said is not None:
+        elif remark is not None:
             del normal.sections[key]
-            normal.note(below(ROOT, key), said)
+            normal.note(below(ROOT, key), remark)
     normal.sections = _in_camel_case(normal, normal.sections, ROOT)
     servers = normal.sections.get(SERVERS)
     if isinstance(servers, dict):

@@ -43,15 +43,15 @@ class TomlDocument(EditedText):
         try:
             value = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            said, _, place = str(error).partition(" (at ")
+            problem, _, place = str(error).partition(" (at ")
             numbers = [int(number) for number in re.findall(r"\d+", place)]
             # At the end of the file, it names no line.
             line, column = numbers or (text.count("\n") + 1, 1)
-            raise self._fault(f"this is not TOML: {said}", line, column) from None
+            raise self._fault(f"this is not TOML: {problem}", line, column) from None
         except (ValueError, RecursionError) as error:
             # Integers of thousands of digits are not TOMLDecodeError.
-            said = TOO_DEEP if isinstance(error, RecursionError) else "a number cannot be read"
-            raise self._fault(f"this is not TOML: {said}") from None
+            problem = TOO_DEEP if isinstance(error, RecursionError) else "a number cannot be read"
+            raise self._fault(f"this is not TOML: {problem}") from None
         if is_too_deep(value):
             raise self._fault(TOO_DEEP)
         return value

@@ -302,11 +302,11 @@ def newly_described(answer: DescribeReport) -> list[str]:
 def moved(answer: MoveReport) -> list[str]:
     """The outcome of moving a session to another profile."""
     count, key = answer["moved"], answer["key"]
-    who = "no client is connected; the next one gets" if not count else "its connection has"
+    clients = "no client is connected; the next one gets" if not count else "its connection has"
     if count > 1:
-        who = f"its {count} connections have"
+        clients = f"its {count} connections have"
     name = f"#{answer['number']}, no key" if key is None else key
-    return [f"session {name}: {who} profile {answer['profile']} now"]
+    return [f"session {name}: {clients} profile {answer['profile']} now"]
 
 
 def allowed(answer: AllowReport) -> list[str]:

@@ -100,8 +100,8 @@ async def _events(
     return {"events": answer["events"], "eventsNext": answer["next"]}
 
 
-async def _page(context: OperatorContext, of: UpstreamAccess, seen: Seen, last: int) -> dict[str, object]:
-    tail = of.stderr
+async def _page(context: OperatorContext, upstream: UpstreamAccess, seen: Seen, last: int) -> dict[str, object]:
+    tail = upstream.stderr
     source = f"{context.facts.pid}.{context.facts.started_at}.{tail.birth}"
     after = seen.after if seen.source == source else 0
     fresh = tail.after(after)
@@ -111,7 +111,7 @@ async def _page(context: OperatorContext, of: UpstreamAccess, seen: Seen, last: 
         "source": source,
     }
     # Up to 64 KiB, so 20 ms of pattern matching that calls should not wait for.
-    lines = await trio.to_thread.run_sync(_redacted, fresh[-last:], context.redact.of(of.of))
+    lines = await trio.to_thread.run_sync(_redacted, fresh[-last:], context.redact.of(upstream.of))
     return {**page, "lines": lines}
 
 

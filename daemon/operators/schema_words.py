@@ -72,8 +72,8 @@ def arguments_of(schema: object) -> list[Argument]:
 
 def sole_type(schema: Mapping[str, Any]) -> str:
     """The schema's only type besides null, as Python's `Optional[str]` has; empty if there are several."""
-    said = schema.get("anyOf", schema.get("type"))
-    found = said if isinstance(said, list) else [said]
+    written = schema.get("anyOf", schema.get("type"))
+    found = written if isinstance(written, list) else [written]
     kinds = [each.get("type") if isinstance(each, dict) else each for each in found]
     named = [each for each in kinds if each != "null"]
     return named[0] if len(named) == 1 and isinstance(named[0], str) else ""
@@ -158,16 +158,16 @@ def _typed(schema: dict[str, Any], root: _Root, depth: int) -> str:
             return TYPES[kind] + over + (f", a multiple of {step}" if step else "")
         case "array":
             items = _words(schema.get("items", True), root, depth + 1)
-            of = "objects" if items == "object" else items
-            return f"list of {of}{_bounds(schema, 'minItems', 'maxItems', ' of them')}"
+            words = "objects" if items == "object" else items
+            return f"list of {words}{_bounds(schema, 'minItems', 'maxItems', ' of them')}"
         case "object":
             values = schema.get("additionalProperties")
-            of = (
+            words = (
                 f", each value: {_words(values, root, depth + 1)}"
                 if isinstance(values, dict) and values
                 else ""
             )
-            return f"object{of}"
+            return f"object{words}"
     if kind is None and isinstance(schema.get("allOf"), list) and schema["allOf"]:
         return _words(schema["allOf"][0], root, depth + 1)
     return TYPES.get(str(kind), "anything")

@@ -183,12 +183,10 @@ def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
 
 def _unlisted(server: str, kind: Kind, name: str, listed: Collection[str]) -> str:
     """The reason to refuse an unlisted name, with the closest listed ones."""
-    said = f"server {server} has no {kind} {quoted(name)}."
+    why = f"server {server} has no {kind} {quoted(name)}."
     if kind is Kind.TOOL or len(listed) <= MAX_LISTED or closest(name, listed):
-        return f"{said} {hint(name, listed)}"
-    return (
-        f"{said} It has {len(listed)}; `mcpd {'prompts' if kind is Kind.PROMPT else 'resources'}` lists them."
-    )
+        return f"{why} {hint(name, listed)}"
+    return f"{why} It has {len(listed)}; `mcpd {'prompts' if kind is Kind.PROMPT else 'resources'}` lists them."
 
 
 def _has_followed(state: ServerState, *, off: bool) -> bool:

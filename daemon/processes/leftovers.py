@@ -236,8 +236,8 @@ class Leftover:
 
     def __str__(self) -> str:
         numbers = ", ".join(str(process.pid) for process in self.processes)
-        whose = f"server {self.server}" if self.server else "a server that was just being started"
-        return f"{whose}: pid {numbers}"
+        owner = f"server {self.server}" if self.server else "a server that was just being started"
+        return f"{owner}: pid {numbers}"
 
 
 class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,15 +355,15 @@ def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
     series = {each.identity.series for each in dead}
     others = {pid for pid in alive if _is_anothers(limits[pid], series)}
     spared = _own_line(alive) | others.difference(pid for _, pid, _ in roots)
-    whose: dict[int, tuple[int, str]] = {}
+    owners: dict[int, tuple[int, str]] = {}
     for daemon, root, server in roots:
         waiting = [root]
         while waiting:
             pid = waiting.pop()
-            if pid not in whose and pid not in spared:
-                whose[pid] = daemon, server
+            if pid not in owners and pid not in spared:
+                owners[pid] = daemon, server
                 waiting += below.get(pid, ())
-    return _by_server(whose, alive)
+    return _by_server(owners, alive)
 
 
 def _roots(
@@ -386,10 +386,10 @@ def _is_anothers(limit: int, dead: Collection[int]) -> bool:
     return limit == marks.HIGHEST or (marked and limit >> marks.COUNT_BITS not in dead)
 
 
-def _by_server(whose: Mapping[int, tuple[int, str]], alive: Mapping[int, proc.Process]) -> list[Leftover]:
+def _by_server(owners: Mapping[int, tuple[int, str]], alive: Mapping[int, proc.Process]) -> list[Leftover]:
     found: dict[tuple[int, str], list[proc.Process]] = {}
-    for pid in sorted(whose):
-        found.setdefault(whose[pid], []).append(alive[pid])
+    for pid in sorted(owners):
+        found.setdefault(owners[pid], []).append(alive[pid])
     return [
         Leftover(daemon=daemon, server=server, processes=tuple(processes))
         for (daemon, server), processes in found.items()
@@ -437,11 +437,11 @@ def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | Non
     # Another user's file could name any process, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
-    said = read(fd)
-    if said is not None and said[0].is_of_this_boot and said[0].is_of_this_namespace:
-        return DeadDaemon(path=path, identity=said[0], starts=said[1])
+    record = read(fd)
+    if record is not None and record[0].is_of_this_boot and record[0].is_of_this_namespace:
+        return DeadDaemon(path=path, identity=record[0], starts=record[1])
     age = time.time() - os.fstat(fd).st_mtime
-    if tidy and ((said is not None and not said[0].is_of_this_boot) or age > FOREIGN_SECONDS):
+    if tidy and ((record is not None and not record[0].is_of_this_boot) or age > FOREIGN_SECONDS):
         path.unlink(missing_ok=True)
     return None
 
@@ -457,8 +457,8 @@ def _take(fd: int, until: float) -> bool:
 
 def _lives(fd: int) -> bool:
     """Whether the daemon that locked a file is alive, as far as this pid namespace shows."""
-    said = read(fd)
-    if said is None or not said[0].is_of_this_namespace:
+    record = read(fd)
+    if record is None or not record[0].is_of_this_namespace:
         return True
-    process = proc.read(said[0].pid)
-    return process is not None and not process.is_dead and process.started == said[0].started
+    process = proc.read(record[0].pid)
+    return process is not None and not process.is_dead and process.started == record[0].started

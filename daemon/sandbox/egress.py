@@ -271,20 +271,20 @@ def received(channel: socket.socket) -> tuple[int, list[int]]:
     with suppress(OSError):  # the stub may have failed already, and says why
         channel.send(b"\0")
     try:
-        said, held, *_ = channel.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
+        text, held, *_ = channel.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
         raise unavailable(f"it was not ready in {STUB_SECONDS:.0f} s", problem=SILENT) from None
     except ConnectionResetError:  # killed before it has read what it was sent
-        said, held = b"", []
+        text, held = b"", []
     passed.frombytes(b"".join(each[2] for each in held))
     channel.settimeout(None)
     if passed:
-        return int(said[1:]), passed.tolist()
-    if said.startswith(b"\0-"):
-        raise OSError(number := int(said[2:]), os.strerror(number))
-    if said.startswith(b"\0"):
+        return int(text[1:]), passed.tolist()
+    if text.startswith(b"\0-"):
+        raise OSError(number := int(text[2:]), os.strerror(number))
+    if text.startswith(b"\0"):
         raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
-    raise unmade(said.decode(errors="replace")) if said else unavailable("its maker ended early", problem=ENDED)
+    raise unmade(text.decode(errors="replace")) if text else unavailable("its maker ended early", problem=ENDED)
 
 
 def stub_command(channel: int, file: int, *become: str) -> list[str]:

@@ -118,7 +118,7 @@ class SandboxedStart:
             listening = socket.socket(fileno=made)
         return None if listening is None else trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
-    def failure(self, status: int, said: str) -> CannotStart | None:
+    def failure(self, status: int, last_line: str) -> CannotStart | None:
         """The error if bubblewrap ended before the program ran; `said`: its last line on stderr. Call once."""
         if self.status is None or status < 0:  # bubblewrap itself can be killed, too
             return None
@@ -128,7 +128,7 @@ class SandboxedStart:
                 return None
         if self.stub and self.stub.forker.process.returncode is not None:
             return policy.unavailable("its maker ended early", problem=egress.ENDED)
-        return policy.unmade(said.removeprefix("bwrap: ") or "bubblewrap has ended")
+        return policy.unmade(last_line.removeprefix("bwrap: ") or "bubblewrap has ended")
 
 
 class Sandboxes:

@@ -54,5 +54,5 @@ def _tried(environ: Mapping[str, str], sandboxes: launch.Sandboxes) -> CannotSta
             )
         except subprocess.TimeoutExpired:
             return policy.unmade(f"bubblewrap did not make it within {PROBE_SECONDS:g} seconds")
-        said = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
-        return policy.unmade(said or "bubblewrap has ended") if ran.returncode else None
+        message = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
+        return policy.unmade(message or "bubblewrap has ended") if ran.returncode else None

@@ -274,8 +274,8 @@ def digest_of(tool: Tool, server_description: str, said: Summary | None = None) 
 
 
 def _earnest(text: str) -> list[str]:
-    said, praise = without_praise(text)
-    return terms(said) + [""] * praise
+    plain, praise = without_praise(text)
+    return terms(plain) + [""] * praise
 
 
 def _weights(fields: Mapping[str, list[str]]) -> dict[str, float]:
@@ -347,9 +347,9 @@ def deprecated(tool: Tool) -> bool:
     if _NAMED.search(tool.name) or _MARKED.search(tool.description[:MAX_READ]):
         return True
     annotations = _decoded(tool.parts.get("annotations", b""))
-    said = annotations if isinstance(annotations, dict) else {}
-    titles = (_decoded(tool.parts.get("title", b"")), said.get("title"))
-    return said.get("deprecated") is True or any(
+    told_about = annotations if isinstance(annotations, dict) else {}
+    titles = (_decoded(tool.parts.get("title", b"")), told_about.get("title"))
+    return told_about.get("deprecated") is True or any(
         isinstance(title, str) and _MARKED.search(title[:MAX_READ]) for title in titles
     )
 

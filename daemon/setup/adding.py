@@ -44,12 +44,12 @@ _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 def newest(package: Package, environ: Mapping[str, str], directory: Path) -> str | None:
     """A package's newest version, or a pulled image's digest; None if no program here can tell."""
     for words, given, pattern in _ways(package, environ):
-        if (found := pattern.search(_said(words, given, environ, directory))) is not None:
+        if (found := pattern.search(_printed_by(words, given, environ, directory))) is not None:
             return found[1]
     return None
 
 
-def _said(words: Sequence[str], given: str, environ: Mapping[str, str], directory: Path) -> str:
+def _printed_by(words: Sequence[str], given: str, environ: Mapping[str, str], directory: Path) -> str:
     try:
         done = subprocess.run(
             words,
@@ -108,7 +108,7 @@ def hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
         given = f"{name}=={version}"
     elif package.source != "npm":
         return (version,)
-    return tuple(sorted({*_HASH.findall(_said(words, given, environ, home(environ)))}))
+    return tuple(sorted({*_HASH.findall(_printed_by(words, given, environ, home(environ)))}))
 
 
 _REPORT = "install --dry-run --ignore-installed --no-deps --only-binary=:all: --quiet --report -"
@@ -125,7 +125,7 @@ def changes(pinned: str, environ: Mapping[str, str]) -> str:
         report, uv = [*_REPORT.split(), pinned], shutil.which("uv", path=environ.get("PATH"))
         # An environment that uv has made has no pip, which uv then fetches.
         ways = [[sys.executable, "-m", "pip", *report], *([[uv, "tool", "run", "pip", *report]] if uv else [])]
-    told = (_said(words, "", environ, home(environ)) for words in ways if not _DIGEST.search(pinned))
+    told = (_printed_by(words, "", environ, home(environ)) for words in ways if not _DIGEST.search(pinned))
     return web_address(next(filter(None, told), ""))
 
 

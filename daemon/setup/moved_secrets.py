@@ -165,7 +165,7 @@ def _literal(text: str) -> str | None:
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
     """Escape all text in a client's value that only mcpd would read as a reference, unless it `refers`."""
 
-    def said(found: re.Match[str]) -> str:
+    def escaped(found: re.Match[str]) -> str:
         text = found[0]
         if refers is not None and re.fullmatch(refers, text):
             return text
@@ -173,7 +173,7 @@ def in_our_words(value: Any, key: str, refers: str | None) -> Any:
             return f"${_WITHIN.sub('{${:-}', text)}"
         return f"${{:-$}}{text[1:]}" if text.startswith("$") else f"{{${{:-{text[1:]}}}"
 
-    return value if key in _PROSE else with_texts(value, lambda text: _LIKE_REFERENCES.sub(said, text))
+    return value if key in _PROSE else with_texts(value, lambda text: _LIKE_REFERENCES.sub(escaped, text))
 
 
 def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: Variables) -> list[str]:
@@ -221,9 +221,9 @@ def _header(server: str, header: str, value: str, variables: Variables) -> str:
 
 
 def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> str:
-    said = _literal(text)
+    literal = _literal(text)
     # Every second part is a reference, which may contain the same word.
-    parts = before = _REFERENCES.split(text) if said is None else [said]
+    parts = before = _REFERENCES.split(text) if literal is None else [literal]
     for secret in secrets:
         made = []
         for number, part in enumerate(parts):
@@ -232,7 +232,7 @@ def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> s
         parts = made
     if parts == before:
         return text
-    if said is not None:
+    if literal is not None:
         parts[::2] = [in_our_words(part, "", None) for part in parts[::2]]
     return "".join(parts)
 

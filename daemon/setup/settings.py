@@ -120,10 +120,10 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     for path, text in texts.items():
         if len(text.encode()) > MAX_CONFIG:
             raise DocumentError(f"{path} would have more than {MAX_CONFIG >> 10} KiB, which mcpd does not read")
-    said = load_changed(config, texts, environ, SURFACES)
+    meaning = load_changed(config, texts, environ, SURFACES)
     for path, trail in removed:
         for text in _without_empty(opened[path][1], trail):
-            if load_changed(config, {**texts, path: text}, environ, SURFACES) != said:
+            if load_changed(config, {**texts, path: text}, environ, SURFACES) != meaning:
                 break
             texts[path] = text
     edits = (Edit(found=found, text=texts[path]) for path, (found, _) in opened.items())
@@ -132,17 +132,17 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
 
 def renamed(config: Path, place: Trail, old: str, new: str, environ: Mapping[str, str]) -> SettingsEdit:
     """Rename the server at `place` in the configuration and the lock, in memory; raises like `edited`."""
-    said, value = load(config, environ), _open(config)[1].value()
+    meaning, value = load(config, environ), _open(config)[1].value()
     whole: Any = {"profiles": {}, **(value if isinstance(value, dict) else {})}
     whole["profiles"] = {**read_profiles(config).profiles, **whole["profiles"]}
     rename_references(now := {**whole}, {old: new, str(place[-1]): new})
     edit = edited(config, [*_followed(whole, now), Setting(trail=place, value=UNSET, becomes=new)], environ)
     edits, lock = edit.changed, look(config.with_name(LOCK))
-    if said.lock is not None and old in said.lock.servers:
+    if meaning.lock is not None and old in meaning.lock.servers:
         content = json.loads(lock.content or "")
         content["servers"][new] = content["servers"].pop(old)
         edits += (Edit(found=lock, text=written(content)),)
-    return attrs.evolve(edit, changed=edits, secrets=secrets(said))
+    return attrs.evolve(edit, changed=edits, secrets=secrets(meaning))
 
 
 def _followed(was: Any, now: Any, trail: Trail = ()) -> Iterator[Setting]:

@@ -101,8 +101,8 @@ class Registries:
                 if server["name"] == name and version in {None, server["version"]}:
                     return url, server
         # That a registry lacks it is no trouble to tell.
-        told = [each for each in self.notes if not each.endswith("HTTP 404")]
-        why = "; ".join(told) or "`mcpd search --registry WORDS` finds names"
+        reasons = [each for each in self.notes if not each.endswith("HTTP 404")]
+        why = "; ".join(reasons) or "`mcpd search --registry WORDS` finds names"
         raise SourceTrouble(f"no server {name} is known{f' in version {version}' if version else ''}: {why}")
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:
@@ -201,8 +201,8 @@ def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline:
     raise SourceTrouble(f"{name} {version} cannot be used here: {why}")
 
 
-def _prose(of: Document) -> str:
-    return shorten(of.get("description", ""), MOST_PROSE, placeholder=" …")
+def _prose(document: Document) -> str:
+    return shorten(document.get("description", ""), MOST_PROSE, placeholder=" …")
 
 
 @attrs.define

@@ -244,11 +244,11 @@ def read(text: str, question: Question) -> ModelAnswer:
     taken = {
         tool.name: said
         for tool in question.tools
-        if tool.name in entries and (said := _said(tool.name, entries[tool.name], MAX_TOOL, refused))
+        if tool.name in entries and (said := _summary(tool.name, entries[tool.name], MAX_TOOL, refused))
     }
     server = None
     if question.overview is not None and "server" in answer:
-        server = _said("the server", answer["server"], MAX_SERVER, refused)
+        server = _summary("the server", answer["server"], MAX_SERVER, refused)
     return ModelAnswer(server=server, tools=taken, refused=tuple(refused))
 
 
@@ -265,7 +265,7 @@ def _object_in(text: str) -> dict[str, Any]:
     return found
 
 
-def _said(name: str, entry: object, most: int, refused: list[str]) -> Summary | None:
+def _summary(name: str, entry: object, most: int, refused: list[str]) -> Summary | None:
     text = entry.get("summary") if isinstance(entry, dict) else None
     if not isinstance(text, str):
         refused.append(f"{name}: no text")

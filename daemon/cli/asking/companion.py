@@ -272,8 +272,8 @@ class Progress:
         words = visible(message) if isinstance(message, str) else ""
         if self._columns is None:
             self._next = now + LINE_SECONDS
-            said = "  ".join(each for each in (_counted(done, total), words) if each)
-            self._write(f"mcpd: {said}\n" if said else "")
+            line = "  ".join(each for each in (_counted(done, total), words) if each)
+            self._write(f"mcpd: {line}\n" if line else "")
             return
         self._next, self._drawn = now + REDRAW_SECONDS, True
         self._write(_CLEAR + _cut(_drawn(done, total, words), self._columns - 1))

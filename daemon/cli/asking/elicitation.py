@@ -139,10 +139,10 @@ def _form(server: str, message: str, schema: object, person: Terminal) -> Messag
     try:
         fields = fields_of(schema)
     except Unaskable as error:
-        person.say(f"{visible(server)} asks: {_said(server, message)}")
+        person.say(f"{visible(server)} asks: {_message(server, message)}")
         person.say(f"  Declined: this form cannot be shown here, because {visible(str(error))}.")
         raise Declined from None
-    person.say(f"{person.loud(visible(server))} asks: {_said(server, message)}")
+    person.say(f"{person.loud(visible(server))} asks: {_message(server, message)}")
     if not fields:
         if not _agrees(person, f"Agree? [y/N, {DECLINE}] ", default=False):
             raise Declined
@@ -160,7 +160,7 @@ def _form(server: str, message: str, schema: object, person: Terminal) -> Messag
 def _ask(field: Field, person: Terminal) -> object:
     person.say("")
     optional = "" if field.required else " (optional)"
-    about = f": {_told(field.about)}" if field.about else ""
+    about = f": {_cut(field.about)}" if field.about else ""
     person.say(f"{person.loud(visible(field.title))}{optional}{about}")
     if names_credential(field.name) or names_credential(field.title):
         person.say(f"  {person.loud(_WARNING)}")
@@ -180,18 +180,18 @@ def _ask(field: Field, person: Terminal) -> object:
             person.say(f"  {visible(str(error)).capitalize()}.")
 
 
-def _said(server: str, message: str) -> str:
-    return _told(message.removeprefix("Server ").removeprefix(f"{server} asks: "))
+def _message(server: str, message: str) -> str:
+    return _cut(message.removeprefix("Server ").removeprefix(f"{server} asks: "))
 
 
 def _url(server: str, message: str, url: object, person: Terminal, browse: Callable[[str], bool]) -> Message:
     parts = _page(url)
     if parts is None:
-        person.say(f"{visible(server)} asks: {_said(server, message)}")
+        person.say(f"{visible(server)} asks: {_message(server, message)}")
         person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is not an address of a page on the web.")
         raise Declined
     host = parts.hostname or ""
-    person.say(f"{person.loud(visible(server))} asks you to open a page: {_said(server, message)}")
+    person.say(f"{person.loud(visible(server))} asks you to open a page: {_message(server, message)}")
     before, _, after = parts.geturl().partition(parts.netloc)
     around = parts.netloc.rpartition(parts.netloc.rpartition("@")[2])
     person.say(f"  {before}{around[0]}{person.loud(around[1])}{after}")
@@ -247,6 +247,6 @@ def _agrees(person: Terminal, prompt: str, *, default: bool) -> bool:
             return default if not word else word.startswith("y")
 
 
-def _told(text: str) -> str:
+def _cut(text: str) -> str:
     cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"
     return visible(cut.strip(), lines=True).replace("\n", "\n  ")

@@ -367,7 +367,7 @@ def _resolved(members: object, variables: Mapping[str, str] | None) -> list[tupl
 
 
 def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
-    def said(found: re.Match[str]) -> str:
+    def value_of(found: re.Match[str]) -> str:
         brace, plain, name = found.groups()
         if name is None:
             return "${" if brace else plain
@@ -375,7 +375,7 @@ def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
         unset = f"\0{name.rpartition('__')[2]}"
         return unset if variables is None else variables.get(name, unset)
 
-    return _REFERENCE.sub(said, text)
+    return _REFERENCE.sub(value_of, text)
 
 
 def _plain(words: Sequence[str]) -> list[str]:

@@ -72,7 +72,7 @@ def held_rules(
     values = dict[Path, object]()
     for place in program.rules(machine):
         if place.path not in values:
-            values[place.path] = _said(place)
+            values[place.path] = _content(place)
         for text, allows in _written(place, values[place.path]):
             names = theirs.keys() if allows else theirs.keys() | set(ours)
             about = {name for name in names if any(_is_about(text, name, each) for each in place.called)}
@@ -129,7 +129,7 @@ def _members(
                 yield place, member, member.entry(value)
 
 
-def _said(place: RulePlace) -> object:
+def _content(place: RulePlace) -> object:
     text = look(place.path, foreign=True).text() or ""
     if place.path.suffix == ".md":
         return _front_matter(text)
@@ -147,8 +147,8 @@ def _front_matter(text: str) -> dict[str, list[str]]:
     return made
 
 
-def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:
-    values = [said]
+def _written(place: RulePlace, content: object) -> Iterator[tuple[str, bool]]:
+    values = [content]
     for step in place.trail:
         inner = (
             each for value in values for each in (_parts(value) if step == "*" else [value_at(value, (step,))])

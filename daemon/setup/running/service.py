@@ -93,8 +93,8 @@ def _asked(shell: str, environ: Mapping[str, str]) -> str:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    said = printed[-MOST_BYTES:].decode(errors="replace")
-    return said.rpartition(f":{_MARK}")[0].rpartition(_MARK)[2]
+    output = printed[-MOST_BYTES:].decode(errors="replace")
+    return output.rpartition(f":{_MARK}")[0].rpartition(_MARK)[2]
 
 
 def _sound(path: str, environ: Mapping[str, str]) -> str:

@@ -208,13 +208,13 @@ NOT_HANDED_ON = frozenset(
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
     """Fork the daemon, as a new interpreter takes 0.1 s; return its pid once it serves. Raises NotStarted."""
     with _readiness(front.with_name(front.name + ".ready")) as ready:
-        said, stderr = os.pipe()
+        reading, stderr = os.pipe()
         if (pid := os.fork()) == 0:
             # The daemon removes loguru's own handler, which takes 8 ms to make.
             extra = {"NOTIFY_SOCKET": ready.getsockname(), "LOGURU_AUTOINIT": "0"}
             _be_daemon(run, {**handed_on(environ), **extra}, stderr)
         os.close(stderr)
-        _wait_ready(pid, said, ready, deadline)
+        _wait_ready(pid, reading, ready, deadline)
     return pid
 
 
@@ -264,15 +264,15 @@ def _readiness(path: Path) -> Iterator[socket.socket]:
 def _wait_ready(pid: int, stderr: int, ready: socket.socket, deadline: float) -> None:
     pidfd = os.pidfd_open(pid)
     try:
-        watched, said = {ready.fileno(), stderr}, b""
+        watched, output = {ready.fileno(), stderr}, b""
         while seen := select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]:
             if ready.fileno() in seen:
                 if b"READY=1" in ready.recv(READY_BYTES).split(b"\n"):
                     return
             elif pidfd in seen:
-                raise _ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said)
+                raise _ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), output)
             elif chunk := os.read(stderr, LAST_WORDS):
-                said = (said + chunk)[-LAST_WORDS:]
+                output = (output + chunk)[-LAST_WORDS:]
             else:
                 # It has a log now, or has ended.
                 watched = {ready.fileno(), pidfd}
@@ -282,8 +282,8 @@ def _wait_ready(pid: int, stderr: int, ready: socket.socket, deadline: float) ->
     raise NotStarted(f"the daemon (pid {pid}) does not serve yet, and is still starting: `{SHOW_LOG}`")
 
 
-def _ended(returned: int, said: bytes) -> NotStarted:
-    text = said.decode(errors="replace").strip().removeprefix("mcpd: ")
+def _ended(returned: int, output: bytes) -> NotStarted:
+    text = output.decode(errors="replace").strip().removeprefix("mcpd: ")
     if returned == EX_NOT_FOR_WINDOW:
         return NotForWindow(text)
     if returned == EX_CONFIG and text:
