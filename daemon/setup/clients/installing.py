@@ -171,10 +171,9 @@ class Installation:
 
 @attrs.frozen(kw_only=True)
 class Rewritten:
-    """A file after mcpd was put into it or taken out of it, and what became of the servers there."""
+    """A file's text (None: no file) after mcpd was put in or taken out, and what became of the servers."""
 
     text: str | None = attrs.field(repr=False)
-    """None if there is no file any more."""
     members: tuple[NamedEntry, ...] = ()
     """All servers whose entries were changed by putting mcpd in."""
     taken: tuple[str, ...] = ()
