@@ -78,7 +78,7 @@ def _has_news(answer: Mapping[str, Any]) -> bool:
 
 
 def _noted(context: OperatorContext, name: str) -> list[tuple[Watch[Any], object]]:
-    """What tells of new lines and events, with its present value. An instance that begins is an event, too."""
+    """The watches of lines and events, with their values now. An instance that begins is an event, too."""
     watches: list[Watch[Any]] = [context.history.news, *(each.stderr.newest for each in named(context, name))]
     return [(watch, watch.value) for watch in watches]
 
