@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 PAGES = (
     *("servers", "servers/s0", "tools", "tools?server=s1", "tools?q=echo", "tools/s0/echo_0"),
-    *("sessions", "calls", "savings", "settings"),
+    *("servers/s0?tab=tools", "servers/s0?tab=history", "servers/s0?tab=settings", "find?q=echo"),
+    *("approvals", "sessions", "clients", "calls", "events", "audit", "savings", "settings"),
 )
 CONSOLES = 20
 PACE = 100

@@ -110,7 +110,7 @@ CALLS_PAGE = ConsolePage(
 CANCEL_CALL = command_action("/calls/{id}/cancel", CANCEL, cancelled)
 
 
-EVENTS_SHOWN = 100
+EVENTS_SHOWN = 50
 
 
 LOOKED_AT = 2000

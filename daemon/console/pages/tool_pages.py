@@ -49,8 +49,8 @@ from daemon.safety.escape import document
 from daemon.safety.redact import Redactor
 from daemon.surfaces.answers import one_line
 
-PER_PAGE = 200
-"""Tools on a page: 200 KB, with a line of description each."""
+PER_PAGE = 100
+"""Tools on a page: 80 KB, with a line of description each."""
 
 
 FOUND = 50
