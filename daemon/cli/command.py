@@ -71,6 +71,7 @@ def _add(made: argparse.ArgumentParser, argument: str) -> None:
     if value:
         how |= _value(value, _TYPES.get(names or "") or _TYPES.get(value), default)
     if names is None:
+        how |= {"default": []} if many == "*" else {}  # Else argparse takes it for required.
         added = made.add_argument(attribute or value.lower(), nargs=many or None, **how)
         if value == "CLIENT":
             vars(added)["clients"] = _Clients()

@@ -7,7 +7,7 @@ import re
 import textwrap
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from daemon.cli.table import help_table
 
@@ -51,6 +51,12 @@ class CommandParser(argparse.ArgumentParser):
         """The help, with the command's texts."""
         self.explain()
         return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Name the positional words in a line, for the fault says which option is wrong, and end with 2."""
+        formatter = self.formatter_class(prog=f"{self.prog} [OPTIONS]")
+        formatter.add_usage(None, [each for each in self._actions if not each.option_strings], [])
+        self.exit(2, f"{formatter.format_help()}{self.prog}: error: {message}\n")
 
     def explain(self) -> None:
         """Take description, arguments, examples and exit statuses from `help.toml`."""

@@ -254,6 +254,10 @@ def unknown_tool(view: View, name: str) -> errors.UnknownTool:
     key = view.catalog.names.key_of(name, view.catalog.servers)
     names = [offered.name for offered in view.offer.tools.values()]
     near = closest(name, names) or ([] if key is None else closest(key[1], names))
+    if key is not None and "/" in name:
+        # Spelt as they were asked for, by operators above all.
+        own = [tool for server, tool in (each.key for each in view.offer.tools.values()) if server == key[0]]
+        names, near = ([f"{key[0]}/{each}" for each in tools] for tools in (own, closest(key[1], own)))
     catalog = view.catalog
     places = [key] if key is not None else [(server, name) for server in view.servers]
     why = next(

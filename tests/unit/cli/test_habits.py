@@ -156,6 +156,27 @@ def test_json_by_its_other_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "argument -o: invalid choice: 'yaml'" in capsys.readouterr().err
 
 
+# --- wrong usage ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser_of(command).error("no such thing")
+    usage, fault = capsys.readouterr().err.splitlines()
+    assert usage.startswith(f"usage: mcpd {command} [OPTIONS]")
+    assert fault == f"mcpd {command}: error: no such thing"
+
+
+def test_words_that_may_be_left_out_are_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("call", monkeypatch=monkeypatch) == EX_USAGE
+    assert capsys.readouterr().err.endswith("required: SERVER/TOOL\n")
+
+
 # --- help ----------------------------------------------------------------------------------------------------
 
 

@@ -139,7 +139,8 @@ async def test_a_call_is_refused_where_a_models_would_be() -> None:
 
     assert await refusal("alpha", "echo") == ""
     assert await refusal("beta", "add") == ""
-    assert "there is no tool 'alpha/ehco'. Did you mean echo?" in await refusal("alpha", "ehco")
+    unknown = "there is no tool 'alpha/ehco'. Did you mean alpha/echo? There are: alpha/echo."
+    assert unknown in await refusal("alpha", "ehco"), "spelt as it was written"
     assert "'alpha/add' cannot be called: it is switched off by mcpd's conf" in await refusal("alpha", "add")
     assert "`mcpd enable beta/echo`" in await refusal("beta", "echo")
     servers = {name: entry for name, entry in stage.catalog.value.servers.items() if name != "beta"}

@@ -193,7 +193,7 @@ async def test_an_instance_that_is_named_is_called_itself(nursery: trio.Nursery)
     assert not instances.holders
     assert not instances.left
     refused = error_of(await client.request("call", {"server": "alpha#7", "tool": "ecko"}))
-    assert "there is no tool 'alpha/ecko'. Did you mean echo?" in refused["message"]
+    assert "there is no tool 'alpha/ecko'. Did you mean alpha/echo?" in refused["message"]
     unknown = error_of(await client.request("call", {"server": "alpha#8", "tool": "echo"}))
     assert "server alpha has no instance 'alpha#8'. Did you mean" in unknown["message"]
 
