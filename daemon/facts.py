@@ -9,7 +9,7 @@ from typing import cast
 import attrs
 import msgspec
 
-from daemon.causes import Cause, Datum, Reason, Remedy
+from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Config
 from daemon.model import Approval, Definition, GivenName, Kind, Summary, Tool
 from daemon.states import COMING, ServerState
@@ -20,11 +20,8 @@ class ServerStatus:
     """A server's status for operators and models."""
 
     state: ServerState
-    reason: str = ""
-    """The reason in words; also set for a serving server with a problem."""
-    cause: Cause | None = None
-    cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
-    remedy: Remedy | None = None
+    why: Reason = HEALTHY
+    """The reason with its cause and remedy, without secrets; also set for a serving server with a problem."""
     since: float = 0.0
     attempt: int = 0
     """Failed runs in a row."""
@@ -44,9 +41,14 @@ class ServerStatus:
         return is_due or self.state in COMING or self.state is ServerState.STOPPED
 
     @property
-    def why(self) -> Reason:
-        """Reason, cause, data and remedy together."""
-        return Reason(self.reason, self.cause, self.cause_data, self.remedy)
+    def reason(self) -> str:
+        """The reason in words."""
+        return self.why.text
+
+    @property
+    def cause(self) -> Cause | None:
+        """The cause; None if healthy, or if an operator or the daemon wanted the state."""
+        return self.why.cause
 
 
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):

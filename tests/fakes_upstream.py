@@ -33,7 +33,7 @@ from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, EndedCall, RecentCalls
 from daemon.errors import CallError, ScriptsUnavailable, UpstreamUnavailable
-from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
+from daemon.facts import DefinitionsListed, Fact, StatusChanged
 from daemon.kit.waiting import Watch
 from daemon.model import Definition, Kind, Tool
 from daemon.ports import CallToSend, Instances, OwnCall
@@ -46,6 +46,7 @@ from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange
 from tests.tallies import new_tally
+from tests.unit.catalog.samples import status_of
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
@@ -396,7 +397,7 @@ def _no_scripts(*_script: object) -> None:
 
 
 def _became(server: str, state: ServerState, **status: Any) -> StatusChanged:
-    return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, **status))
+    return StatusChanged(server=server, status=status_of(state, incarnation=1, **status))
 
 
 @cache

@@ -189,17 +189,13 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
     registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
 
     around = ActorContext(
-        make=lambda server, tell, redact: (
-            UpstreamActor(
-                server,
-                tell,
-                redact,
-                outbox=outbox,
-                opening=partial(OpenContext, outbox=outbox, children=children),
-                wall=time.time,
-                subscribers=ConnectedClients(),
-                settle=registry.settle,
-            ).access
+        make=partial(
+            UpstreamActor,
+            outbox=outbox,
+            opening=partial(OpenContext, outbox=outbox, children=children),
+            wall=time.time,
+            subscribers=ConnectedClients(),
+            settle=registry.settle,
         ),
         tell=registry.tell,
         redact=Redactors(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
@@ -21,6 +21,9 @@ from daemon.wire.envelope import BadMessage
 from daemon.wire.outbox import Link
 from daemon.wire.requests import Peer
 
+if TYPE_CHECKING:
+    from daemon.clients.client import Principal
+
 MAX_REQUESTS = 64
 """Requests of one operator that may be in progress; a command makes one."""
 
@@ -34,9 +37,9 @@ CONFIG_FAULT = -32078
 class Control:
     """Serves one operator over one link."""
 
-    def __init__(self, link: Link, context: OperatorContext, uid: int | None = None) -> None:
+    def __init__(self, context: OperatorContext, link: Link, _number: int, operator: Principal) -> None:
         self._context = context
-        self._uid = uid
+        self._uid = operator.uid
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
         self._running = 0

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from daemon.catalog.snapshot import Catalog
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.binding import address_of, listen_at
     from daemon.clients.doors.http.local import console_door, metrics_door
+    from daemon.config.config_model import Config
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 else:  # 15 ms, needed only where HTTP is served
@@ -83,7 +83,7 @@ RETRY_SECONDS = 30.0
 class Exposition:
     """Opens the door for metrics while the configuration asks for it."""
 
-    _catalog: Watch[Catalog]
+    _config: Watch[Config]
     _export: Callable[[], Awaitable[str]]
     _readiness: Callable[[], Readiness] = attrs.field(kw_only=True)
     _outbox: Outbox = attrs.field(kw_only=True)
@@ -91,7 +91,7 @@ class Exposition:
 
     async def run(self) -> NoReturn:
         """Serve as the current configuration says, until cancelled."""
-        await serve_wanted(self._catalog, _wanted, self._keep_open)
+        await serve_wanted(self._config, _wanted, self._keep_open)
 
     async def _keep_open(self, listen: str) -> None:
         told = ""
@@ -133,6 +133,5 @@ def _bound(listen: str) -> socket.socket:
     return listen_at(listen)
 
 
-def _wanted(catalog: Catalog) -> str | None:
-    metrics = catalog.config.metrics
-    return metrics.listen if metrics.enabled else None
+def _wanted(config: Config) -> str | None:
+    return config.metrics.listen if config.metrics.enabled else None

@@ -104,6 +104,7 @@ class Recorder:
         self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
         """When the next try is due (seconds, trio's clock); None unless the last one failed."""
+        self._running = trio.CancelScope()
 
     async def keep_head(self, head: ChainHead) -> None:
         """Store the head of an audit chain, if the store can be written now."""
@@ -147,10 +148,11 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write changes until cancelled; `adopt` takes a session in use that another daemon has written."""
+        """Write changes until `finish`; `adopt` takes a session in use that another daemon has written."""
         self._poll.live_keys, self._poll.adopt = live_keys, adopt
         self._sync.start()
         async with trio.open_nursery() as nursery:
+            self._running = nursery.cancel_scope
             nursery.start_soon(self._follow_catalog)
             nursery.start_soon(self._notes.events.follow, partial(self._sync.later, EVENTS), self._access.moved)
             if self.shared:
@@ -170,7 +172,8 @@ class Recorder:
                     self._health.mend(self._notes.waiting)
 
     async def finish(self, ended: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
-        """Write and close within `FINISH_SECONDS`; `ended` returns once no more events come."""
+        """End `run`, write and close within `FINISH_SECONDS`; `ended` returns once no more events come."""
+        self._running.cancel()
         self._access.ends_at = ends_at = trio.current_time() + FINISH_SECONDS
         # While servers stop, which takes as long: a store that is only slow gets all of it.
         await _at_last(self._sync.last, ends_at)

@@ -33,6 +33,8 @@ class Registry:
     ) -> None:
         """Start from the configuration. No tool may have a `reserved` name; `note` records events."""
         self.catalog = Watch(begin(config, wall(), reserved))
+        self.config = Watch(config)
+        """The catalog's configuration, for those who need not look at each change of a server."""
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._note = note
         # Reported in the next turn; at most the facts of one turn.
@@ -72,6 +74,7 @@ class Registry:
         before = self.catalog.value
         catalog = fold_all(before, facts)
         self.catalog.set(catalog)
+        self.config.set(catalog.config)
         if catalog.servers is not before.servers:
             self._news.set((*self._news.value, (before, catalog)))
         self._warn_unresolved(catalog)

@@ -10,8 +10,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.catalog.snapshot import Catalog
-from daemon.config.config_model import Summaries
+from daemon.config.config_model import Config, Summaries
 from daemon.kit.waiting import Watch, serve_wanted
 from daemon.surfaces.table import shows_summaries
 
@@ -32,16 +31,16 @@ class Asking(Protocol):
 class Summarizing:
     """Runs the summarizer of the configured model, and replaces or ends it when the configuration changes."""
 
-    def __init__(self, catalog: Watch[Catalog], make: Callable[[Summaries], Asking]) -> None:
+    def __init__(self, config: Watch[Config], make: Callable[[Summaries], Asking]) -> None:
         """`make` imports the summarizer's modules, so a worker thread calls it."""
-        self._catalog = catalog
+        self._config = config
         self._make = make
         self._asking: Asking | None = None
 
     @property
     def state(self) -> Mapping[str, object] | None:
         """The progress, the model and the endpoint's host; None without a configured model."""
-        config = self._catalog.value.config
+        config = self._config.value
         summaries = config.summaries
         if summaries is None:
             return None
@@ -52,7 +51,7 @@ class Summarizing:
 
     async def run(self) -> NoReturn:
         """Follow the configuration until cancelled."""
-        await serve_wanted(self._catalog, _wanted, self._ask)
+        await serve_wanted(self._config, _wanted, self._ask)
 
     async def _ask(self, summaries: Summaries) -> None:
         self._asking = None
@@ -63,8 +62,7 @@ class Summarizing:
             logger.exception("internal error in mcpd: no model is asked for summaries")
 
 
-def _wanted(catalog: Catalog) -> Summaries | None:
-    config = catalog.config
+def _wanted(config: Config) -> Summaries | None:
     return config.summaries if config.summaries is not None and shows_summaries(config) else None
 
 

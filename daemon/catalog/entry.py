@@ -249,9 +249,9 @@ def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
 
 def initial_status(now: float, *, enabled: bool) -> facts.ServerStatus:
     """The status of a server before its first start."""
-    if enabled:
-        return facts.ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
-    return facts.ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
+    state = ServerState.STOPPED if enabled else ServerState.DISABLED
+    why = Reason("not started yet" if enabled else "disabled in the configuration")
+    return facts.ServerStatus(state=state, since=now, why=why)
 
 
 def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:

@@ -436,6 +436,10 @@ class Redactors:
             known = self._each[server] = Redactor((), shared=self._unmistakable)
         return known
 
+    def text_of(self, server: str, text: str, most: int) -> str:
+        """Redact and shorten a text of a server, or with an empty name any text."""
+        return self.of(server)(text, most) if server else self(text, most)
+
     def hide(self, values: Iterable[str]) -> None:
         """Hide secrets that are in no configuration. Thread-safe."""
         self._unmistakable.learn(values)

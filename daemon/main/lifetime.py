@@ -119,15 +119,15 @@ class _Life:
 
     async def tell_switches(self) -> None:
         """Log the switches for loading on demand and faults of scripts, at the start and after changes."""
-        watched = self._tree.registry.catalog
-        catalog, said = watched.value, tuple[str, ...]()
+        watched = self._tree.registry.config
+        config, said = watched.value, tuple[str, ...]()
         while True:
-            words = switches(lazy=catalog.config.lazy, surfaces=by_profile(catalog.config))
-            now = (words, *map(str, catalog.config.script_faults))
+            words = switches(lazy=config.lazy, surfaces=by_profile(config))
+            now = (words, *map(str, config.script_faults))
             if now != said:
                 logger.info("{}", "; left out: ".join(now))
             said = now
-            catalog = await watched.wait_changed(catalog)
+            config = await watched.wait_changed(config)
 
     async def stay_small(self) -> None:
         """Return the memory of large messages to the system."""
@@ -165,18 +165,17 @@ class _Life:
             await self._reload()
 
     async def watch(self, file: WatchedFile) -> None:
-        catalog = self._tree.registry.catalog
         last: object = None
         while True:
-            newest = await catalog.wait_until(
-                lambda newest: (
-                    newest.config.watch
-                    or any(server.enabled and server.awaits for server in newest.config.mcp_servers.values())
+            config = await self._tree.registry.config.wait_until(
+                lambda config: (
+                    config.watch
+                    or any(server.enabled and server.awaits for server in config.mcp_servers.values())
                 )
             )
             await trio.sleep(WATCH_SECONDS)
             now = await self._look(file)
-            counts = newest.config.watch or (now and file.seen and now[0] == file.seen[0])
+            counts = config.watch or (now and file.seen and now[0] == file.seen[0])
             if now == last and now != file.seen and counts:
                 logger.info("the configuration's file has changed")
                 await self._reload()

@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
@@ -96,6 +96,11 @@ class Connections(TypedDict):
     open: int
     places: int
     refused: dict[str, int]
+
+
+def connections(doors: Iterable[Peers]) -> dict[str, Connections]:
+    """The open and the refused connections of each door, by its name."""
+    return {each.door: each.report() for each in doors}
 
 
 @attrs.define(eq=False)

@@ -23,11 +23,6 @@ KEPT = 90 * 24
 """Most hours kept: 90 days, in some 30 MB if each of 50 servers is called every hour."""
 
 
-def first_hour(since: float) -> int:
-    """The number of the hour of a time in seconds since the epoch."""
-    return int(since) // SECONDS
-
-
 def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
     """Add increments to the stored counts, and delete counts that are too old at the time `at`."""
     rows = [{"hour": hour, "name": clean(name), "value": count} for (hour, name), count in more.items()]
@@ -36,12 +31,12 @@ def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
         transaction.change("DELETE FROM hours WHERE hour < :oldest", {"oldest": int(at) // SECONDS - KEPT})
 
 
-def read_hours(since: float, transaction: Transaction) -> dict[tuple[int, str], int]:
-    """The stored counts, from the hour of a time on."""
+def read_hours(first: int, transaction: Transaction) -> dict[tuple[int, str], int]:
+    """The stored counts, from the hour with this number on."""
     query = "SELECT hour, name, value FROM hours WHERE hour >= :first"
     return {
         (row["hour"], str(row["name"])): row["value"]
-        for row in transaction.rows(query, {"first": first_hour(since)})
+        for row in transaction.rows(query, {"first": first})
         if isinstance(row["hour"], int) and isinstance(row["value"], int)
     }
 

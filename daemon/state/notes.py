@@ -142,7 +142,7 @@ class HourlyCounts:
 
     def gather(self) -> dict[tuple[int, str], int]:
         """The increments to add to the stored counts; those since the last call go to the current hour."""
-        now, hour = self._count(), event_rows.first_hour(self._wall())
+        now, hour = self._count(), _hour(self._wall())
         for name, count in now.items():
             before = self._seen.get(name, 0)
             # A server that was taken out of the configuration and put back counts from zero.
@@ -155,22 +155,25 @@ class HourlyCounts:
         """Note that these increments are stored."""
         self._waiting.subtract(news)
         self._written.update(news)
-        self._written = _newest(self._written, event_rows.first_hour(self._wall()))
+        self._written = _newest(self._written, _hour(self._wall()))
 
     def start_over(self) -> None:
         """Write the latest counts again, as the store has lost everything."""
         self._waiting.update(self._written)
         self._written.clear()
 
-    def joined(self, stored: Increments, since: float) -> ByName:
-        """All counts, stored or not, by name."""
+    def joined(self, stored: Increments, first: int) -> ByName:
+        """All counts from an hour on, stored or not, by name."""
         every, found = Counter(stored), defaultdict(list)
-        every.update(
-            {key: more for key, more in self.gather().items() if key[0] >= event_rows.first_hour(since)}
-        )
+        every.update({key: more for key, more in self.gather().items() if key[0] >= first})
         for (hour, name), count in sorted(every.items()):
             found[name].append((hour * event_rows.SECONDS, count))
         return dict(found)
+
+
+def _hour(at: float) -> int:
+    """The number of the hour of a time in seconds since the epoch."""
+    return int(at) // event_rows.SECONDS
 
 
 def _newest(counts: Counter[tuple[int, str]], hour: int) -> Counter[tuple[int, str]]:
@@ -181,8 +184,9 @@ async def hours_since(
     access: StoreAccess, ours: HourlyCounts, since: float
 ) -> dict[str, list[tuple[int, int]]]:
     """All counts from the hour of a time (seconds since the epoch) on; raises `StoreFault`."""
-    stored = await access.ask(lambda store: store.within(partial(event_rows.read_hours, since)))
-    return ours.joined(stored, since)
+    first = _hour(since)
+    stored = await access.ask(lambda store: store.within(partial(event_rows.read_hours, first)))
+    return ours.joined(stored, first)
 
 
 MAX_SESSIONS = 10_000

@@ -23,7 +23,7 @@ from daemon.config.labels import server_of
 from daemon.errors import RunError, leaf
 from daemon.facts import ServerStatus
 from daemon.kit.waiting import Watch
-from daemon.states import SERVING, WAITING, ServerState, move
+from daemon.states import SERVING, TRANSITIONS, WAITING, ServerState
 from daemon.supervision.backoff import Ending, Run
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ NOT_RUNNING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.
 
 
 class ChildStatus(Watch[ServerStatus]):
-    """The status of a child, which changes only along `states.move`, and counts of its runs."""
+    """The status of a child, which changes only along `states.TRANSITIONS`, and counts of its runs."""
 
     def __init__(
         self,
@@ -161,15 +161,13 @@ class ChildStatus(Watch[ServerStatus]):
             return
         shown = self._diagnosed(reason.redacted(self._redact))
         if now.state is not state:
-            move(now.state, state)
+            if state not in TRANSITIONS[now.state]:
+                raise ValueError(f"a server cannot go from {now.state} to {state}")
         elif (now.why, now.next_retry_at, now.incarnation) == (shown, retry_at, self.runs):
             return
         status = ServerStatus(
             state=state,
-            reason=shown.text,
-            cause=shown.cause,
-            cause_data=shown.data,
-            remedy=shown.remedy,
+            why=shown,
             since=now.since if now.state is state else self._wall(),
             attempt=self.failures,
             next_retry_at=retry_at,

@@ -131,19 +131,15 @@ class Core:
         self.recorder = _recorder(self, config)
         self.sessions = _sessions(self)
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
-        self.summarizing = Summarizing(self.registry.catalog, summarizer)
+        self.summarizing = Summarizing(self.registry.config, summarizer)
         self.observed = Observed(lambda: self.registry.catalog.value.config.observe, around.redact.of)
         self.services = _services(self, config)
 
 
 def _history(around: Surroundings) -> History:
     """This daemon's history; the name of its life has host and process, as others may share the store."""
-
-    def redact(server: str, text: str, most: int) -> str:
-        return around.redact.of(server)(text, most) if server else around.redact(text, most)
-
     life = f"{socket.gethostname()[:HOST_CHARACTERS]}/{around.facts.pid}/{os.urandom(3).hex()}"
-    history = History(time.time, life, redact)
+    history = History(time.time, life, around.redact.text_of)
     history.listeners.append(around.tell_event)
     return history
 
@@ -177,17 +173,13 @@ def _servers(core: Core, config: Config) -> Servers:
         secrets=RunSecrets(core.around.children, core.around.redact.hide_run),
     )
     around = ActorContext(
-        make=lambda server, tell, redact: (
-            UpstreamActor(
-                server,
-                tell,
-                redact,
-                outbox=core.outbox,
-                opening=opening,
-                wall=time.time,
-                subscribers=core.subscribers,
-                settle=core.registry.settle,
-            ).access
+        make=partial(
+            UpstreamActor,
+            outbox=core.outbox,
+            opening=opening,
+            wall=time.time,
+            subscribers=core.subscribers,
+            settle=core.registry.settle,
         ),
         tell=core.registry.tell,
         redact=core.around.redact,
@@ -209,9 +201,9 @@ def _recorder(core: Core, config: Config) -> Recorder:
         tell=core.registry.tell,
         settle=core.registry.settle,
         timing=Timing(session_idle=config.state.session_idle),
-        count=lambda: counters(core.tally),
+        count=partial(counters, core.tally),
         history=core.history,
-        count_hourly=lambda: hourly(core.tally),
+        count_hourly=partial(hourly, core.tally),
     )
     core.history.stored, core.history.is_shared = recorder.events.find, recorder.shared
     return recorder

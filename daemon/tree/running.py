@@ -32,7 +32,7 @@ from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, TOKENS, Readiness, feed_watchdog, handover, stopping
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext, OwnLines
-from daemon.processes.peers import Peers, TcpPeers, own_and, shares
+from daemon.processes.peers import Peers, TcpPeers, connections, own_and, shares
 from daemon.setup.approving import Approver
 from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from daemon.config.parse import Plan
     from daemon.console.console import Console
     from daemon.history.event import Detail
-    from daemon.processes.peers import Connections
     from daemon.summaries.endpoint import SummaryQuestions
     from daemon.tree.core import Surroundings
     from daemon.upstreams.upstream_access import UpstreamAccess
@@ -69,6 +68,16 @@ class Wiring(Core):
         super().__init__(config, around)
         self.readiness = Readiness.STARTING
         """The state that probes over HTTP get."""
+        self.clients = _clients(self, config)
+        self.operators = Peers(
+            "operators",
+            shares(CONTROL_CONNECTIONS),
+            uids=own_and(()),
+            servers=around.children.fellows.copy,
+            gather=self.gathering.add,
+        )
+        self.connections = partial(connections, (self.clients, self.operators))
+        self.lines = OwnLines(around.children)
         self.reloader = Reloader(
             read=around.file.read,
             apply=self._apply,
@@ -80,21 +89,18 @@ class Wiring(Core):
         self.approver = _approver(self)
         self.front, self.exporter = _front(self), _exporter(self)
         self.exposition = Exposition(
-            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+            self.registry.config, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
         )
         self.vet = _vet(self)
         self.console_opening = ConsoleOpening(lambda: self.console, self.outbox, self.vet)
         self.http = None if around.http is None else _http(self, around.http)
-        self.clients = _clients(self, config)
-        gather = self.gathering.add
-        self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()), gather=gather)
-        self.operators.servers, self.lines = lambda: around.children.fellows, OwnLines(around.children)
         self.context = _context(self)
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(
             around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
         )
-        self.operator_door = door(around.control, self.operators, _control(self.context).serve, keeps=0)
+        operators = Front[Control](partial(Control, self.context))
+        self.operator_door = door(around.control, self.operators, operators.serve, keeps=0)
 
     @cached_property
     def console(self) -> Console:
@@ -114,10 +120,6 @@ class Wiring(Core):
         if self.http is not None:
             await self.http.renew()
         return plan
-
-    def connections(self) -> dict[str, Connections]:
-        """The connected and refused peers of each door."""
-        return {peers.door: peers.report() for peers in (self.clients, self.operators)}
 
 
 def _clients(wiring: Wiring, config: Config) -> Peers:
@@ -236,10 +238,6 @@ def _exporter(wiring: Wiring) -> Exporter:
     )
 
 
-def _control(context: OperatorContext) -> Front[Control]:
-    return Front(lambda link, _number, principal: Control(link, context, principal.uid))
-
-
 def _context(wiring: Wiring) -> OperatorContext:
     return OperatorContext(
         facts=wiring.around.facts,
@@ -319,7 +317,7 @@ class Tree(Wiring):
 
     def __init__(self, config: Config, around: Surroundings) -> None:
         super().__init__(config, around)
-        self._recording, self._ended, self._written = trio.CancelScope(), trio.Event(), trio.Event()
+        self._ended, self._written = trio.Event(), trio.Event()
 
     async def serve(self, stop: trio.Event) -> None:
         """Run until `stop` is set, then stop everything in order, within 5 s."""
@@ -328,7 +326,12 @@ class Tree(Wiring):
             core.start_soon(self.registry.run)
             await self._recall()
             await self._tell_start()
-            core.start_soon(self._record)
+            # What changes while a session is recalled must not be missed either.
+            core.start_soon(
+                self.recorder.run,
+                lambda: [*self.sessions.named, *self.sessions.recalls],
+                self.sessions.adopt,
+            )
             for run in self._watches():
                 core.start_soon(run)
             async with self.sandboxes.serving(), trio.open_nursery() as upstreams:
@@ -358,7 +361,6 @@ class Tree(Wiring):
                     doors.cancel_scope.cancel()
                 around.children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
-                self._recording.cancel()
                 # In parallel with the ending round: a hanging write must not delay the end twice.
                 core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
@@ -404,11 +406,6 @@ class Tree(Wiring):
         seconds = max(0.0, time.time() - self.around.facts.started_at)
         self.history.note(Event(kind=EventKind.DAEMON_STOPPED, details={"seconds": seconds}))
         self._ended.set()
-
-    async def _record(self) -> None:
-        with self._recording:
-            # What changes while a session is recalled must not be missed either.
-            await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
 
     async def _write_the_rest(self) -> None:
         await self.recorder.finish(self._ended.wait)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 import attrs
 import trio
@@ -60,11 +61,17 @@ DRAIN_SECONDS = 10.0
 _leaving = count(1)
 
 
+class Actor(Protocol):
+    """The actor of a server (`actors.upstream`)."""
+
+    access: UpstreamAccess
+
+
 @attrs.frozen(kw_only=True)
 class ActorContext:
     """The parts of the daemon that every actor needs."""
 
-    make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess]
+    make: Callable[[Server, Callable[[Fact], None], Redactor], Actor]
     """Makes the actor of a server; the arguments receive its facts and redact its texts."""
     tell: Callable[[Fact], None]
     redact: Redactors
@@ -95,7 +102,7 @@ class ServerActors:
         on_status: Callable[[ServerStatus], None] | None = None,
     ) -> UpstreamAccess:
         """Make an actor and add it to the supervisor; an instance's actor is dormant until woken."""
-        actor = self.around.make(server, tell, self.around.redact.of(server.name))
+        actor = self.around.make(server, tell, self.around.redact.of(server.name)).access
         actor.child = self.supervisor.add(spec_of(actor, on_status))
         if server.instance is not None:
             # At once: its caller is about to wake it.
@@ -106,7 +113,7 @@ class ServerActors:
     def replace(self, server: Server, tell: Callable[[Fact], None]) -> UpstreamAccess:
         """Replace a shared server's actor; new calls wait for old ones, for `DRAIN_SECONDS` at most."""
         old = self.running[server.name]
-        actor = self.around.make(server, tell, self.around.redact.of(server.name))
+        actor = self.around.make(server, tell, self.around.redact.of(server.name)).access
         actor.child = self.supervisor.children[server.name]
         succeed(actor, old)
         self.running[server.name] = self.named[server.name] = actor

@@ -225,7 +225,7 @@ class RunningInstance:
     def has_lost_directory(self) -> bool:
         """Whether it cannot start because its workspace is gone; the directory may return."""
         status = self.actor.child.status.value
-        return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
+        return status.cause is Cause.DIRECTORY_UNUSABLE and status.why.data.get("directory") == self.workspace
 
 
 class ServerInstances:
@@ -346,11 +346,11 @@ class ServerInstances:
         if now.state in SERVING:
             self.failed = None
         elif self.failed is not None and now.state is ServerState.DORMANT:
-            why = self.failed[0].why
-            now = attrs.evolve(now, reason=why.text, cause=why.cause, cause_data=why.data, remedy=why.remedy)
+            now = attrs.evolve(now, why=self.failed[0].why)
         if self.off:
             since = self.status.since if self.status.state is ServerState.DISABLED else now.since
-            now = attrs.evolve(now, state=ServerState.DISABLED, reason=self.off, since=since)
+            why = attrs.evolve(now.why, text=self.off)
+            now = attrs.evolve(now, state=ServerState.DISABLED, why=why, since=since)
         if now != self.status and self.speaks:
             self.status = now
             self._actors.around.tell(StatusChanged(server=self.server.name, status=now))

@@ -225,9 +225,10 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
         is_listed = status.state in SERVING
         why = "it has listed" if is_listed else f"it did not come up to list ({status.reason or status.state})"
         if status.state in WAITING - {ServerState.NEEDS_AUTH}:
-            told = status.remedy  # Soon there is no instance of its name.
+            told = status.why.remedy  # Soon there is no instance of its name.
             told = told and msgspec.structs.replace(told, helps=told.helps.replace(actor.name, server.name))
-            server.instances.failed = attrs.evolve(status, remedy=told), actor.stderr
+            failed = attrs.evolve(status, why=attrs.evolve(status.why, remedy=told))
+            server.instances.failed = failed, actor.stderr
         actor.log.say("INFO", f"{why}, and no client waits for this instance")
         for each in [each for each in server.instances.running.values() if each.actor is actor]:
             server.instances.end(each, why)

@@ -368,7 +368,6 @@ class UpstreamAccess:
         """Returns the catalog for the clients' calls, as an instance's lists may differ."""
         self.wait_current = listing.tools.wait_current
         self.use: LastUse | None = last_use_of(server)
-        """The time of the last use; None if the server never ends for lack of use."""
         self.record: Callable[..., None] = _recorded(self)
         self.waking = Waking(server.timeouts, start_limit)
         self._outbox = outbox

@@ -89,7 +89,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
 
 def _lacks(entry: ServerEntry) -> str:
     """The variable, or `keyring:NAME`, whose value would mend a server; empty: something else does."""
-    return entry.status.remedy.lacks if entry.status.remedy else ""
+    return entry.status.why.remedy.lacks if entry.status.why.remedy else ""
 
 
 def _is_unpinned(server: Server) -> bool:

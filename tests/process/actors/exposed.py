@@ -8,8 +8,7 @@ import attrs
 import trio
 
 from daemon.actors.local_doors import RETRY_SECONDS, Exposition
-from daemon.catalog.snapshot import Catalog
-from daemon.config.config_model import Metrics
+from daemon.config.config_model import Config, Metrics
 from daemon.host.notify import Readiness
 from daemon.kit.waiting import Watch
 from daemon.wire.outbox import Outbox
@@ -24,11 +23,9 @@ ANY_PORT = "127.0.0.1:0"
 PLAIN = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def configured(listen: str | None = ANY_PORT, *, enabled: bool = True) -> Catalog:
-    """A catalog whose configuration wants metrics there; port 0 is any that is free."""
-    now = catalog()
-    metrics = Metrics(enabled=enabled, listen=listen)
-    return attrs.evolve(now, config=attrs.evolve(now.config, metrics=metrics))
+def configured(listen: str | None = ANY_PORT, *, enabled: bool = True) -> Config:
+    """A configuration that wants metrics there; port 0 is any that is free."""
+    return attrs.evolve(catalog().config, metrics=Metrics(enabled=enabled, listen=listen))
 
 
 async def given() -> str:
@@ -39,8 +36,8 @@ async def given() -> str:
 class Exposed:
     """A running exposition, and those who talk to it."""
 
-    def __init__(self, exposition: Exposition, catalog: Watch[Catalog]) -> None:
-        self.catalog = catalog
+    def __init__(self, exposition: Exposition, config: Watch[Config]) -> None:
+        self.config = config
         self.exposition = exposition
 
     async def address(self) -> tuple[str, int]:
@@ -89,7 +86,7 @@ async def everything(stream: trio.SocketStream) -> bytes:
 @asynccontextmanager
 async def exposed(
     export: Callable[[], Awaitable[str]] = given,
-    first: Catalog | None = None,
+    first: Config | None = None,
     readiness: Readiness = Readiness.SERVING,
 ) -> AsyncIterator[Exposed]:
     """An exposition that runs, and ends."""

@@ -30,15 +30,15 @@ async def test_without_the_switch_or_without_an_address_nothing_listens() -> Non
 async def test_it_follows_the_configuration() -> None:
     with trio.fail_after(PATIENCE):
         async with exposed(first=configured(enabled=False)) as here:
-            here.catalog.set(configured())
+            here.config.set(configured())
             first = await here.address()
-            here.catalog.set(attrs.evolve(here.catalog.value))
+            here.config.set(attrs.evolve(here.config.value))
             assert (await here.ask()).status == 200
-            here.catalog.set(configured("localhost:0"))
+            here.config.set(configured("localhost:0"))
             await here.exposition.address.wait_until(lambda address: address not in {None, first})
             assert (await here.ask()).status == 200
             second = await here.address()
-            here.catalog.set(configured(enabled=False))
+            here.config.set(configured(enabled=False))
             await here.exposition.address.wait_until(lambda address: address is None)
             with pytest.raises(OSError, match=r"."):
                 await trio.open_tcp_stream(*second)

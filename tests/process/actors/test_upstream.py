@@ -99,7 +99,7 @@ async def test_a_stopped_server_with_a_call_is_degraded_too_and_the_call_goes_on
         os.kill(it.one.pid or 0, signal.SIGSTOP)
         answer = it.call("echo")
         status = await it.reach(DEGRADED)
-        assert status.cause_data["calls"] == 1
+        assert status.why.data["calls"] == 1
         assert "while it works on 1 call" in status.reason
         os.kill(it.one.pid or 0, signal.SIGCONT)
         assert await answer.text() == "{}"

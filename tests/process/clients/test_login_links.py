@@ -16,7 +16,6 @@ from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.causes import Cause
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.facts import ServerStatus
 from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY
 from daemon.states import ServerState
@@ -24,6 +23,7 @@ from daemon.upstreams.upstream_access import unavailable
 from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.process.authorization.login_process import URL
 from tests.process.authorization.test_running import PROGRAM, SECONDS
+from tests.unit.catalog.samples import status_of
 from tests.unit.clients.permissions.agreeing import answer_to, asked, greet, reply
 from tests.unit.config.reading import config_of
 
@@ -68,7 +68,7 @@ async def wanting(state: Path, *, listed: bool = True) -> AsyncIterator[Site]:
     logins = LoginRuns(ServerLogins(FileLogins(state)), state, Children(), PROGRAM)
     stage.context = attrs.evolve(stage.context, logins=logins)
     stage.becomes("alpha", ServerState.NEEDS_AUTH, **STATUS)
-    status = ServerStatus(state=ServerState.NEEDS_AUTH, **STATUS)
+    status = status_of(ServerState.NEEDS_AUTH, **STATUS)
     stage.alpha.refusal, stage.alpha.can_wake = unavailable("alpha", status, 0.0), False
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:

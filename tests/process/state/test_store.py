@@ -581,7 +581,7 @@ NOW = float(HOUR * SECONDS + 7)
 
 def stored(store: Store, since: float) -> dict[tuple[int, str], int]:
     """What the store has."""
-    return store.within(partial(read_hours, since))
+    return store.within(partial(read_hours, int(since) // SECONDS))
 
 
 def test_daemons_add_to_the_same_hours(place: Place, opening: Opener) -> None:

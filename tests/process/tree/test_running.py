@@ -57,7 +57,7 @@ async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a
         await home.wait_state("a", ServerState.FAILED)
         failed = home.tree.registry.catalog.value.servers["a"]
         assert failed.status.cause is Cause.CONFIGURATION
-        assert failed.status.cause_data["variable"] == "SET_NOWHERE"
+        assert failed.status.why.data["variable"] == "SET_NOWHERE"
         # What it listed before is known, and cannot be called.
         assert failed.tools
         assert home.pids()["c"] == pid

@@ -11,6 +11,7 @@ from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.catalog.snapshot import ServerEntry
+from daemon.causes import Reason
 from daemon.facts import Fact, ServerStatus, StatusChanged
 from daemon.history.event import Event
 from daemon.history.journal import History
@@ -74,9 +75,8 @@ class Stage:
         return (server, tool) in names.given and (server, tool) not in names.provisional
 
     async def becomes(self, server: str, state: ServerState) -> None:
-        self.registry.tell(
-            StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, reason=str(state)))
-        )
+        status = ServerStatus(state=state, incarnation=1, why=Reason(str(state)))
+        self.registry.tell(StatusChanged(server=server, status=status))
         await self.registry.settle()
 
     @property

@@ -6,7 +6,6 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 import trio.testing
 
@@ -20,7 +19,7 @@ from daemon.actors.summarizer import (
     SummarizerState,
 )
 from daemon.actors.summarizing import SWITCHED_OFF, Summarizing
-from daemon.catalog.snapshot import begin, fold
+from daemon.catalog.snapshot import fold
 from daemon.config.config_model import Summaries
 from daemon.kit.waiting import Watch
 from daemon.summaries.endpoint import (
@@ -384,16 +383,16 @@ class House:
     """A configuration that changes, and who asks under it."""
 
     def __init__(self, **written: Any) -> None:
-        self.catalog = Watch(begin(config_of(written), now=0.0))
+        self.config = Watch(config_of(written))
         self.asking: list[str] = []
         self.fault: Exception | None = None
         self.failed = trio.Event()
-        self.summarizing = Summarizing(self.catalog, lambda summaries: FakeAsking(summaries, self))
+        self.summarizing = Summarizing(self.config, lambda summaries: FakeAsking(summaries, self))
         self._news = trio.Event()
 
     def becomes(self, **written: Any) -> None:
         """Another configuration is in force."""
-        self.catalog.set(attrs.evolve(self.catalog.value, config=config_of(written)))
+        self.config.set(config_of(written))
 
     def stirred(self) -> None:
         self._news.set()

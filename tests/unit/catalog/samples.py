@@ -10,6 +10,7 @@ from daemon.catalog.definitions import fingerprint
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.causes import Cause, Reason
 from daemon.facts import (
     Configured,
     DefinitionsListed,
@@ -68,13 +69,19 @@ def catalog_of(config: Mapping[str, Any]) -> Catalog:
     return begin(config_of(config), now=1000.0)
 
 
+def status_of(state: ServerState, reason: str = "", cause: Cause | None = None, **more: Any) -> ServerStatus:
+    """A status with this reason."""
+    why = Reason(reason, cause, more.pop("cause_data", {}), more.pop("remedy", None))
+    return ServerStatus(state=state, why=why, **more)
+
+
 def status(
     server: str, state: ServerState = ServerState.READY, *, incarnation: int = 1, **more: Any
 ) -> StatusChanged:
     """A server's state is now this; a backoff has a time, unless it is for a restart that is due at once."""
     if state is ServerState.BACKOFF:
         more.setdefault("next_retry_at", 9e9)
-    return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=incarnation, **more))
+    return StatusChanged(server=server, status=status_of(state, incarnation=incarnation, **more))
 
 
 def listed(

@@ -18,6 +18,7 @@ from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.catalog.loaded import SessionRecord
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.calls import CallsInFlight
+from daemon.clients.client import LOCAL_USER
 from daemon.clients.context import SessionStatistics
 from daemon.clients.sessions import Grants
 from daemon.config.config_model import Instance, Server
@@ -369,7 +370,7 @@ class OperatorStage:
         fd = ours.detach()
         link = FdLink(fd, fd, outbox=self.stage.outbox, max_line=1 << 20, max_queue=8 << 20)
         client = Client(theirs)
-        nursery.start_soon(_serve, Control(link, self.context(**changed)), link)
+        nursery.start_soon(_serve, Control(self.context(**changed), link, 1, LOCAL_USER), link)
         nursery.start_soon(keep, client)
         return client
 

@@ -266,11 +266,11 @@ def test_what_waits_is_read_with_what_is_stored() -> None:
     clock = Clock()
     clock.counted = {"loads": 2, "calls:git": 1}
     stored = {(HOUR, "loads"): 5, (HOUR - 1, "loads"): 4}
-    assert clock.hours.joined(stored, START_HOURS - SECONDS) == {
+    assert clock.hours.joined(stored, HOUR - 1) == {
         "loads": [((HOUR - 1) * SECONDS, 4), (HOUR * SECONDS, 7)],
         "calls:git": [(HOUR * SECONDS, 1)],
     }
-    assert clock.hours.joined({}, START_HOURS + SECONDS) == {}
+    assert clock.hours.joined({}, HOUR + 1) == {}
 
 
 # --- what the store holds of servers, held against the catalog -----------------------------------------------

@@ -59,7 +59,7 @@ def test_no_secret_is_shown_neither_in_words_nor_in_data(status: ChildStatus, to
     status.become(S.STARTING)
     status.become(S.FAILED, GONE)
     assert told[-1].reason == "command not found: ***"
-    assert (told[-1].cause, told[-1].cause_data) == (Cause.COMMAND_NOT_FOUND, {"command": "***"})
+    assert (told[-1].cause, told[-1].why.data) == (Cause.COMMAND_NOT_FOUND, {"command": "***"})
     assert status.count_end(GONE, asked=False).data == {"command": "***"}
 
 
@@ -92,8 +92,8 @@ def test_until_the_words_of_an_end_are_read_it_is_taken_for_the_one_before(statu
     status.become(S.STARTING, status.again)
     for reason, happened in ((GONE, "It lacks ***."), (Reason("", Cause.ENDED), "It ended by itself")):
         status.become(S.BACKOFF, reason)
-        assert status.value.remedy is not None
-        assert status.value.remedy.happened.startswith(happened)
+        assert status.value.why.remedy is not None
+        assert status.value.why.remedy.happened.startswith(happened)
 
 
 def test_a_move_that_is_not_in_the_table_is_refused(status: ChildStatus) -> None:

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.causes import Cause, Remedy
+from daemon.causes import Cause, Reason, Remedy
 from daemon.config.tuning import Timeouts
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
@@ -134,7 +134,7 @@ async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who
 def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() -> None:
     reason = "exited with status 3"
     status = ServerStatus(
-        state=ServerState.BACKOFF, since=5.0, reason=reason, cause=Cause.EXITED, attempt=4, next_retry_at=12.5
+        state=ServerState.BACKOFF, since=5.0, why=Reason(reason, Cause.EXITED), attempt=4, next_retry_at=12.5
     )
     error = unavailable("git", status, 10.0)
     assert error.message == (
@@ -184,13 +184,13 @@ def test_what_to_do_depends_on_how_the_server_is(state: ServerState, hint: str) 
 )
 def test_what_is_known_of_the_cause_is_told_and_what_helps(cause: Cause, said: str, *, by_words: bool) -> None:
     remedy = Remedy("It wants KEY.", "Fix.", by_words=by_words)
-    status = ServerStatus(state=ServerState.FAILED, reason="no foo", cause=cause, remedy=remedy)
+    status = ServerStatus(state=ServerState.FAILED, why=Reason("no foo", cause, {}, remedy))
     error = unavailable("git#3" if cause is Cause.LOGIN_NEEDED else "git", status, 1.0)
     assert said in error.message
     assert (error.details["happened"], error.details["helps"]) == ("It wants KEY.", "Fix.")
 
 
 def test_who_waits_is_told_how_the_server_is() -> None:
-    queued = ServerStatus(state=ServerState.QUEUED, since=0.0, reason="waits for its turn, 3 before it")
+    queued = ServerStatus(state=ServerState.QUEUED, since=0.0, why=Reason("waits for its turn, 3 before it"))
     assert outlook("git", queued) == "server git is queued: waits for its turn, 3 before it"
     assert outlook("git", ServerStatus(state=ServerState.STARTING, since=0.0)) == "server git is starting"

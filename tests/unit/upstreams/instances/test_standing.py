@@ -3,6 +3,7 @@
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.upstreams.server_instances import overall
+from tests.unit.catalog.samples import status_of as status
 
 READY, DORMANT, BACKOFF, STARTING = (
     ServerState.READY,
@@ -11,10 +12,6 @@ READY, DORMANT, BACKOFF, STARTING = (
     ServerState.STARTING,
 )
 BEFORE = ServerStatus(state=DORMANT, since=1.0)
-
-
-def status(state: ServerState, **more: object) -> ServerStatus:
-    return ServerStatus(state=state, **more)  # type: ignore[arg-type]
 
 
 def test_without_an_instance_that_runs_a_server_is_dormant() -> None:
