@@ -43,6 +43,9 @@ RUNS = 3
 SETTLE_SECONDS = 1.5
 """Seconds after a kill or a change: for the restart, and half a second until its events are stored."""
 
+QUIET_SECONDS = 0.2
+"""Seconds before an event, in which the daemon sees that the request before it has hung up."""
+
 SOON = {"base": 0.2, "floor": 0.1, "cap": 0.4}
 """An early restart, so that few other events happen during a crash."""
 
@@ -77,6 +80,12 @@ for line in sys.stdin:
 """A server whose only tool first asks its client something."""
 
 
+def traced(daemon: Traced, act: Callable[[], object]) -> Trace:
+    """The daemon's Python calls during an action, without the end of the request before it."""
+    time.sleep(QUIET_SECONDS)
+    return daemon.traced(act)
+
+
 def crash(daemon: Traced) -> Trace:
     """Kill a server and wait until it is ready again; nobody asks the daemon meanwhile."""
     pid = daemon.ask("status")["servers"]["s0"]["pid"]
@@ -85,7 +94,7 @@ def crash(daemon: Traced) -> Trace:
         os.kill(pid, signal.SIGKILL)
         time.sleep(SETTLE_SECONDS)
 
-    found = daemon.traced(happens)
+    found = traced(daemon, happens)
     server = daemon.ask("status")["servers"]["s0"]
     if server["state"] != "ready" or server["pid"] == pid:
         raise Unmeasurable(f"s0 is not ready {SETTLE_SECONDS} s after it was killed")
@@ -102,12 +111,12 @@ def reload(daemon: Traced) -> Trace:
             raise Unmeasurable("s0 was not restarted")
         time.sleep(SETTLE_SECONDS)
 
-    return daemon.traced(happens)
+    return traced(daemon, happens)
 
 
 def status(daemon: Traced) -> Trace:
     """Make the request of `mcpd status`."""
-    return daemon.traced(partial(daemon.ask, "status"))
+    return traced(daemon, partial(daemon.ask, "status"))
 
 
 def elicitation(daemon: Traced) -> Trace:

@@ -30,6 +30,9 @@ COMING = frozenset({_S.QUEUED, _S.STARTING})
 WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
 """States in which the server is down, with a retry scheduled."""
 
+PASSED_THROUGH = COMING | {_S.STOPPED, _S.STOPPING}
+"""Transient states: a server in one of them is on its way to another."""
+
 SERVING = frozenset({_S.READY, _S.DEGRADED})
 """States with a connection that takes calls."""
 
@@ -59,10 +62,3 @@ TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
     _S.FAILED: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING}),
     _S.STOPPING: frozenset({_S.STOPPED}),
 }
-
-
-def move(current: ServerState, to: ServerState) -> ServerState:
-    """Return `to` if the move is legal. Raises `ValueError`: the move is not in `TRANSITIONS`."""
-    if to not in TRANSITIONS[current]:
-        raise ValueError(f"a server cannot go from {current} to {to}")
-    return to

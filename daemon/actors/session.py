@@ -21,6 +21,7 @@ from daemon.clients.requests.initialize import accept_version, declared, discove
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions
+from daemon.counting.tally import tokens_in
 from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
@@ -168,11 +169,9 @@ class Session:
             calls=self.calls.total,
             in_flight=self.in_flight,
             loaded=self._attachments.loaded,
-            identity=self._attachments.own.state.identity,
-            own=self._attachments.own.state.loaded,
-            grants=self._attachments.own.state.grants,
+            own=self._attachments.own.state,
             repaired=connection.dispatch.repaired,
-            tokens_not_sent=connection.savings.tokens,
+            tokens_not_sent=tokens_in(connection.savings.spared) if connection.savings.applies else None,
             workspace=self._client.workspace.shown,
             instances=tuple(name for name, each in self._client.instances.items() if not each.is_gone),
         )

@@ -8,7 +8,6 @@ import attrs
 
 from daemon.audit.audit_log import Audit
 from daemon.authorization.login_runs import LoginRuns
-from daemon.catalog.loaded import Loaded
 from daemon.catalog.snapshot import Catalog
 from daemon.catalog.tool_results import Observed
 from daemon.clients.client import CallRates, DecidedSurfaces
@@ -16,7 +15,7 @@ from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
 from daemon.clients.kept_results import KeptResults
 from daemon.clients.notifications import Habit
-from daemon.clients.sessions import AgreedCalls, Grants, Sessions
+from daemon.clients.sessions import AgreedCalls, Sessions, SessionState
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
@@ -105,10 +104,8 @@ class SessionStatistics:
     calls: int
     in_flight: int
     loaded: int
-    identity: Hashable = None
-    """The identity of a session without a key (`SessionState.identity`)."""
-    own: Loaded = attrs.field(factory=Loaded, repr=False)
-    grants: Grants = attrs.field(factory=Grants, repr=False)
+    own: SessionState = attrs.field(factory=lambda: SessionState(None), repr=False)
+    """The connection's own session, for requests that name none."""
     repaired: int
     tokens_not_sent: int | None = 0
     """An estimate of the tokens saved; None if the client itself defers tools."""

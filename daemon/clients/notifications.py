@@ -20,7 +20,7 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, ListOf
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import Client
 from daemon.clients.server_requests import RelayedRequest, ServerRequests
-from daemon.counting.tally import Tally, tokens_in
+from daemon.counting.tally import Tally
 from daemon.kit.waiting import Watch, keep_latest
 from daemon.model import Kind
 from daemon.ports import Upstream
@@ -186,19 +186,15 @@ TOLD_TWICE = 2
 
 @attrs.define(eq=False, repr=False)
 class Savings:
-    """Counts the tokens that mcpd saves one client."""
+    """Counts the bytes that mcpd saves one client."""
 
     _tally: Tally
     applies: bool = True
     """Whether the client gives all listed tools to its model (`surfaces.table.may_defer`)."""
     client: str = ""
-    _spared: int = attrs.field(default=0, init=False)
+    spared: int = attrs.field(default=0, init=False)
+    """Bytes not sent; negative if the client got more than without mcpd."""
     _margins: dict[str | None, int] = attrs.field(factory=dict, init=False)
-
-    @property
-    def tokens(self) -> int | None:
-        """An estimate, negative if the client got more than without mcpd; None if it defers tools itself."""
-        return tokens_in(self._spared) if self.applies else None
 
     def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
         """Record a list: `sent` are the bytes of its tools, `full` those of all tools."""
@@ -212,7 +208,7 @@ class Savings:
 
     def _count(self, surface: str, spared: int) -> None:
         if self.applies:
-            self._spared += spared
+            self.spared += spared
             self._tally.spared(surface, spared, self.client)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -408,7 +409,7 @@ class Server:
         """Whether a header holds a token, or the URL a value looked up for each run: a login is for one URL."""
         return "\0" in (self.url or "") or any(name.lower() == "authorization" for name in self.headers)
 
-    @property
+    @cached_property
     def shared_by(self) -> Share:
         """Which clients share an instance."""
         if self.share is not None:

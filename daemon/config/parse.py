@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
+import msgspec
 
 from daemon.config import client_keys, config_files
 from daemon.config.command_lines import runs_container, started
@@ -46,8 +47,7 @@ APPLIED = (
 """Other keys, which the daemon reads on each use: a change takes effect at once."""
 
 
-@attrs.frozen(kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The steps of a reload. The first seven fields are disjoint, and in the new configuration's order."""
 
     added: tuple[str, ...] = ()

@@ -138,7 +138,7 @@ class ServerCalls(msgspec.Struct):
         self.refused_hosts += other.refused_hosts
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Calls of the last minutes, the current one included; latencies in milliseconds, None without calls."""
 
     calls: int = 0

@@ -17,7 +17,6 @@ from daemon.config.labels import server_of
 from daemon.errors import CallError, Fault, McpdError, UnknownServer
 from daemon.kit.wording import hint
 from daemon.protocol import PROGRESS
-from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,10 +59,6 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 OUTCOME_SECONDS = 5.0
 """Seconds that an answer waits for servers to start or stop, which then carry on; a stop takes up to 4 s."""
-
-
-PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
-"""Transient states: a server in one of them is on its way to another."""
 
 
 class Refused(McpdError):
@@ -319,6 +314,17 @@ class Counters:
     """The measurements of each minute of the last day."""
 
 
+@attrs.define(eq=False)
+class ShownSizes:
+    """The surface of each profile, and the sizes of the tools for an unknown client, under one catalog."""
+
+    catalog: Catalog | None = None
+    offered_tools: int = 0
+    offered_bytes: int = 0
+    surface_bytes: int = 0
+    surfaces: dict[str, str] = attrs.field(factory=dict)
+
+
 @attrs.frozen(kw_only=True)
 class OperatorContext:
     """Everything that operators' commands use."""
@@ -338,14 +344,11 @@ class OperatorContext:
     clients: Clients
     counters: Counters
     services: Services
-    """The context that surfaces work in."""
     redact: Redactors
-    """Removes secrets from texts of servers."""
     outbox: Outbox
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
     logins: LoginRuns
-    """Logins at servers, including those under way."""
     history: History
     audit: Audit = attrs.field(factory=Audit.none)
     access: Tokens | None = None
@@ -366,6 +369,7 @@ class OperatorContext:
     """Servers that run unconfined and watched, by name; not stored."""
     own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
     """Operators' requests that have no answer yet, oldest first."""
+    sizes: ShownSizes = attrs.field(factory=ShownSizes, repr=False)
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
     """Held while a switch or the configuration is changed, so that each change sees the one before."""
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -21,7 +20,7 @@ from daemon.config.names import spellings
 from daemon.documents.edited import spelt
 from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.later import later
-from daemon.kit.wording import camel, closest, hint, quoted
+from daemon.kit.wording import closest, hint, quoted
 from daemon.operators.base import Command, Refused
 from daemon.operators.tool_reports import known_tool, tool_named
 from daemon.setup.settings import Setting
@@ -51,8 +50,7 @@ async def change(context: OperatorContext, setting: Setting) -> dict[str, object
     Raises `ConfigError` for a faulty configuration, `Refused` for an unwritable file; then nothing is changed.
     """
     edit, plan = await _changed(context, (setting,))
-    done = {camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()}
-    return {**_places(edit)[0], "already": not edit.is_new, **done}
+    return {**_places(edit)[0], "already": not edit.is_new, **msgspec.to_builtins(plan)}
 
 
 async def change_all(context: OperatorContext, wanted: Sequence[Setting]) -> dict[str, object]:

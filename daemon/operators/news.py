@@ -1,8 +1,8 @@
-"""Changes of a server's lists, as data and as log lines, and the definitions that wait for approval."""
+"""Changes of servers: of their lists, as data and log lines; definitions that wait for approval; outages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,15 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
 from daemon.catalog.trust import HeldBecause
 from daemon.config.lock_file import MEMBERS
 from daemon.history.event import Event, EventKind
+from daemon.history.journal import EventQuery
 from daemon.kit.wording import some
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.catalog.trust import HeldDefinition
     from daemon.model import Definition, Kind, Tool
-    from daemon.operators.reports import HeldReport
+    from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import HeldReport, LatelyReport, OverReport
 
 
 MOST = 20
@@ -231,3 +233,67 @@ def _changes(had: Mapping[str, Definition], has: Mapping[str, Definition]) -> di
             name for name, was in others if was is not None and was.schema_hash != has[name].schema_hash
         ],
     }
+
+
+LATELY_SECONDS = 12 * 3600.0  # seconds that `lately` covers: in the morning, back to the evening before
+
+LATELY_EVENTS = 500  # most events that `lately` reads, the newest: some milliseconds
+
+_LATELY = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
+
+
+async def lately(context: OperatorContext) -> LatelyReport:
+    """Past outages, changes of tools, and definitions that still wait for approval, by server."""
+    since = context.history.now() - LATELY_SECONDS
+    events = await context.history.recent(EventQuery(kinds=_LATELY, since=since, limit=LATELY_EVENTS))
+    waiting = {name: held_in(entry) for name, entry in context.catalog.servers.items()}
+    report = summed((event for event in events if event.server in waiting), waiting)
+    return {"seconds": LATELY_SECONDS, "servers": report}
+
+
+def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, OverReport]:
+    """The outages and changes of each server in these events (oldest first), and what waits for approval."""
+    outages: dict[str, list[float]] = {}
+    held: dict[str, Collection[str]] = {}
+    tools: dict[str, dict[str, str]] = {}
+    for event in events:
+        away = event.details.get("awaySeconds")
+        if isinstance(away, (int, float)):
+            outages.setdefault(event.server, []).append(float(away))
+        found = event.details.get("tools")
+        if isinstance(found, dict):
+            _change(tools.setdefault(event.server, {}), found)
+        words = event.details.get("definitions")
+        if isinstance(words, dict) and any(word in words for word in waiting[event.server]):
+            held[event.server] = waiting[event.server]
+    report: dict[str, OverReport] = {}
+    for server in dict.fromkeys([*outages, *tools, *held]):
+        lengths, changes, waits = outages.get(server, []), tools.get(server, {}), held.get(server, ())
+        changes = {name: what for name, what in changes.items() if name not in waits}
+        if lengths or changes or waits:
+            changed, came, went = (
+                sorted(name for name, what in changes.items() if what == how)
+                for how in ("changed", "came", "went")
+            )
+            report[server] = {
+                "outages": len(lengths),
+                "awaySeconds": round(sum(lengths), 1),
+                "changed": changed,
+                "came": came,
+                "went": went,
+                "held": [*waits],
+            }
+    return report
+
+
+def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
+    """Merge the changes of one list: went and came again counts as changed, came and went as nothing."""
+    for how in ("went", "came", "changed"):
+        names = found.get(how)
+        for name in names if isinstance(names, (list, tuple)) else ():
+            before = known.pop(name, "")
+            if {before, how} == {"came", "went"}:
+                if before == "went":
+                    known[name] = "changed"
+            else:
+                known[name] = "came" if before == "came" else how

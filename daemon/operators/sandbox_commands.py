@@ -16,11 +16,7 @@ from daemon.operators.server_changes import named, restart
 from daemon.sandbox.launch import Lesson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.config.config_model import Server
-    from daemon.operators.reports import RefusedHostReport, SandboxReport
-    from daemon.sandbox.egress import SeenHosts
 
 LEARNING = "notifications/learning"
 """Notifies the operator that the server now runs watched."""
@@ -51,20 +47,6 @@ async def sandbox(context: OperatorContext, params: OneServer) -> dict[str, obje
 
 
 SANDBOX = Command("sandbox", OneServer, sandbox, reads=True)
-
-
-def sandbox_report(
-    server: Server, refused: SeenHosts | None, redact: Callable[[str], str]
-) -> SandboxReport | None:
-    """A server's sandbox, and the hosts refused to its instances; None without a sandbox."""
-    if server.confined is None:
-        return None
-    hosts: list[RefusedHostReport] = []
-    for each in refused.hosts.values() if refused else ():
-        host, allow, reason = redact(each.host), redact(each.remedy(server.name)), str(each.reason)
-        hosts += [{"host": host, "port": each.port, "count": each.count, "reason": reason, "allow": allow}]
-    more, show = refused.others if refused else 0, f"mcpd sandbox {server.name}"
-    return {"mode": str(server.confined.mode), "refused": hosts, "refusedMore": more, "show": show}
 
 
 class LearnParams(OneServer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import attrs
 import msgspec
 import trio
 
@@ -14,10 +13,8 @@ from daemon.clients.workspace import OwnWorkspace
 from daemon.config.labels import server_of
 from daemon.errors import CallError, InvalidArguments
 from daemon.facts import ServerStatus
-from daemon.kit.wording import camel
 from daemon.operators.base import (
     OUTCOME_SECONDS,
-    PASSED_THROUGH,
     Command,
     OneServer,
     OperatorContext,
@@ -25,7 +22,7 @@ from daemon.operators.base import (
 )
 from daemon.operators.news import difference
 from daemon.ports import Holder, Instances, Upstream
-from daemon.states import WAITING
+from daemon.states import PASSED_THROUGH, WAITING
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 NUMBER = 0
@@ -169,9 +166,8 @@ async def reload(context: OperatorContext, _params: ReloadParams) -> dict[str, o
         async with trio.open_nursery() as nursery:
             for child in started.values():
                 nursery.start_soon(child.status.wait_until, _is_known)
-    carried_out = {camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()}
     states = {name: context.state_of(name) for name in started}
-    return {"config": context.facts.config, **carried_out, "states": states}
+    return {"config": context.facts.config, **msgspec.to_builtins(plan), "states": states}
 
 
 RELOAD = Command("reload", ReloadParams, reload)

@@ -94,7 +94,7 @@ def _loaded(found: Mapping[str, object]) -> dict[str, ToolKey]:
 def _identity(context: OperatorContext, found: Mapping[str, object]) -> Hashable:
     if found["key"] is not None:
         return str(found["key"])
-    return next(each.identity for each in context.clients.statistics() if each.number == found["number"])
+    return next(each.own.identity for each in context.clients.statistics() if each.number == found["number"])
 
 
 def _key_of(params: UnloadParams, loaded: Mapping[str, ToolKey]) -> ToolKey:
@@ -170,7 +170,7 @@ async def _found(context: OperatorContext, wanted: str) -> _Session:
     key, number = report["key"], report["number"]
     if key is None:
         (one,) = [each for each in live if each.number == number]
-        grants = one.statistics().grants
+        grants = one.statistics().own.grants
         return _Session(name=f"#{number}", profiles=_profiles([one]), change=lambda act: act(grants))
     profiles = _profiles([each for each in live if each.key == key]) or tuple(context.config.profiles)
     return _Session(

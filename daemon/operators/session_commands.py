@@ -88,7 +88,7 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
     """The tools that a session has loaded, each with its time; empty if the store cannot be read."""
     for live in context.clients.statistics():
         if session == f"#{live.number}":
-            return {tool.key: tool.at for tool in live.own.tools.values()}
+            return {tool.key: tool.at for tool in live.own.loaded.tools.values()}
     record = next((record for record, _users in context.clients.in_use() if record.key == session), None)
     if record is None:
         record = await _recalled(context.archive, session, needed=False)
@@ -108,7 +108,7 @@ async def session_named(context: OperatorContext, key: str) -> SessionReport:
     if numbered is not None and numbered.key is not None:
         return await session_named(context, numbered.key)
     if numbered is not None:
-        loaded = _loaded(numbered.own.tools.values(), catalog, now)
+        loaded = _loaded(numbered.own.loaded.tools.values(), catalog, now)
         return {**_about(None, [numbered], 0, catalog, now), "loaded": loaded, "invalid": None}
     if connected := _connected(live)[key]:
         return {**_about(None, connected, 0, catalog, now), "loaded": [], "invalid": None}
@@ -190,7 +190,7 @@ def sessions_report(
     rows += [{**_about(None, each, 0, catalog, now), "invalid": None} for each in connected.values()]
     for session in anonymous:
         about = _about(None, [session], 0, catalog, now)
-        rows.append({**about, "invalid": judged.invalid(session.own.tools.values())})
+        rows.append({**about, "invalid": judged.invalid(session.own.loaded.tools.values())})
     return {"sessions": rows}
 
 

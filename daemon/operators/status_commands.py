@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,27 +13,27 @@ from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.config.labels import server_of
 from daemon.counting.tally import in_all, summary, tokens_in
-from daemon.history.event import Event, EventKind
+from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
-from daemon.history.journal import EventQuery
 from daemon.kit.wording import camel, counted
-from daemon.operators.base import Command, NoParams, OperatorContext, ServerOrAll
+from daemon.operators.base import Command, NoParams, OperatorContext, ServerOrAll, ShownSizes
 from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
-from daemon.operators.news import held_in
-from daemon.operators.sandbox_commands import sandbox_report
+from daemon.operators.news import held_in, lately
 from daemon.operators.session_commands import connection_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import by_cause
 from daemon.surfaces.table import by_profile
-from daemon.upstreams.transports.stdio import child_environment
+from daemon.upstreams.transports.stdio import INHERITED
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.config.config_model import Server
     from daemon.facts import ServerStatus
     from daemon.operators import reports
+    from daemon.sandbox.egress import SeenHosts
     from daemon.upstreams.servers import InstancedServer
     from daemon.upstreams.upstream_access import UpstreamAccess
 
@@ -130,10 +130,24 @@ def server_status(
         **_lists(entry, context.catalog, redact),
         "held": held_in(entry),
         **({"learning": True} if entry.name in context.lessons else {}),
-        "sandbox": sandbox_report(server, None if upstream is None else upstream.refused_hosts, redact),
+        "sandbox": _sandbox(server, None if upstream is None else upstream.refused_hosts, redact),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
     return cast("reports.ServerReport", report)
+
+
+def _sandbox(
+    server: Server, refused: SeenHosts | None, redact: Callable[[str], str]
+) -> reports.SandboxReport | None:
+    """A server's sandbox, and the hosts refused to its instances; None without a sandbox."""
+    if server.confined is None:
+        return None
+    hosts: list[reports.RefusedHostReport] = []
+    for each in refused.hosts.values() if refused else ():
+        host, allow, reason = redact(each.host), redact(each.remedy(server.name)), str(each.reason)
+        hosts += [{"host": host, "port": each.port, "count": each.count, "reason": reason, "allow": allow}]
+    more, show = refused.others if refused else 0, f"mcpd sandbox {server.name}"
+    return {"mode": str(server.confined.mode), "refused": hosts, "refusedMore": more, "show": show}
 
 
 def instance_status(
@@ -174,10 +188,10 @@ def _standing(
     redact: Callable[[str], str],
     now: float,
 ) -> reports.StandingReport:
-    why, pings = status.why, None if upstream is None else upstream.pings
-    if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
-        why = pings.problem  # How long it has been silent is counted on until now.
-    why = by_cause(name, why.redacted(redact))
+    why, pings = status.why.redacted(redact), None if upstream is None else upstream.pings
+    if why.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
+        # How long it has been silent is counted on until now.
+        why = by_cause(name, pings.problem.redacted(redact))
     attempt, due = next_try(status, upstream)
     return {
         "state": str(status.state),
@@ -221,13 +235,7 @@ def _running_report(
         "inFlight": upstream.in_flight,
         "p50Ms": stats.percentile_ms(0.5),
         "p95Ms": stats.percentile_ms(0.95),
-        "recent": {
-            "minutes": RECENT_MINUTES,
-            "calls": lately.calls,
-            "errors": lately.errors,
-            "p50Ms": lately.p50_ms,
-            "p95Ms": lately.p95_ms,
-        },
+        "recent": cast("reports.LatelyCalls", {"minutes": RECENT_MINUTES, **msgspec.to_builtins(lately)}),
         "pings": None
         if pings is None
         else {
@@ -250,70 +258,6 @@ def _resident_bytes(
     marks = (mark for each in upstreams for mark in each.children.values())
     used = [memory[mark] for mark in marks if mark in memory]
     return sum(used) if used else None
-
-
-LATELY_SECONDS = 12 * 3600.0  # seconds that `lately` covers: in the morning, back to the evening before
-
-MOST = 500  # most events that `lately` reads, the newest: some milliseconds
-
-_KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
-
-
-async def lately(context: OperatorContext) -> reports.LatelyReport:
-    """Past outages, changes of tools, and definitions that still wait for approval, by server."""
-    since = context.history.now() - LATELY_SECONDS
-    events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
-    waiting = {name: held_in(entry) for name, entry in context.catalog.servers.items()}
-    report = summed((event for event in events if event.server in waiting), waiting)
-    return {"seconds": LATELY_SECONDS, "servers": report}
-
-
-def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, reports.OverReport]:
-    """The outages and changes of each server in these events (oldest first), and what waits for approval."""
-    outages: dict[str, list[float]] = {}
-    held: dict[str, Collection[str]] = {}
-    tools: dict[str, dict[str, str]] = {}
-    for event in events:
-        away = event.details.get("awaySeconds")
-        if isinstance(away, (int, float)):
-            outages.setdefault(event.server, []).append(float(away))
-        found = event.details.get("tools")
-        if isinstance(found, dict):
-            _change(tools.setdefault(event.server, {}), found)
-        words = event.details.get("definitions")
-        if isinstance(words, dict) and any(word in words for word in waiting[event.server]):
-            held[event.server] = waiting[event.server]
-    report: dict[str, reports.OverReport] = {}
-    for server in dict.fromkeys([*outages, *tools, *held]):
-        lengths, changes, waits = outages.get(server, []), tools.get(server, {}), held.get(server, ())
-        changes = {name: what for name, what in changes.items() if name not in waits}
-        if lengths or changes or waits:
-            changed, came, went = (
-                sorted(name for name, what in changes.items() if what == how)
-                for how in ("changed", "came", "went")
-            )
-            report[server] = {
-                "outages": len(lengths),
-                "awaySeconds": round(sum(lengths), 1),
-                "changed": changed,
-                "came": came,
-                "went": went,
-                "held": [*waits],
-            }
-    return report
-
-
-def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
-    """Merge the changes of one list: went and came again counts as changed, came and went as nothing."""
-    for how in ("went", "came", "changed"):
-        names = found.get(how)
-        for name in names if isinstance(names, (list, tuple)) else ():
-            before = known.pop(name, "")
-            if {before, how} == {"came", "went"}:
-                if before == "went":
-                    known[name] = "changed"
-            else:
-                known[name] = "came" if before == "came" else how
 
 
 EVENTS = 20  # most events in one server's status, the newest: a screen of them; `mcpd events SERVER` has all
@@ -392,7 +336,7 @@ def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.
         "metrics": {**summary(counters.tally), "inAll": in_all(totals.known, totals.since)},
         "connections": context.clients.connections(),
     }
-    if (state := counters.summarizer()) is not None:
+    if catalog.config.summaries and (state := counters.summarizer()) is not None:
         report["summarizer"] = {
             camel(name): context.redact(value) if isinstance(value, str) else value
             for name, value in state.items()
@@ -402,8 +346,7 @@ def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.
 
 def _daemon(context: OperatorContext) -> reports.DaemonReport:
     facts, catalog, kept = context.facts, context.catalog, context.archive.persistence.value
-    surface, view = view_of(context)
-    shown, offered = sum(len(tool) for tool in surface.list_tools(view)), view.offer.listing_bytes
+    sizes = _sizes(context)
     tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
     return {
         "version": facts.version,
@@ -416,7 +359,7 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
         "config": facts.config,
         "configReadAt": round(_read_at(context), 3),
         "lazy": catalog.config.lazy,
-        "surfaces": by_profile(catalog.config),
+        "surfaces": sizes.surfaces,
         "startsAtATime": catalog.config.limits.starts,
         "servers": len(catalog.servers),
         "dormant": sum(entry.status.state is ServerState.DORMANT for entry in catalog.servers.values()),
@@ -425,10 +368,10 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
         "tools": len(tools),
         **beside_tools(catalog.servers.values()),
         "schemaBytes": sum(len(tool.raw) for tool in tools),
-        "offeredTools": len(view.offer.tools),
-        "offeredBytes": offered,
-        "surfaceBytes": shown,
-        "estimatedTokensSaved": tokens_in(offered - shown),
+        "offeredTools": sizes.offered_tools,
+        "offeredBytes": sizes.offered_bytes,
+        "surfaceBytes": sizes.surface_bytes,
+        "estimatedTokensSaved": tokens_in(sizes.offered_bytes - sizes.surface_bytes),
         "persistence": {
             "state": str(kept.state),
             "reason": context.redact(kept.reason),
@@ -443,9 +386,20 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
         "stateDirectory": facts.state,
         "log": facts.log,
         "unrecorded": facts.unrecorded,
-        "environment": child_environment(facts.environ, {}),
+        "environment": {name: facts.environ[name] for name in INHERITED if name in facts.environ},
         "variables": sorted(facts.environ),
     }
+
+
+def _sizes(context: OperatorContext) -> ShownSizes:
+    sizes, catalog = context.sizes, context.catalog
+    if sizes.catalog is not catalog:
+        surface, view = view_of(context)
+        sizes.offered_tools, sizes.offered_bytes = len(view.offer.tools), view.offer.listing_bytes
+        sizes.surface_bytes = sum(len(tool) for tool in surface.list_tools(view))
+        sizes.surfaces = by_profile(catalog.config)
+        sizes.catalog = catalog
+    return sizes
 
 
 def _read_at(context: OperatorContext) -> float:

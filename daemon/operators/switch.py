@@ -20,9 +20,9 @@ from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
 from daemon.kit.wording import closest, hint, quoted
 from daemon.model import Kind
-from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, OperatorContext, Refused
+from daemon.operators.base import OUTCOME_SECONDS, Command, OperatorContext, Refused
 from daemon.state.server_notes import NAME_BYTES
-from daemon.states import ServerState
+from daemon.states import PASSED_THROUGH, ServerState
 
 MAX_LISTED = 50
 """Most prompts or URIs that an error names: a server may list ten thousand."""

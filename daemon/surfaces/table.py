@@ -6,7 +6,7 @@ import enum
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from itertools import compress
 from operator import attrgetter
 
@@ -49,7 +49,7 @@ class ClientInfo:
     name: str = attrs.field(default="", converter=_cut)
     version: str = attrs.field(default="", converter=_cut)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Name and version in at most `MAX_TOLD` characters."""
         return f"{self.name} {self.version}".strip()[:MAX_TOLD]

@@ -108,7 +108,7 @@ SWITCH_TOOL = ConsoleAction(path="/tools/switch", act=_switch)
 def loaded_by(context: OperatorContext) -> Counter[ToolKey]:
     """The number of sessions in use that have loaded each tool, valid or not."""
     named = [record.loaded.tools for record, _users in context.clients.in_use()]
-    own = [each.own.tools for each in context.clients.statistics() if each.key is None]
+    own = [each.own.loaded.tools for each in context.clients.statistics() if each.key is None]
     return Counter(key for loaded in (*named, *own) for key in loaded)
 
 
@@ -427,7 +427,7 @@ async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]
     keys = {record.key for record in connected}
     holders = [
         *((record.key, record.client, record.loaded, False) for record in connected),
-        *((f"#{each.number}", each.client, each.own, False) for each in unnamed),
+        *((f"#{each.number}", each.client, each.own.loaded, False) for each in unnamed),
         *((record.key, record.client, record.loaded, True) for record in stored if record.key not in keys),
     ]
     found = [

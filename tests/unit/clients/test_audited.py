@@ -235,7 +235,7 @@ async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, n
     assert tools is not None
     for number in (1, 2, 3):
         if number == 3:
-            guest.session.statistics().grants.allow(tools["add"], "uid 0 (terminal)")
+            guest.session.statistics().own.grants.allow(tools["add"], "uid 0 (terminal)")
         await guest.client.ask("tools/call", {"name": "add", "arguments": {"a": 1}}, request_id=number)
         if number < 3:
             await reply(guest.client, await asked(guest.client), accept())

@@ -46,7 +46,7 @@ async def test_a_change_is_written_and_in_force(config: Path) -> None:
     told: Any = await change(context_of(config), OFF)
     assert says(config) == '{"lazy": false} // mine\n'
     assert (told["file"], told["place"], told["already"]) == (str(config), "$.lazy", False)
-    assert told["sections"] == ["lazy"]
+    assert told["sections"] == ("lazy",)
     again: Any = await change(context_of(config), OFF)
     assert again["already"]
 

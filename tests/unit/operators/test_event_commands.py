@@ -8,6 +8,7 @@ import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.causes import Cause
+from daemon.clients.sessions import SessionState
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import STDERR_LINES, StderrTail
 from daemon.history.event import Event, EventKind
@@ -179,7 +180,7 @@ async def test_what_a_session_has_loaded_is_followed_by_its_key_and_by_its_conne
 ) -> None:
     stage = Eventful()
     record = SessionRecord(key="maria", loaded=loaded("echo"), created_at=1.0, seen_at=1.0)
-    keyless = attrs.evolve(SESSION, number=4, key=None, own=loaded("other"))
+    keyless = attrs.evolve(SESSION, number=4, key=None, own=SessionState(None, loaded("other")))
     maria = attrs.evolve(SESSION, number=3, key="maria")
     clients = clients_of(FakeSession(maria), FakeSession(keyless), in_use=[(record, 1)])
     client = await stage.connect(nursery, clients=clients)

@@ -97,16 +97,16 @@ async def test_the_report_of_a_reload_has_the_plan_and_how_the_started_servers_a
     async with running() as here:
         assert await reload(here.context, ReloadParams()) == {
             "config": "/etc/mcpd.json",
-            "added": [],
-            "removed": [],
-            "enabled": [],
-            "disabled": [],
-            "restarted": ["git"],
-            "changed": [],
-            "kept": ["time"],
-            "sections": [],
-            "needsRestartOfDaemon": [],
-            "faults": [],
+            "added": (),
+            "removed": (),
+            "enabled": (),
+            "disabled": (),
+            "restarted": ("git",),
+            "changed": (),
+            "kept": ("time",),
+            "sections": (),
+            "needsRestartOfDaemon": (),
+            "faults": (),
             "states": {"git": {"state": "ready", "reason": ""}},
         }
 

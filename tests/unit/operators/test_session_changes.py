@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.sessions import Grants
+from daemon.clients.sessions import Grants, SessionState
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey
 from daemon.operators import session_changes
@@ -24,9 +24,11 @@ class Daemon:
     """A connection, sessions with keys, and what each may call."""
 
     def __init__(self) -> None:
-        self.one = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=4, key=None))
-        self.open = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=5, key=None, profile="open"))
-        self.keyed = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=6, key="12"))
+        self.one = FakeSession(attrs.evolve(SESSION, own=SessionState(None), number=4, key=None))
+        self.open = FakeSession(
+            attrs.evolve(SESSION, own=SessionState(None), number=5, key=None, profile="open")
+        )
+        self.keyed = FakeSession(attrs.evolve(SESSION, own=SessionState(None), number=6, key="12"))
         self.grants = {key: Grants() for key in ("12", "kept")}
         self.stage = Stage(profiles=PROFILES)
         kept, used = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "12"))
@@ -56,8 +58,8 @@ async def test_a_connection_is_allowed_a_tool_in_any_spelling(session: str, tool
     daemon = Daemon()
     answer = await daemon.allow(session, tool)
     assert answer == {"session": "#4", "changed": ["alpha/echo"], "allowed": [ECHO]}
-    assert daemon.covers(daemon.one.facts.grants)
-    assert not daemon.covers(daemon.one.facts.grants, "add")
+    assert daemon.covers(daemon.one.facts.own.grants)
+    assert not daemon.covers(daemon.one.facts.own.grants, "add")
 
 
 @pytest.mark.parametrize("key", ["12", "kept"])
@@ -66,7 +68,7 @@ async def test_a_session_with_a_key_is_allowed_it_in_use_or_not(key: str) -> Non
     assert (await daemon.allow(key, "alpha/*"))["session"] == key
     assert daemon.covers(daemon.grants[key])
     assert daemon.covers(daemon.grants[key], "add")
-    assert not daemon.one.facts.grants
+    assert not daemon.one.facts.own.grants
 
 
 async def test_it_ends_when_it_was_to_end(mock_clock: trio.testing.MockClock) -> None:
@@ -74,7 +76,7 @@ async def test_it_ends_when_it_was_to_end(mock_clock: trio.testing.MockClock) ->
     answer = await daemon.allow("4", "alpha/echo", seconds=60.0)
     assert answer["allowed"] == [{**ECHO, "seconds": 60}]
     mock_clock.jump(61)
-    assert not daemon.covers(daemon.one.facts.grants)
+    assert not daemon.covers(daemon.one.facts.own.grants)
     assert (await daemon.allow("4"))["allowed"] == []
 
 
@@ -83,8 +85,8 @@ async def test_what_is_allowed_is_listed_and_revoked() -> None:
     await daemon.allow("4", "alpha/*")
     assert [each["tool"] for each in (await daemon.allow("4"))["allowed"]] == ["alpha/echo", "alpha/add"]
     assert (await daemon.allow("4", "echo", revoke=True))["changed"] == ["alpha/echo"]
-    assert not daemon.covers(daemon.one.facts.grants)
-    assert daemon.covers(daemon.one.facts.grants, "add")
+    assert not daemon.covers(daemon.one.facts.own.grants)
+    assert daemon.covers(daemon.one.facts.own.grants, "add")
     assert (await daemon.allow("4", revoke=True))["allowed"] == []
 
 
@@ -110,7 +112,7 @@ async def test_what_cannot_be_allowed_is_refused_with_why(
     with pytest.raises(InvalidArguments) as caught:
         await daemon.allow(session, tool, **more)
     assert said in str(caught.value)
-    assert not daemon.one.facts.grants
+    assert not daemon.one.facts.own.grants
 
 
 async def test_who_allowed_what_is_logged(logged: list[str]) -> None:
@@ -183,7 +185,7 @@ class UnloadDaemon:
     def __init__(self) -> None:
         self.unloaded: list[tuple[Hashable, list[ToolKey]]] = []
         self.works = True
-        live = FakeSession(attrs.evolve(SESSION, key=None, own=LOADED, identity="the third's"))
+        live = FakeSession(attrs.evolve(SESSION, key=None, own=SessionState("the third's", LOADED)))
         self.archive = FakeArchive([SessionRecord(key="kept", loaded=LOADED)])
         self.context = operator_context(
             Stage(), archive=self.archive, clients=clients_of(live, unload=self._unload)

@@ -12,6 +12,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, Verdict, anonymous_key
 from daemon.clients.context import SessionStatistics
+from daemon.clients.sessions import SessionState
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Approved, Configured, Switched
 from daemon.operators import session_commands
@@ -38,14 +39,16 @@ def record(key: str, loaded: Loaded | None = None, *, seen_at: float = NOW - 60,
     return SessionRecord(key=key, loaded=loaded or Loaded(), seen_at=seen_at, **{**known, **more})
 
 
+NOTHING = Loaded()
+
 ASKED: dict[str, Any] = {"choice": SurfaceChoice(surface="load", grounds=Grounds.ASKED_FOR)}
 
 
-def connection(number: int, key: str | None = None, **more: Any) -> SessionStatistics:
-    known: dict[str, Any] = {"client": "agent 2", "protocol": "2025-11-25", "profile": "default"}
-    counts = {"calls": 0, "in_flight": 0, "loaded": 0, "repaired": 0}
+def connection(number: int, key: str | None = None, own: Loaded = NOTHING, **more: Any) -> SessionStatistics:
+    known = {"client": "agent 2", "protocol": "2025-11-25", "profile": "default", "surface": "load"}
+    counts = {"calls": 0, "in_flight": 0, "loaded": 0, "repaired": 0, "since": NOW - 10}
     return SessionStatistics(
-        number=number, key=key, **{**known, "surface": "load", "since": NOW - 10, **counts, **ASKED, **more}
+        number=number, key=key, own=SessionState(None, own), **{**known, **counts, **ASKED, **more}
     )
 
 

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from daemon.audit.audit_log import Audit, Chain
 from daemon.audit.record import ChainHead
 from daemon.causes import Cause
+from daemon.config.config_model import Summaries
 from daemon.config.hosts import HostRefusal
 from daemon.config.redaction import Redactors
 from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
@@ -24,7 +25,7 @@ from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
-from daemon.operators import status_commands
+from daemon.operators import news, status_commands
 from daemon.operators.base import DaemonFacts, NoParams
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
@@ -342,9 +343,9 @@ async def test_what_is_kept_is_told_with_the_daemon() -> None:
 
 async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
     state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
-    stage = Stage()
-    counters = operator_context(stage).counters
-    told = Daemon(stage, counters=attrs.evolve(counters, summarizer=lambda: state)).status()
+    stage = Stage(attrs.evolve(Stage().config, summaries=Summaries(base_url="http://[::1]:1", model="small")))
+    counters = attrs.evolve(operator_context(stage).counters, summarizer=lambda: state)
+    told = Daemon(stage, counters=counters).status()
     assert told["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
     assert "summarizer" not in Daemon().status()
 
@@ -619,7 +620,7 @@ def changed(server: str, **tools: Any) -> Event:
 
 
 def test_outages_and_changed_tools_are_told_by_server() -> None:
-    told = status_commands.summed(
+    told = news.summed(
         [
             ready("quiet", seconds=0.4),
             ready("notes", awaySeconds=10_800.0),
@@ -648,22 +649,22 @@ def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> N
         {"came": ["fleeting", "new"], "went": ["back", "gone"], "changed": ["touched", "lost"]},
         {"went": ["fleeting", "lost"], "came": ["back"], "changed": ["new", "touched"]},
     )
-    told = status_commands.summed([changed("weather", **step) for step in steps], {})["weather"]
+    told = news.summed([changed("weather", **step) for step in steps], {})["weather"]
     assert told["came"] == ["new"]
     assert told["went"] == ["gone", "lost"]
     assert told["changed"] == ["back", "touched"]
-    assert status_commands.summed([changed("a", came=["x"]), changed("a", went=["x"])], {}) == {}
+    assert news.summed([changed("a", came=["x"]), changed("a", went=["x"])], {}) == {}
 
 
 async def test_only_the_last_hours_are_told() -> None:
     context = operator_context(Stage())
     now = context.history.now()
-    context.history.note(ready("alpha", now - status_commands.LATELY_SECONDS - 60, awaySeconds=5.0))
-    context.history.note(ready("alpha", now - status_commands.LATELY_SECONDS + 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - news.LATELY_SECONDS - 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - news.LATELY_SECONDS + 60, awaySeconds=5.0))
     # Whoever took it out of the configuration needs to hear no more of it.
-    context.history.note(ready("removed", now - status_commands.LATELY_SECONDS + 60, awaySeconds=5.0))
-    told: Any = await status_commands.lately(context)
-    assert told["seconds"] == status_commands.LATELY_SECONDS
+    context.history.note(ready("removed", now - news.LATELY_SECONDS + 60, awaySeconds=5.0))
+    told: Any = await news.lately(context)
+    assert told["seconds"] == news.LATELY_SECONDS
     assert list(told["servers"]) == ["alpha"]
 
 

@@ -171,7 +171,7 @@ async def test_a_host_that_a_sandbox_refused_has_a_button_that_allows_it(
         {"host": "api.x", "allow": "mcpd allow-host alpha api.x"},
         {"host": "10.0.0.1", "allow": ""},
     ]
-    monkeypatch.setattr(status_commands, "sandbox_report", lambda *_: {"mode": "strict", "refused": refused})
+    monkeypatch.setattr(status_commands, "_sandbox", lambda *_: {"mode": "strict", "refused": refused})
     viewer = viewer_of(OperatorStage().context(), server="alpha")
     assert "1 host refused" in (await drawn(SERVERS, viewer)).text
     page = await drawn(SERVER, viewer)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.sessions import Grants
+from daemon.clients.sessions import Grants, SessionState
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey
@@ -39,7 +39,7 @@ def context_of(unloaded: list[object] | None = None) -> OperatorContext:
         unloaded.append((identity, [*keys]))
         return True
 
-    live = FakeSession(attrs.evolve(SESSION, key=None, own=LOADED, identity="three", instances=("beta#3",)))
+    live = FakeSession(attrs.evolve(SESSION, key=None, own=SessionState("3", LOADED), instances=("beta#3",)))
     return operator_context(
         Stage(profiles={"default": {}, "review": {}}),
         archive=FakeArchive([SessionRecord(key="k", loaded=LOADED, seen_at=9.0)]),
@@ -72,7 +72,7 @@ async def test_who_may_only_read_sees_no_controls() -> None:
 async def test_tools_are_taken_away(fields: dict[str, str], keys: list[ToolKey], said: str) -> None:
     unloaded: list[object] = []
     assert said in str(await ACTS["unload"](viewer_of(context_of(unloaded), session="#3"), fields)).split("\n")
-    assert unloaded == [("three", keys)]
+    assert unloaded == [("3", keys)]
 
 
 async def test_a_session_is_moved() -> None:

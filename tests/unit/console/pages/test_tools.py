@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
+from daemon.clients.sessions import SessionState
 from daemon.console.page import ConsolePage, Notice
 from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
@@ -165,7 +166,7 @@ async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
     held = LoadedTool(key=("alpha", "echo"), schema_hash="old", epoch=1, source=Source.MANUAL, at=5.0)
     loaded = Loaded({held.key: held})
     record = SessionRecord(key="/home/me", loaded=loaded, client="me 1")
-    live = FakeSession(attrs.evolve(SESSION, key=None, own=loaded))
+    live = FakeSession(attrs.evolve(SESSION, key=None, own=SessionState(None, loaded)))
     context = stage.context(clients=clients_of(live, in_use=[(record, 1)]))
     viewer = viewer_of(context, server="alpha", tool="echo")
     assert "nobody is connected" not in (await drawn(TOOL_PAGE, viewer)).text
