@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import attrs
 import msgspec
@@ -22,22 +22,17 @@ from daemon.catalog.offer import Offer, Offered, Offers
 from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.config.config_model import Profile
 from daemon.config.names import read_reference
+from daemon.kit.waiting import keep_latest
 from daemon.model import Kind, Repair, Tool, ToolKey
 from daemon.protocol import CALL_TOOL
 from daemon.safety.legible import legible_tool
-from daemon.surfaces.validators import WRAPPERS, Validator, validator_of
+from daemon.surfaces.validators import MAX_REMEMBERED, WrappedCalls, validator_of
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
     from daemon.catalog.tool_results import Shape
     from daemon.search.index import Index
 
-
-Key = TypeVar("Key")
-Decision = TypeVar("Decision")
-
-MAX_REMEMBERED = 1024
-"""Decisions of each kind kept with one view: more tools than a client calls between two changes."""
 
 LARGEST = "anthropic/maxResultSizeChars"
 """Raises the limit above which Claude Code writes a tool's result to a file."""
@@ -82,7 +77,7 @@ class View:
     apps: bool = False
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions by tool name that do not depend on the arguments; made once per view."""
-    wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
+    wrapped: dict[str, WrappedCalls[Forward]] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions about calls through each meta-tool, by the meta-tool's name."""
 
     @property
@@ -129,48 +124,13 @@ class View:
         """Keep the decision about the call `sent` of `name`, if all calls like it go the same way."""
         kept = attrs.evolve(forward, arguments=b"{}")  # without arguments: they may be megabytes, and a secret
         if forward.verbatim:
-            keep(self.forwards, name, kept)
+            keep_latest(self.forwards, name, kept, MAX_REMEMBERED)
         elif forward.wrapper is not None:
             # Bounded: one entry for each of the few meta-tools that call others.
             calls = self.wrapped.setdefault(name, WrappedCalls(forward.wrapper.opening))
             head, validator = forward.wrapper.head(sent), validator_of(forward.tool)
             if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
                 calls.remember(head, kept, validator)
-
-
-class WrappedCalls:
-    """Remembers decisions about calls of a meta-tool by the bytes before the members of the arguments."""
-
-    def __init__(self, opening: bytes) -> None:
-        self._opening = opening
-        self._known: dict[bytes, tuple[Forward, Validator]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
-        """The decision, and the tool's arguments; None and `sent` if the surface has to decide."""
-        end = sent.find(self._opening) + len(self._opening)
-        known = self._known.get(sent[:end])
-        if known is not None and sent.endswith(b"}}"):
-            decision, validator = known
-            arguments = sent[end - 1 : -1]
-            # Bytes that are one whole object leave nothing between them and the end of the call.
-            value = validator.proven(arguments)
-            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
-                return decision, arguments
-        return None, sent
-
-    def remember(self, head: bytes, decision: Forward, validator: Validator) -> None:
-        """Keep a decision for calls that begin with these bytes and have valid arguments."""
-        keep(self._known, head, (decision, validator))
-
-
-def keep(known: dict[Key, Decision], key: Key, decision: Decision) -> None:
-    """Store a decision; at `MAX_REMEMBERED`, drop all others first."""
-    if len(known) >= MAX_REMEMBERED:
-        known.clear()
-    known[key] = decision
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Compiles schemas of tools, and limits the work of a validation.
+"""Compiles schemas of tools, limits the work of a validation, and remembers decisions about valid calls.
 
 Schemas come from untrusted servers. A running validation holds the event loop and cannot be stopped, and a
 schema of a few hundred bytes can make it visit one value a million times (with options that refer to each other
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from daemon.config.jsonc import target
 from daemon.kit.later import later
+from daemon.kit.waiting import keep_latest
 from daemon.model import Tool
 from daemon.protocol import decoded
 
@@ -31,11 +32,16 @@ Object = dict[str, Any]
 
 Result = TypeVar("Result")
 
+Decision = TypeVar("Decision")
+
 WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
 """Names of members in which models wrap arguments once more."""
 
 MAX_COMPILED = 2048
 """Compiled schemas kept: more than the 1,519 tools of 46 real servers."""
+
+MAX_REMEMBERED = 1024
+"""Decisions of each kind kept with one view: more tools than a client calls between two changes."""
 
 MAX_PATTERNS = 200
 """Patterns in a schema, each of which can take 0.3 ms."""
@@ -157,6 +163,34 @@ def _compiled(raw: bytes) -> Validator | None:
         return None
     schema = decoded(msgspec.json.decode, raw)
     return _attempt(Validator, schema) if isinstance(schema, dict) else None
+
+
+class WrappedCalls(Generic[Decision]):
+    """Remembers decisions about calls of a meta-tool by the bytes before the members of the arguments."""
+
+    def __init__(self, opening: bytes) -> None:
+        self._opening = opening
+        self._known: dict[bytes, tuple[Decision, Validator]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, sent: bytes) -> tuple[Decision | None, bytes]:
+        """The decision, and the tool's arguments; None and `sent` if the surface has to decide."""
+        end = sent.find(self._opening) + len(self._opening)
+        known = self._known.get(sent[:end])
+        if known is not None and sent.endswith(b"}}"):
+            decision, validator = known
+            arguments = sent[end - 1 : -1]
+            # Bytes that are one whole object leave nothing between them and the end of the call.
+            value = validator.proven(arguments)
+            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
+                return decision, arguments
+        return None, sent
+
+    def remember(self, head: bytes, decision: Decision, validator: Validator) -> None:
+        """Keep a decision for calls that begin with these bytes and have valid arguments."""
+        keep_latest(self._known, head, (decision, validator), MAX_REMEMBERED)
 
 
 TOO_MUCH = 10**9

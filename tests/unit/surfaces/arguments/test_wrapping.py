@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.errors import CallError, InvalidArguments
-from daemon.surfaces.surface import MAX_REMEMBERED, AwaitListing, Forward, View
+from daemon.surfaces.surface import AwaitListing, Forward, View
 from daemon.surfaces.table import SURFACES
+from daemon.surfaces.validators import MAX_REMEMBERED
 from daemon.surfaces.wrapped import Wrapper
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
@@ -250,7 +251,7 @@ def test_a_view_remembers_so_many_calls_and_no_more(meta_tool: str, count: int) 
     assert isinstance(action, Forward)
     for number in range(count - 1):
         view.remember(meta_tool, plain(meta_tool).replace(b'"read"', b'"%d"' % number), action)
-    assert len(view.wrapped[meta_tool]) == (count - 1) % MAX_REMEMBERED + 1
+    assert len(view.wrapped[meta_tool]) == min(count, MAX_REMEMBERED)
 
 
 def test_what_holds_for_one_call_only_is_not_remembered() -> None:
