@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from daemon.config.labels import server_of
 from daemon.protocol import LIST_ROOTS, UNREADABLE
 from daemon.safety.escape import legible
 
@@ -89,8 +88,8 @@ def words_of(server: str, text: str) -> str:
     """Put the server's name before a server's text."""
     lines = [_said(line) for line in text.splitlines()] or [""]
     if len(lines) == 1:
-        return f"Server {server_of(server)} asks: {lines[0]}"
-    return "\n> ".join((f"Server {server_of(server)} asks:", *lines))
+        return f"Server {server} asks: {lines[0]}"
+    return "\n> ".join((f"Server {server} asks:", *lines))
 
 
 def _require_url(url: object) -> None:

@@ -23,6 +23,7 @@ from daemon.clients.client import owner_in
 from daemon.clients.client_tasks import Task
 from daemon.clients.context import SessionContext
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
+from daemon.config.labels import server_of
 from daemon.ports import OwnCall, Upstream
 from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.requests import AwaitedAnswer
@@ -303,16 +304,15 @@ def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -
 
     Raises MsgspecError if the state is malformed, and UnsafeQuestion if a question must not be shown.
     """
-    ours = {**members, "taskId": Raw(_encode(task.id))}
+    server, ours = server_of(task.server), {**members, "taskId": Raw(_encode(task.id))}
     if input_required.REQUESTS in members:
-        ours[input_required.REQUESTS] = Raw(
-            _encode(asking.authored_questions(task.server, _decode_asked(members[input_required.REQUESTS])))
-        )
+        asked = asking.authored_questions(server, _decode_asked(members[input_required.REQUESTS]))
+        ours[input_required.REQUESTS] = Raw(_encode(asked))
     if "result" in members:
         result = _final(members["result"])
         ours["result"] = Raw(result if task.convert is None else task.convert(result))
     if "error" in members:
-        code, message, data = with_author(task.server, read_refusal(members["error"], redact))
+        code, message, data = with_author(server, read_refusal(members["error"], redact))
         error = {"code": code, "message": message, "data": data}
         ours["error"] = Raw(_encode({key: each for key, each in error.items() if each is not None}))
     return ours

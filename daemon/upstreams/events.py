@@ -364,7 +364,7 @@ class ServerEvents:
         if request.method == LIST_ROOTS:
             request.otherwise = self._server.roots
         try:
-            request.params = authored(self._server.name, request.method, request.params)
+            request.params = authored(self._server.of, request.method, request.params)
         except UnsafeQuestion as error:
             self._server.subscribers.unsafe(self._server.name, error)
             request.refuse(INVALID_PARAMS, f"mcpd does not pass this question on: {error}")

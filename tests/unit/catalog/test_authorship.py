@@ -35,7 +35,7 @@ LOOKALIKES = (
 
 
 def told(method: str, **params: Any) -> dict[str, Any]:
-    made = authored("fs#12", method, Raw(json.dumps(params).encode()))
+    made = authored("fs", method, Raw(json.dumps(params).encode()))
     assert made is not None
     read: dict[str, Any] = json.loads(bytes(made))
     return read
