@@ -1,4 +1,4 @@
-"""Reads the results of tools: whether they failed, their texts and data, and the shape of their data.
+"""Reads the results of tools: their texts and data, and the shape of their data.
 
 A shape is observed for tools without an output schema; it has members' names and types, but no values.
 """
@@ -17,38 +17,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.model import Tool
-from daemon.protocol import decoded
+from daemon.protocol import MAX_SEARCHED, decoded
 from daemon.safety.redact import Redactor
-
-IS_ERROR = "isError"
-"""The outcome logged for a call whose tool reported an error; to the protocol, that is a result."""
-
-
-MAX_SEARCHED = 64 * 1024
-"""Bytes of the longest result searched for `isError`, in a quarter of a millisecond. Errors are shorter; a
-longer result counts as a success."""
-
-_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
-"""Results without a match, which are most, need not be decoded."""
-
-
-class _IsError(Struct):
-    isError: bool = False  # noqa: N815 - the wire's name
-
-
-_decode_is_error = msgspec.json.Decoder(_IsError).decode
-
-
-def is_error(result: bytes | memoryview, most: int = MAX_SEARCHED) -> bool:
-    """Whether a result reports an error. Results of more than `most` bytes count as successes."""
-    if len(result) > most:
-        return False
-    # A plain search is three times faster, and most results lack the member.
-    raw = bytes(result)
-    if b"isError" not in raw or _SAYS_ERROR.search(raw) is None:
-        return False
-    said = protocol.decoded(_decode_is_error, result)
-    return said is not None and said.isError
 
 
 class _Block(Struct):

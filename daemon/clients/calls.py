@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
-from daemon.catalog.tool_results import IS_ERROR, is_error, text_in
+from daemon.catalog.tool_results import text_in
 from daemon.clients.attachment import Attachment, Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
@@ -33,7 +33,7 @@ from daemon.clients.server_requests import (
     with_author,
 )
 from daemon.counting.recent_calls import TEXT
-from daemon.counting.tally import CANCELLED, OK, Tally
+from daemon.counting.tally import CANCELLED, IS_ERROR, OK, Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.ports import Upstream
@@ -390,7 +390,7 @@ class CallsInFlight:
         self._peer.answer(request.id, result)
         if call.upstream is not None and call.upstream.has_resources:
             note_links(request.session.links, call.upstream.of, linked_in(result))
-        failed = outcome == "ok" and is_error(result)
+        failed = outcome == "ok" and protocol.is_error(result)
         noted = IS_ERROR if failed else outcome
         self._record(call, noted, len(result), "" if noted == OK else text_in(result))
 

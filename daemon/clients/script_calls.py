@@ -10,14 +10,15 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.catalog.tool_results import IS_ERROR, is_error, json_in, text_in
+from daemon.catalog.tool_results import json_in, text_in
 from daemon.clients.calls import ClientCall
 from daemon.clients.client import Client
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.server_requests import NOTHING, ServerRequests
+from daemon.counting.tally import IS_ERROR
 from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable, ToolChanged
 from daemon.kit.wording import BYTES_PER_TOKEN
-from daemon.protocol import UNREADABLE, decoded
+from daemon.protocol import UNREADABLE, decoded, is_error
 from daemon.scripting.interpreter import Interpreter, ScriptError
 from daemon.surfaces.code import called, script_answer
 from daemon.surfaces.surface import Action, RunScript, View

@@ -19,7 +19,6 @@ import msgspec
 
 from daemon import errors, protocol
 from daemon.catalog.loaded import LoadedStatus, Source
-from daemon.catalog.tool_results import IS_ERROR
 from daemon.errors import CallError
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.model import Repair, ToolKey
@@ -65,6 +64,9 @@ OPERATOR = "operator"
 
 OK = "ok"
 """The outcome of a call that got a result from its server."""
+
+IS_ERROR = "isError"
+"""The outcome logged for a call whose tool reported an error; to the protocol, that is a result."""
 
 CANCELLED = "cancelled"
 """The outcome of a call without an answer: its client cancelled it, or disconnected."""

@@ -16,14 +16,14 @@ from daemon.catalog.entry import ServerEntry
 from daemon.catalog.naming import mcpd_uri
 from daemon.catalog.offer import Offered
 from daemon.catalog.permissions import ruled
-from daemon.catalog.tool_results import IS_ERROR, is_error, text_in
+from daemon.catalog.tool_results import text_in
 from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, question
 from daemon.clients.asking import ELICIT, Questions
 from daemon.clients.requests.forwarding import find_prompt, find_resource
 from daemon.clients.server_requests import has, read_refusal
 from daemon.config.config_model import Permission
 from daemon.counting.recent_calls import NAME, TEXT, RecentCall
-from daemon.counting.tally import CANCELLED, OK, OPERATOR
+from daemon.counting.tally import CANCELLED, IS_ERROR, OK, OPERATOR
 from daemon.errors import (
     AuditUnavailable,
     CallError,
@@ -48,6 +48,7 @@ from daemon.protocol import (
     CAPABILITIES_KEY,
     GET_PROMPT,
     READ_RESOURCE,
+    is_error,
     members_before,
     tool_params,
 )

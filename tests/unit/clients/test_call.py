@@ -15,7 +15,6 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon import errors
-from daemon.catalog.tool_results import MAX_SEARCHED, is_error
 from daemon.clients.calls import ClientCall
 from daemon.clients.client import CallRates, is_metered
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
@@ -25,6 +24,7 @@ from daemon.counting.tally import counters, most_called
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
+from daemon.protocol import MAX_SEARCHED, is_error
 from daemon.search.index import Index
 from daemon.states import ServerState
 from daemon.surfaces.surface import AwaitListing
