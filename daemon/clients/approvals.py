@@ -18,7 +18,7 @@ from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, described, rule_for
 from daemon.catalog.trust import HeldDefinition
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
-from daemon.clients.call_records import note_question, session_of, user_of
+from daemon.clients.call_records import note_question, user_of
 from daemon.clients.calls import ClientCall
 from daemon.clients.input_required import STATE, TTL, decode_elicited
 from daemon.config.config_model import Profile
@@ -301,7 +301,7 @@ def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: 
     client = call.calls.client
     told = {"tool": tool, "by": user_of(call), **details, **traced}
     told |= {"client": client.name, "principal": client.principal.words}
-    call.calls.context.note(Event(kind=kind, server=server, session=session_of(call), details=told))
+    call.calls.context.note(Event(kind=kind, server=server, session=call.request.session.name, details=told))
 
 
 def named(call: ClientCall) -> str:

@@ -311,7 +311,7 @@ class ParkedCall(input_required.WaitingCall[ClientCall]):
     def _give_up(self, reason: str) -> None:
         self._end(reason)
         call, calls = self._call, self._call.calls
-        calls.ended(call, CANCELLED, trio.current_time() - call.started, calls.context.wall(), 0)
+        calls.note_end(call, CANCELLED, trio.current_time() - call.started, calls.context.wall(), 0)
         call.withdraw(reason)
 
     def _park(self) -> None:

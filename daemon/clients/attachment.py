@@ -241,6 +241,11 @@ class Attachment:
         self._shown = Shown(self._shown_before)
 
     @property
+    def name(self) -> str:
+        """The session in records and events: a key that its client has chosen, or a number such as `#12`."""
+        return (self.state.key if self.state.named else None) or f"#{self._client.number}"
+
+    @property
     def selection(self) -> Selection:
         """The client's selection under the present configuration."""
         client, config = self._client, self._context.catalog.value.config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -32,7 +31,7 @@ from daemon.clients.server_requests import (
     read_refusal,
     with_author,
 )
-from daemon.counting.recent_calls import TEXT
+from daemon.counting.recent_calls import TEXT, named_in
 from daemon.counting.tally import CANCELLED, IS_ERROR, OK, Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
@@ -47,40 +46,11 @@ from daemon.wire.requests import Peer, PeerRequest
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls: none."""
 
-NAMING = ("category", "server_name", "name", "names", "tool_name", "toolNames")
-"""The arguments of meta-tools that name tools, servers or categories."""
+LARGE = 4096
+"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
 
-MAX_READ = 64 * 1024
-"""Bytes of the longest meta-tool arguments decoded for the log: a tenth of a millisecond."""
-
-MAX_NAMES = 5
-"""Names in a log line, which has its own bound (`host.logs.LABEL_BYTES`)."""
-
-_SAID = msgspec.json.Decoder(str | list[str] | None)
-
-MAX_NAME = 64
-"""Characters of the longest logged name; longer values are not names."""
-
-
-def _named(arguments: bytes) -> str:
-    """The names in a meta-tool's arguments, shortened; never the arguments of the tool that it calls."""
-    if len(arguments) > MAX_READ:
-        return ""
-    names: list[str] = []
-    with suppress(*protocol.UNREADABLE):
-        members = protocol.decode_members(arguments)
-        for key in NAMING:
-            if key in members:
-                said = _SAID.decode(members[key])
-                names += [said] if isinstance(said, str) else said or []
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(name if _is_name(name) else "…" for name in names[:MAX_NAMES]) + more
-
-
-def _is_name(said: str) -> bool:
-    """Whether a text is a name and may be logged: a request in the user's own words may reveal secrets."""
-    # Not cut: half a secret would not be recognised as one.
-    return len(said) <= MAX_NAME and not any(map(str.isspace, said))
+MAX_ARGUMENTS = 64 * 1024
+"""Characters of a call's arguments in a record or a trace."""
 
 
 class ClientCall(Struct, eq=False, kw_only=True):
@@ -156,7 +126,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def described(self) -> str:
         """The log's words for a call that reached no server: its label, the names in it, its session."""
-        asked = _named(self.given) if self.name in self.request.surface.meta_tools else ""
+        asked = named_in(self.given) if self.name in self.request.surface.meta_tools else ""
         state = self.request.session.state
         session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
@@ -314,7 +284,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def abandon(self, reason: str) -> None:
         """Drop the call without an answer, and withdraw the questions asked for it."""
-        self.calls.ended(self, CANCELLED, trio.current_time() - self.started, self.calls.context.wall(), 0)
+        self.calls.note_end(self, CANCELLED, trio.current_time() - self.started, self.calls.context.wall(), 0)
         self.withdraw(reason)
         self.calls.forget(self)
 
@@ -354,8 +324,8 @@ class CallsInFlight:
     act_after: Callable[..., None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Relays a server's request to a client that can only be asked in an answer (`clients.asking`)."""
-    ended: Callable[[ClientCall, str, float, float, int], None]
-    """Records an ended call in the audit and as a trace (`clients.call_records`)."""
+    record: Callable[..., bytes]
+    """Makes the audit's record of an ended call, in a worker thread (`clients.call_records`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
@@ -392,7 +362,7 @@ class CallsInFlight:
             note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and protocol.is_error(result)
         noted = IS_ERROR if failed else outcome
-        self._record(call, noted, len(result), "" if noted == OK else text_in(result))
+        self._queue(call, noted, len(result), "" if noted == OK else text_in(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a call with a JSON-RPC error and forget it."""
@@ -401,7 +371,7 @@ class CallsInFlight:
             self._peer.refuse(call.request.id, code, message, data)
             if call.trace is not None:
                 call.trace.code = str(code)
-            self._record(call, outcome, len(message), message)
+            self._queue(call, outcome, len(message), message)
         elif call.parked is not None:
             call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
 
@@ -414,7 +384,7 @@ class CallsInFlight:
         self.forget(call)
         if call.parked is None:
             # Another call ends: this one has, if it was sent.
-            self.ended(call, OK, trio.current_time() - call.started, self.context.wall(), len(result))
+            self.note_end(call, OK, trio.current_time() - call.started, self.context.wall(), len(result))
         # Progress belongs to the request that has ended.
         call.token = None
         self._peer.answer(call.request.id, result)
@@ -506,7 +476,7 @@ class CallsInFlight:
             label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
             # One tuple, made once: the recorders take it apart.
             context.log.note((client, request.key, label, seconds, outcome, server, tool, at, text))
-            self.ended(call, outcome, seconds, at, size)
+            self.note_end(call, outcome, seconds, at, size)
             if upstream is None or call.method != protocol.CALL_TOOL:
                 _count(context.tally, call, outcome)
             elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
@@ -517,7 +487,23 @@ class CallsInFlight:
             upstream.record(took, ok=outcome == OK)
             context.tally.call(upstream.of, surface, outcome, took, tool)
 
-    def _record(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
+    def note_end(self, call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
+        """Trace and record a call that ended `at` (seconds since the epoch) with an answer of `size` bytes."""
+        audit, trace = self.context.audit, call.trace
+        if trace is not None:
+            call.trace = None
+            _end_trace(call, trace, outcome, at, size)
+        # A script counts as sent once it runs.
+        runs = call.makes is not None and call.upstream is not None
+        sent = runs or (call.key is not None and not call.in_line)
+        if not sent and outcome in {OK, CANCELLED}:
+            return
+        if len(call.given) <= LARGE:
+            audit.note(self.record, call, sent, trace, outcome, seconds, at, size)
+        elif audit.on:
+            audit.note(partial(bytes, self.record(call, sent, trace, outcome, seconds, at, size)))
+
+    def _queue(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
         """Queue an ended call for recording, and note a server's failure with the text that the client got."""
         if not self._ended:
             self.context.outbox.touch(self.flush)
@@ -537,3 +523,18 @@ def _count(tally: Tally, call: ClientCall, outcome: str) -> None:
     tally.meta_call(call.request.surface.name, call.label, outcome)
     if outcome != OK:
         tally.refused(outcome)
+
+
+def _end_trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: int) -> None:
+    tracer, request, upstream = call.calls.context.tracer, call.request, call.upstream
+    if tracer is None:
+        return
+    trace.ended, trace.at = trio.current_time(), at
+    # A client can make up any name, and there may only be so many.
+    known = upstream is not None or call.name in request.surface.meta_tools
+    name = (call.name.rstrip("\n") or call.label.partition("/prompt:")[2]) if known else ""
+    own = call.method, call.tool or name, "" if upstream is None else upstream.of
+    version = protocol.MODERN_VERSION if request.modern else call.calls.client.protocol
+    arguments = call.given[:MAX_ARGUMENTS] if tracer.arguments else b""
+    trace.about, trace.size = (request.id, arguments, request.session.name, version, len(call.given)), size
+    tracer.ended(trace, (call.client_method, name, ""), own, outcome)

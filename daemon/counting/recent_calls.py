@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -20,6 +21,7 @@ from daemon.catalog.loaded import is_anonymous
 from daemon.config.names import own_name
 from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
+from daemon.protocol import UNREADABLE, decode_members
 
 MINUTES = 24 * 60
 """Minutes that are kept: one day."""
@@ -166,6 +168,42 @@ EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, floa
 """Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or empty; the
 end, in seconds since the epoch; an error's text, up to `TEXT` characters. The label may be any name from a
 client, unchecked and of any length."""
+
+
+NAMING = ("category", "server_name", "name", "names", "tool_name", "toolNames")
+"""The arguments of meta-tools that name tools, servers or categories."""
+
+MAX_READ = 64 * 1024
+"""Bytes of the longest meta-tool arguments decoded for the log: a tenth of a millisecond."""
+
+MAX_NAMES = 5
+"""Names in a log line, which has its own bound (`host.logs.LABEL_BYTES`)."""
+
+_SAID = msgspec.json.Decoder(str | list[str] | None)
+
+MAX_NAME = 64
+"""Characters of the longest logged name; longer values are not names."""
+
+
+def named_in(arguments: bytes) -> str:
+    """The names in a meta-tool's arguments, shortened; never the arguments of the tool that it calls."""
+    if len(arguments) > MAX_READ:
+        return ""
+    names: list[str] = []
+    with suppress(*UNREADABLE):
+        members = decode_members(arguments)
+        for key in NAMING:
+            if key in members:
+                said = _SAID.decode(members[key])
+                names += [said] if isinstance(said, str) else said or []
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(name if _is_name(name) else "…" for name in names[:MAX_NAMES]) + more
+
+
+def _is_name(said: str) -> bool:
+    """Whether a text is a name and may be logged: a request in the user's own words may reveal secrets."""
+    # Not cut: half a secret would not be recognised as one.
+    return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
 class CallLogger:

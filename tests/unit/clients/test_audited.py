@@ -10,7 +10,7 @@ import trio
 
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
-from daemon.clients.call_records import MAX_ARGUMENTS
+from daemon.clients.calls import MAX_ARGUMENTS
 from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch
 from daemon.config.tuning import AuditKeys
