@@ -73,7 +73,7 @@ def test_every_page_is_measured_and_calls_beside_open_ones() -> None:
 
 MOST_CALLS = {"category": 55, "full": 53}
 """Python calls of one warm call, as many as it makes: a path that gets longer has to say so here."""
-MOST_FILES = {"category": 18, "full": 16}
+MOST_FILES = {"category": 16, "full": 15}
 """Files that they stand in."""
 
 
@@ -83,13 +83,11 @@ def test_files_and_switches_are_counted_by_the_order_in_which_files_are_entered(
 
 
 def test_a_warm_call_stays_within_its_calls_and_files() -> None:
-    found = traces("category", "full")
-    for surface, trace in found.items():
+    for surface, trace in traces("category", "full").items():
         assert trace.order[0] == "wire/outbox.py", surface
         assert {"wire/link.py", "upstreams/call_admission.py"} <= set(trace.order), surface
         assert trace.calls <= MOST_CALLS[surface]
         assert trace.files <= MOST_FILES[surface]
-    assert found["full"].calls < found["category"].calls
 
 
 # --- what docs/scale -----------------------------------------------------------------------------------------
