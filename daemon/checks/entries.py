@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 from daemon.checks.findings import Finding, Level, Running, Scene, found
 from daemon.config import command_lines
-from daemon.config.command_lines import unpinned
 from daemon.config.command_lines import warnings as container_warnings
 from daemon.config.config_model import PORTS, WRITTEN, Server, Share, TransportType
 from daemon.config.listen import is_loopback
@@ -94,8 +93,9 @@ def named(server: Server, inherited: Environ) -> str:
 def unwise(server: Server) -> list[str]:
     """Warnings about downloads and privileges of containers."""
     server, pin = server.written, f". `mcpd pin {server.name}` writes the newest version"
+    pinned = [*command_lines.pinnable(server.command or "", server.args)]
     return [
-        message + (pin if any(f"'{each.written}'" in message for each in unpinned(words, images=True)) else "")
+        message + (pin if any(f"'{each}'" in message for each in pinned) else "")
         for words in command_lines.started((server.command or "", *server.args))
         for message in (*command_lines.moving(words), *container_warnings(words))
     ]

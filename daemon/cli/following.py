@@ -352,7 +352,10 @@ MOST_CALLS = 1000
 
 def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
     wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
-    return wanted if options.last is None else {**wanted, "limit": min(options.last, MOST_CALLS)}
+    most = options.last or (None if options.since is None else MOST_CALLS)
+    if options.since is not None:
+        wanted["since"] = options.since
+    return wanted if most is None else {**wanted, "limit": min(most, MOST_CALLS)}
 
 
 def calls(options: argparse.Namespace) -> int:

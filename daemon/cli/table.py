@@ -118,8 +118,8 @@ COMMANDS = {
     "audit": "cli.audit:audit server=SERVER[/TOOL]|verify? --since:WHEN --until:WHEN --session:KEY"
     f" --decision:DECISION* --limit:N --format:jsonl|ocsf --head:SEQ:DIGEST|FILE* --state-dir:D {_ASKED}",
     "sessions": f"cli.sessions:sessions KEY? --profile:NAME {_ASKED}",
-    "calls": "cli.following:calls server=SERVER|INSTANCE? -f,--follow --errors --session:KEY -n,--last,--tail:N"
-    f" {_ASKED}",
+    "calls": "cli.following:calls server=SERVER|INSTANCE? -f,--follow --errors --since:WHEN --session:KEY"
+    f" -n,--last,--tail:N {_ASKED}",
     "metrics": f"cli.about:metrics --control:P --timeout:SECONDS={ANSWER_SECONDS}",
     "ui": f"cli.about:ui --print --read-only --end --control:P --timeout:SECONDS={ANSWER_SECONDS}",
     # Using.

@@ -192,6 +192,8 @@ class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     valued: Words | str = ()
     """Other options that take the next word as their value, or the name of a shared list of them."""
     more: Words = ()
+    own: Words = ()
+    """First words that are programs of the runner itself."""
     runs_files: bool = False
     """Whether the first word that is no option is a local program instead of a package."""
 
@@ -299,6 +301,14 @@ def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False)
             yield each
 
 
+def pinnable(command: str, args: Sequence[str]) -> Iterator[str]:
+    """Yield the unpinned packages and images of a command line, if they are words that a pin can replace."""
+    for words in started((command, *args)):
+        image = image_of(words)
+        names = () if image and image.pinned else unpinned(words, images=True)
+        yield from (each.written for each in names if each.written in args)
+
+
 _OF_REGISTRY = re.compile(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
 
 
@@ -372,7 +382,8 @@ def _packages(words: Sequence[str], runner: Runner) -> list[str]:
         elif word.startswith("-"):
             skip = not equals and word in runner.valued
         else:
-            first = [] if runner.runs_files else [word]
+            is_own = word.partition("@")[0] in runner.own
+            first = [] if runner.runs_files or is_own else [word]
             break
     return [*(named or first), *(each for given in more for each in given.split(","))]
 

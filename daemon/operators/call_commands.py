@@ -58,6 +58,8 @@ class CallsParams(Seen):
     """A server or an instance; None for all. An ended call is known by its server only."""
     session: str | None = None
     """The session's key, or its connection's number, with or without `#`; None for all."""
+    since: float = 0.0
+    """Seconds since the epoch: the oldest ended call."""
     errorsOnly: bool = False  # noqa: N815 - the wire's name
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
     """Most ended calls to return, newest first."""
@@ -82,6 +84,7 @@ async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
         while not found:
             await recent.newest.wait_changed(recent.newest.value)
             found = _ended(context, params, after)
+    found = [each for each in found if each[1].at >= params.since]
     waiting = [] if params.errorsOnly else _in_session(in_flight(context, name), params.session)
     return {
         "inFlight": waiting[:MAX_SHOWN],

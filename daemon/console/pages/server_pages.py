@@ -14,7 +14,7 @@ from trio.to_thread import run_sync as in_thread
 
 from daemon.audit.record import digest
 from daemon.authorization.logins import LoginPage
-from daemon.config.command_lines import started, unpinned
+from daemon.config.command_lines import pinnable
 from daemon.config.labels import server_of
 from daemon.config.redaction import names_credential
 from daemon.console.changes import CHOICES, change, entry_of, give, keys_of, with_keys
@@ -46,7 +46,7 @@ from daemon.operators.news import waiting
 from daemon.operators.own_lines import run_line
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import REFRESH, RESTART
-from daemon.operators.status_commands import failures, next_try, server_status
+from daemon.operators.status_commands import RECENT_MINUTES, failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.setup.drafts import KEYRING
@@ -93,9 +93,7 @@ def _lacks(entry: ServerEntry) -> str:
 
 
 def _is_unpinned(server: Server) -> bool:
-    """Whether a start runs whatever version of a package is the newest then."""
-    written = server.written
-    return any(map(any, map(unpinned, started((written.command or "", *written.args)))))
+    return any(pinnable(server.written.command or "", server.written.args))
 
 
 async def memory_now(context: OperatorContext) -> Mapping[int, int]:
@@ -178,7 +176,14 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
     ]
     if query.get("sort") == "name":
         return sorted(found)
-    return sorted(found, key=lambda name: _RANK[servers[name].status.state])
+
+    def badness(name: str) -> tuple[int, int, int]:
+        state, upstream = servers[name].status.state, context.upstreams.get(name)
+        now = trio.current_time()
+        failed = 0 if upstream is None else upstream.stats.window(RECENT_MINUTES, now).errors
+        return len(_RANK) if state in WELL else _RANK[state], -failed, _RANK[state]
+
+    return sorted(found, key=badness)
 
 
 def _summary(viewer: Viewer, count: int) -> Fragment:

@@ -162,6 +162,18 @@ def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
     assert (told.out, told.err) == ("", f"mcpd: {text}\n")
 
 
+def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(control: Controls) -> None:
+    daemon = control({"calls": COMMANDS["calls"][2]})
+    for words in (
+        [],
+        ["--since", "2026-11-22T00:00:00+00:00"],
+        ["--since", "2026-11-22T00:00:00+00:00", "-n2"],
+    ):
+        assert run("calls", *words) == 0
+    asked = [(params.get("since"), params.get("limit")) for _, params in daemon.asked]
+    assert asked == [(None, None), (1795305600.0, 1000), (1795305600.0, 2)]
+
+
 # --- what all command lines have in common -------------------------------------------------------------------
 
 

@@ -186,6 +186,8 @@ async def test_ended_calls_are_filtered() -> None:
     assert [each["number"] for each in (await daemon.told(errorsOnly=True))["recent"]] == [2]
     assert [each["number"] for each in (await daemon.told(limit=1))["recent"]] == [4]
     assert len((await daemon.told(session="#3"))["recent"]) == 4
+    assert len((await daemon.told(since=NOW))["recent"]) == 4
+    assert (await daemon.told(since=NOW + 1, session="#3"))["recent"] == []
     assert len((await daemon.told(session="3"))["recent"]) == 4
     with pytest.raises(InvalidArguments, match="no session is named"):
         await daemon.told(session="#4")

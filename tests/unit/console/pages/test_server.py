@@ -189,15 +189,20 @@ async def test_a_package_without_a_version_is_said_not_to_be_pinned_beside_the_b
         "loose": {"command": "npx", "args": ["-y", "x"]},
         "too": {"command": "uvx", "args": ["y"]},
         "held": {"command": "npx", "args": ["-y", "x@1.0"]},
+        "image": {"command": "docker", "args": ["run", "-i", "x/y"]},
+        "tagged": {"command": "docker", "args": ["run", "-i", "x/y:1.2"]},
+        "in a script": {"command": "sh", "args": ["-c", "exec npx -y x"]},
+        "interpreter": {"command": "uvx", "args": ["--with", "x==1.0", "python", "a.py"]},
     }
     page = await drawn(
         SERVERS, viewer_of(OperatorStage(Stage(config_of({"mcpServers": servers}))).context(), query=query)
     )
-    assert page.text.count("not pinned") == 2
+    assert page.text.count("not pinned") == 3
     assert [str(each).partition("/pin")[0] for each in page.forms if str(each).endswith("/pin")] == [
         "/ui/chosen",
         "/ui/servers/loose",
         "/ui/servers/too",
+        "/ui/servers/image",
     ]
 
 
@@ -228,6 +233,14 @@ def three() -> OperatorStage:
         next_retry_at=2e9,
     )
     return OperatorStage(stage)
+
+
+async def test_among_the_well_those_whose_calls_fail_come_first() -> None:
+    daemon = OperatorStage()
+    assert shown(daemon.context(), {}) == ["alpha", "beta"]
+    daemon.servers["beta"].stats.record((0.1,), ok=False)
+    assert shown(daemon.context(), {}) == ["beta", "alpha"]
+    assert shown(daemon.context(), {"sort": "name"}) == ["alpha", "beta"]
 
 
 @cases("query", "names")
