@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from daemon.model import Kind, ToolKey
+from daemon.model import Kind
 
 
 class ListOf(msgspec.Struct, frozen=True):
@@ -70,12 +70,6 @@ def switched_by(word: str) -> tuple[Kind, str]:
     """The kind, and the name or URI, in an operator's word for a definition."""
     head, separator, name = word.partition(":")
     return (_BY_WORD[head], name) if separator and head in _BY_WORD else (Kind.TOOL, word)
-
-
-def tools_switched_by(words: Iterable[tuple[str, str]]) -> frozenset[ToolKey]:
-    """The tools among operators' switches."""
-    named = ((server, *switched_by(word)) for server, word in words if word)
-    return frozenset((server, name) for server, kind, name in named if kind is Kind.TOOL)
 
 
 _BY_WORD = {str(kind): kind for kind in Kind}

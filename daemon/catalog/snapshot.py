@@ -13,7 +13,7 @@ import attrs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured, with_gate
-from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, tools_switched_by
+from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, switched_by
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.catalog.trust import HeldDefinition, gate_of, joined
 from daemon.facts import Approved, Configured, Fact, NamesRecalled, ServerFact, ServerRecord, Switched
@@ -330,7 +330,8 @@ def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
     catalog = _named(_with_lists(catalog), before)
     categories = _categories(catalog, before)
-    switched = tools_switched_by(catalog.switched)
+    named = ((server, *switched_by(word)) for server, word in catalog.switched if word)
+    switched = frozenset((server, name) for server, kind, name in named if kind is Kind.TOOL)
     if switched:
         categories = {name: _without(each, switched) for name, each in categories.items()}
     off = switched | _off(categories)

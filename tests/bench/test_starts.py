@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import flows
 from bench.calls import report
 from bench.calls.daemons import servers
 from bench.console import FLOWS, PAGES, TINY, Principal, calls, pages
@@ -88,6 +89,15 @@ def test_a_warm_call_stays_within_its_calls_and_files() -> None:
         assert {"wire/link.py", "upstreams/call_admission.py"} <= set(trace.order), surface
         assert trace.calls <= MOST_CALLS[surface]
         assert trace.files <= MOST_FILES[surface]
+
+
+WITHIN_BARS = {"crash to ready", "reload of one server", "mcpd status, in the daemon"}
+
+
+@pytest.mark.nightly
+def test_a_crash_a_reload_and_a_status_enter_no_more_files_than_they_may() -> None:
+    for what, trace in flows.measured():
+        assert what not in WITHIN_BARS or trace.files <= flows.MOST[what], what
 
 
 # --- what docs/scale -----------------------------------------------------------------------------------------

@@ -70,9 +70,9 @@ def catalog_of(config: Mapping[str, Any]) -> Catalog:
 
 
 def status_of(state: ServerState, reason: str = "", cause: Cause | None = None, **more: Any) -> ServerStatus:
-    """A status with this reason."""
-    why = Reason(reason, cause, more.pop("cause_data", {}), more.pop("remedy", None))
-    return ServerStatus(state=state, why=why, **more)
+    """A status with this reason, or with `why`."""
+    more.setdefault("why", Reason(reason, cause, more.pop("cause_data", {}), more.pop("remedy", None)))
+    return ServerStatus(state=state, **more)
 
 
 def status(

@@ -26,10 +26,12 @@ from daemon.catalog.definitions import (
     tools_digest,
 )
 from daemon.catalog.extensions import MAX_INTRODUCTION, SHORT_TEXT, introduction_in, read_introduction
-from daemon.catalog.kinds import CHANGED, LISTS, switch_of, switched_by, tools_switched_by
+from daemon.catalog.kinds import CHANGED, LISTS, switch_of, switched_by
 from daemon.config.config_model import Server
+from daemon.facts import Switched
 from daemon.model import Kind
 from tests.unit.cases import cases
+from tests.unit.catalog.samples import after, catalog_of, servers
 from tests.unit.config.reading import config_of, server_of
 
 PARTS = {
@@ -274,7 +276,8 @@ def test_every_switch_reads_back_as_what_it_names(kind: Kind, name: str) -> None
 
 def test_of_what_is_switched_off_the_tools_are_known_by_their_own_names() -> None:
     off = [("a", ""), ("a", "log"), ("a", "tool:prompt:log"), ("b", "prompt:log"), ("b", "resource:mem://1")]
-    assert tools_switched_by(off) == {("a", "log"), ("a", "prompt:log")}
+    catalog = after(catalog_of({"mcpServers": servers("a", "b")}), [Switched(off=frozenset(off))])
+    assert catalog.switched_tools == {("a", "log"), ("a", "prompt:log")}
     assert {kind for kinds in CHANGED.values() for kind in kinds} == LISTS.keys() == set(Kind)
 
 

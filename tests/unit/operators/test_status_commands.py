@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from daemon.audit.audit_log import Audit, Chain
 from daemon.audit.record import ChainHead
-from daemon.causes import Cause
+from daemon.causes import Cause, Reason
 from daemon.config.config_model import Summaries
 from daemon.config.hosts import HostRefusal
 from daemon.config.redaction import Redactors
@@ -240,17 +240,9 @@ async def test_a_server_that_runs_shows_how_it_does() -> None:
 @pytest.mark.parametrize(("due", "told"), [(NOW + 12.5, 12500), (NOW - 3, 0), (None, None)])
 async def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
     daemon = Daemon()
-    daemon.stage.becomes(
-        "alpha",
-        ServerState.BACKOFF,
-        reason="exited with status 1",
-        cause=Cause.EXITED,
-        cause_data={"status": 1},
-        attempt=3,
-        restarts=4,
-        since=NOW - 2.00049,
-        next_retry_at=due,
-    )
+    why, since = Reason("exited with status 1", Cause.EXITED, {"status": 1}), NOW - 2.00049
+    counts = {"attempt": 3, "restarts": 4}
+    daemon.stage.becomes("alpha", ServerState.BACKOFF, why=why, since=since, next_retry_at=due, **counts)
     server = daemon.server()
     assert (server["state"], server["reason"]) == ("backoff", "exited with status 1")
     assert (server["cause"], server["causeData"]) == ("exited", {"status": 1})
@@ -299,10 +291,8 @@ async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
 
 async def test_no_secret_is_in_a_status() -> None:
     daemon = Daemon()
-    data = {"error": f"no key {CANARY}"}
-    daemon.stage.becomes(
-        "alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h", cause_data=data
-    )
+    why = Reason(f"cannot reach https://u:{CANARY}@h", None, {"error": f"no key {CANARY}"})
+    daemon.stage.becomes("alpha", ServerState.BACKOFF, why=why)
     daemon.stage.fails_to_list("alpha", f"the server said {CANARY}")
     daemon.alpha.stderr.add(f"using token {CANARY}")
     daemon.alpha.stderr.add("Authorization: Bearer abcdefghijkl")

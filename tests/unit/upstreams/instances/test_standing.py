@@ -5,12 +5,8 @@ from daemon.states import ServerState
 from daemon.upstreams.server_instances import overall
 from tests.unit.catalog.samples import status_of as status
 
-READY, DORMANT, BACKOFF, STARTING = (
-    ServerState.READY,
-    ServerState.DORMANT,
-    ServerState.BACKOFF,
-    ServerState.STARTING,
-)
+READY, DORMANT = ServerState.READY, ServerState.DORMANT
+BACKOFF, STARTING = ServerState.BACKOFF, ServerState.STARTING
 BEFORE = ServerStatus(state=DORMANT, since=1.0)
 
 
