@@ -127,7 +127,10 @@ def renewed(
         note(f"{name}: {was} becomes {now}")
     made = _replaced({key: entry[key] for key in offer.entry if key in entry}, changes)
     former = _replaced(_former(registries, origin), changes)
-    args = None if former is None else _placed(offer, former, made.get("args", []))
+    args, own = _placed(offer, former, made.get("args", []))
+    if former is None and (own or args is None):
+        gone = f"{where} no longer has {origin.version}, so nobody knows whether {version} takes"
+        note(f"{name}: {gone} {shlex.join(own) or 'its arguments'}: upgraded all the same")
     fresh = attrs.evolve(offer, entry=_fresh(offer, made, args))
     added = filled(fresh, _answered_again(options, fresh, variables))
     if args is not None:
@@ -164,22 +167,46 @@ def _former(registries: Any, origin: EntryOrigin) -> Any:
     return None
 
 
-def _placed(offer: ServerOffer, former: Sequence[Any], held: Sequence[str]) -> list[Any] | None:
-    """An offer's arguments, with an entry's words (`held`) for those in `former`; None if these do not fit."""
+def _placed(
+    offer: ServerOffer, former: Sequence[Any] | None, held: Sequence[str]
+) -> tuple[list[Any] | None, list[str]]:
+    """An offer's arguments, with an entry's words (`held`) for those in `former`, and the entry's own words.
+
+    A word of the entry's own stays before the argument that it stood before. Without `former`, the offer's
+    arguments that the entry has count as such. There are no arguments if nothing tells them from own words.
+    """
+    offered = [_parts(each) for each in offer.entry.get("args", [])]
+    if former is None and any(INPUT.match(parts[0]) for parts in offered):
+        return None, []
+    had = (
+        [each for each in offered if _place(each, held) is not None] if former is None else map(_parts, former)
+    )
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}
-    left, known, is_whole = [*held], dict[str, list[list[str]]](), True
-    for group in former:
-        parts, words = [group] if isinstance(group, str) else group, list[str]()
+    left, known, own, last = [*held], dict[str, list[list[str]]](), list[str](), list[str]()
+    for parts in had:
+        at, words = _place(parts, left), list[str]()
+        if at is None and (several or _option(parts[0]) in map(_option, held)):
+            return None, []
+        before, left = left[: at or 0], left[at or 0 :]
         while _fit(parts, left) and (not words or parts[-1] in several):
             words, left = words + left[: len(parts)], left[len(parts) :]
-        known.setdefault(str(group), []).append(words)
-        is_whole = is_whole and bool(words)
-    if not is_whole and (left or several):
-        return None
-    args = [
-        known[key].pop(0) if known.get(key := str(each)) else [each] for each in offer.entry.get("args", [])
-    ]
-    return [*chain.from_iterable(args), *left]
+        own += before
+        last += [] if parts in offered else before
+        known.setdefault(str(parts), []).append([*(before if parts in offered else ()), *words])
+    args = [known[key].pop(0) if known.get(key := str(parts)) else [parts] for parts in offered]
+    return [*chain.from_iterable(args), *last, *left], own + left
+
+
+def _parts(group: Any) -> Sequence[str]:
+    return [group] if isinstance(group, str) else group
+
+
+def _option(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def _place(parts: Sequence[str], words: Sequence[str]) -> int | None:
+    return next((at for at in range(len(words)) if _fit(parts, words[at:])), None)
 
 
 def _fit(parts: Sequence[str], words: Sequence[str]) -> bool:

@@ -190,7 +190,49 @@ def test_an_argument_that_a_version_needs_before_others_is_asked_for_and_stands_
     assert "undo: `mcpd set thing 'args=" in said
 
 
-@pytest.mark.parametrize("words", [["--mine", "--place", "/here"], ["--place"]])
+PLACED = ["--place", "/here"]
+FAST = ["--mode", "fast"]
+
+
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (["--mine", *PLACED], [*FAST, "--mine", *PLACED]),
+        ([*PLACED, "--mine", "x"], [*FAST, *PLACED, "--mine", "x"]),
+        (["--mine"], [*FAST, "--mine"]),
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_words_of_the_users_own_stay_among_the_arguments_of_a_new_version(
+    words: list[str], args: list[str], is_known: bool, here: Home
+) -> None:
+    optional = {**PLACE, "isRequired": False}
+    here.published.documents[:] = [document("1.0.0", optional)]
+    here.add()
+    here.edit("args", ["-y", "@a/thing@1.0.0", *words])
+    here.published.documents[:] = [*here.published.documents * is_known, document("1.1.0", MODE, optional)]
+    status, said = here.upgrade("thing", "--env=mode=fast")
+    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
+    unknown = f"{here.published.url} no longer has 1.0.0, so nobody knows whether 1.1.0 takes --mine"
+    assert (unknown in said) is not is_known
+
+
+def test_before_an_argument_that_goes_the_users_own_words_stay_and_where_nothing_tells_them_apart_all_stay(
+    here: Home,
+) -> None:
+    here.add("--env=place=/here")
+    here.edit("args", ["-y", "@a/thing@1.0.0", "--mine", *PLACED])
+    here.published.documents.append(document("1.1.0", MODE))
+    status, said = here.upgrade("thing", "--env=mode=fast")
+    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *FAST, "--mine"]), said
+    positional = {"type": "positional", "valueHint": "dir", "isRequired": True}
+    here.published.documents[:] = [document("1.2.0", positional)]
+    status, said = here.upgrade()
+    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.2.0", *FAST, "--mine"]), said
+    assert "so nobody knows whether 1.2.0 takes its arguments" in said
+
+
+@pytest.mark.parametrize("words", [["--place"], ["--place=/here"]])
 def test_arguments_in_which_a_new_one_has_no_place_stay_and_the_command_is_named(
     words: list[str], here: Home
 ) -> None:
