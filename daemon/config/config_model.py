@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import attrs
 
 from daemon.config import state_url
-from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress
+from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress, web_address
 from daemon.config.lock_file import Lock
 from daemon.config.login_keys import Auth, Scope
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
@@ -38,14 +37,8 @@ from daemon.kit.later import later
 
 
 def _wrong_web_url(url: str, what: str) -> str:
-    """Say what is wrong with a URL without quoting it: it may hold a password."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
-            return ""
-    except ValueError:
-        pass
-    return f"write the url of {what}"
+    # The URL is not quoted, as it may hold a password.
+    return "" if web_address(url) else f"write the url of {what}"
 
 
 MAX_RULES = 256

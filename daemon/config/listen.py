@@ -7,6 +7,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
@@ -36,6 +37,16 @@ def numeric(host: str) -> IPv4Address | IPv6Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
+
+
+def web_address(url: str) -> SplitResult | None:
+    """The parts of an http or https URL with a host and a possible port; None for any other text."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if fits else None
 
 
 def is_loopback(host: str) -> bool:

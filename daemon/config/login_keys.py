@@ -7,11 +7,10 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import attrs
 
-from daemon.config.listen import is_loopback
+from daemon.config.listen import is_loopback, web_address
 from daemon.config.tuning import Problems, like
 from daemon.kit.wording import camel
 
@@ -109,14 +108,10 @@ def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
 
 
 def _is_safe(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        if not host or parts.username is not None or parts.port == 0:
-            return False
-    except ValueError:
+    parts = web_address(url)
+    if parts is None or parts.username is not None:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 _PEM = re.compile(r"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----([A-Za-z0-9+/=\s]+)-----END \1-----")

@@ -7,14 +7,15 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.parse import SplitResult, urlsplit
 
 from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
-from daemon.config.listen import is_loopback
+from daemon.config.listen import is_loopback, web_address
 from daemon.config.redaction import names_credential
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from daemon.cli.control import Message
 
 
@@ -211,15 +212,9 @@ def _url(server: str, message: str, url: object, person: Terminal, browse: Calla
 
 
 def _page(url: object) -> SplitResult | None:
-    """The parts of a URL that mcpd may open; None for any other value."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return None
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        return None
-    return parts if good else None
+    return web_address(url)
 
 
 def _warnings(parts: SplitResult) -> list[str]:

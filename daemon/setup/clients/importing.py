@@ -299,12 +299,10 @@ class ConfiguredServers:
         """Match a client's server, also by `records`; one that cannot run only if it is off there, too."""
         there, on = dict[tuple[object, ...], str](), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
-        for name, written in self.servers.items():
-            if isinstance(written, dict):
-                entry = Translated(written).entry
-                runs = all(needed in self.variables for needed in references(entry))
-                on[name] = runs and entry.get("enabled") is not False
-                there |= dict.fromkeys(_placed_identities(entry, self.variables), name)
+        for name, entry in _translated(self.servers).items():
+            runs = all(needed in self.variables for needed in references(entry))
+            on[name] = runs and entry.get("enabled") is not False
+            there |= dict.fromkeys(_placed_identities(entry, self.variables), name)
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)
@@ -321,6 +319,10 @@ class ConfiguredServers:
             return ours if on[ours] or read.entry.get("enabled") is False else None
 
         return known
+
+
+def _translated(servers: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    return {name: Translated(each).entry for name, each in servers.items() if isinstance(each, dict)}
 
 
 def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
@@ -434,13 +436,9 @@ class ImportPlan:
         self._source = present.config.path.absolute()
         self._names: set[str] = set(present.servers)
         self._there = {
-            key: (name, taken.get("enabled") is not False)
-            for name, taken in (
-                (name, Translated(entry).entry)
-                for name, entry in present.servers.items()
-                if isinstance(entry, dict)
-            )
-            for key in _placed_identities(taken, known)
+            key: (name, entry.get("enabled") is not False)
+            for name, entry in _translated(present.servers).items()
+            for key in _placed_identities(entry, known)
         }
         self._planned: dict[tuple[object, ...], int] = {}
         same: dict[tuple[object, ...], list[FoundServer]] = {}

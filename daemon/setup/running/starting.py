@@ -83,21 +83,28 @@ class RunningDaemon:
 
 def found(front: Path) -> RunningDaemon | None:
     """The daemon that serves a socket; None if there is none. Raises NotStarted."""
+    pid = None
+    try:
+        with _connected(front):
+            pid = listener(paths.control_beside(front))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except BlockingIOError:
+        pass  # Its queue is full, so somebody serves it.
+    except OSError as error:
+        raise NotStarted(f"cannot reach {front}: {error.strerror or error}") from None
+    return RunningDaemon(how="other", started=False, pid=pid, socket=str(front))
+
+
+@contextlib.contextmanager
+def _connected(path: Path) -> Iterator[socket.socket]:
+    """A connection to a socket. Raises NotStarted if the listener is not trusted, and OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
-        try:
-            link.connect(str(front))
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-        except BlockingIOError:
-            # Its queue is full, so somebody serves it.
-            return RunningDaemon(how="other", started=False, pid=None, socket=str(front))
-        except OSError as error:
-            raise NotStarted(f"cannot reach {front}: {error.strerror or error}") from None
-        if reason := distrust(link, str(front)):
+        link.connect(str(path))
+        if reason := distrust(link, str(path)):
             raise NotStarted(reason)
-    pid = listener(paths.control_beside(front))
-    return RunningDaemon(how="other", started=False, pid=pid, socket=str(front))
+        yield link
 
 
 def listener(path: Path) -> int | None:
@@ -107,16 +114,14 @@ def listener(path: Path) -> int | None:
 
 def who_listens(path: Path) -> tuple[int | None, str]:
     """The trusted listener's pid, or the reason for distrust; (None, "") without a listener."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.settimeout(CONNECT_SECONDS)
-        try:
-            link.connect(str(path))
-        except OSError:
-            return None, ""
-        if reason := distrust(link, str(path)):
-            return None, reason
-        # pid, uid, gid (unix(7), SO_PEERCRED); 0 in another namespace of processes.
-        raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    try:
+        with _connected(path) as link:
+            # pid, uid, gid (unix(7), SO_PEERCRED); 0 in another namespace of processes.
+            raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except NotStarted as distrusted:
+        return None, str(distrusted)
+    except OSError:
+        return None, ""
     return int.from_bytes(raw[:4], sys.byteorder) or None, ""
 
 
