@@ -15,7 +15,6 @@ from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import MAX_HELD, ClientConnection
 from daemon.clients.context import SessionContext, SessionStatistics
-from daemon.clients.dispatch import plain_call
 from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
@@ -25,7 +24,7 @@ from daemon.counting.tally import tokens_in
 from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Line
+from daemon.wire.envelope import BadMessage
 from daemon.wire.outbox import Link
 from daemon.wire.requests import Peer
 
@@ -81,7 +80,7 @@ class Session:
         self.number = number
         self._context = context
         self._link = link
-        self._peer = Peer(link, context.outbox, self, strict=True, take_quickly=self._take_plain_call)
+        self._peer = Peer(link, context.outbox, self, strict=True)
         self._connection = ClientConnection(self._peer, number, context, principal)
         self._attachments = self._connection.attachments
         self._client = self._connection.client
@@ -181,6 +180,8 @@ class Session:
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or later."""
         self._settled = True
+        # From now on, plain calls pass this actor by (`Dispatch.take_plain`).
+        self._connection.dispatch.direct = self._attachments.direct
         if denied := self._connection.selection.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, denied)
             return
@@ -241,29 +242,6 @@ class Session:
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Refuse a malformed message; the connection stays for a while (`Peer.refuse_malformed`)."""
         self._peer.refuse_malformed(fault)
-
-    def _take_plain_call(self, line: Line) -> bool:
-        """Serve a plain call that names no session. Returns False if the line is no such call."""
-        if (call := plain_call(line)) is None:
-            return False
-        self._settled = True
-        client, dispatch, attachment = self._client, self._connection.dispatch, self._attachments.direct
-        try:
-            if attachment is None:
-                if denied := self._connection.selection.denied:
-                    self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, denied)
-                else:
-                    begin = partial(dispatch.begin, name=call.name, arguments=call.arguments)
-                    self._in_session({}, call.request_id, begin)
-                return True
-            request = attachment.request(call.request_id, self._link.turns)
-            if client.selection.denied:
-                self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, client.selection.denied)
-            else:
-                dispatch.begin(request, call.name, call.arguments)
-        except Exception as error:  # noqa: BLE001 - the boundary of a request
-            self._connection.fail(call.request_id, "tools/call", error)
-        return True
 
     def _serve(self, request_id: bytes, method: str, params: Raw | None) -> None:
         connection, meta = self._connection, protocol.meta_of(params)

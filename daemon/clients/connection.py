@@ -212,6 +212,7 @@ class ClientConnection:
         self.lists = ListChanges(peer, context.outbox, self.client, context.habits)
         self.savings = Savings(context.tally)
         self.dispatch = Dispatch(peer, context, self.client, self.lists, self.savings, self.later)
+        peer.take_quickly = self.dispatch.take_plain
         self.calls = self.dispatch.calls
         asking = self.calls.server_requests
         self.notifier = ConnectedClient(

@@ -19,7 +19,7 @@ from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
-from daemon.clients.attachment import Request, note_links
+from daemon.clients.attachment import Attachment, Request, note_links
 from daemon.clients.call_records import record
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.client import Client
@@ -126,6 +126,8 @@ class Dispatch:
     _later: Callable[..., None]
     repaired: int = attrs.field(default=0, init=False)
     calls: CallsInFlight = attrs.field(init=False)
+    direct: Attachment | None = attrs.field(default=None, init=False)
+    """The session of plain calls; None before a first request, or if calls must name or await their session."""
     _open: dict[bytes, ClientCall] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -140,6 +142,17 @@ class Dispatch:
             goes_on=goes_on,
         )
         self._open = self.calls.open
+
+    def take_plain(self, line: Line) -> bool:
+        """Begin a plain call of the connection's own session; False for any other message."""
+        if self.direct is None or (call := plain_call(line)) is None:
+            return False
+        request = self.direct.request(call.request_id, self._peer.link.turns)
+        if denied := self._client.selection.denied:
+            self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, denied)
+        else:
+            self.begin(request, call.name, call.arguments)
+        return True
 
     def begin(
         self,

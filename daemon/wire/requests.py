@@ -406,19 +406,16 @@ class Peer:
         events: PeerEvents,
         *,
         strict: bool,
-        take_quickly: Callable[[envelope.Line], bool] | None = None,
         cancelled: Callable[[int, str], tuple[str, bytes]] | None = None,
     ) -> None:
-        """`strict` checks a client's messages; `take_quickly` sees each undecoded line and may handle it.
-
-        `cancelled` makes a cancellation's method and params from id and reason; None: the peer gets none.
-        """
+        """`strict` checks a client's messages; `cancelled` makes a cancellation, and None sends none."""
         self.link = link
         self.requests = Requests(after=randbelow(FIRST_IDS) if strict else 0)
         self.last_heard = trio.current_time()  # time of the peer's last sign of life (seconds, trio's clock)
         self._outbox = outbox
         self._events = events
-        self._take_quickly = self.requests.take_plain if take_quickly is None else take_quickly
+        self.take_quickly: Callable[[envelope.Line], bool] = self.requests.take_plain
+        """Sees each undecoded line first; returns whether it has handled the line."""
         self._cancelled = cancelled
         self._clock = trio.lowlevel.current_clock().current_time
         self._decode = envelope.decode_strictly if strict else envelope.decode
@@ -509,7 +506,7 @@ class Peer:
     def on_lines(self, lines: list[envelope.Line]) -> None:
         """Take undecoded lines (`outbox.Receiver`)."""
         self.last_heard = self._clock()
-        take_quickly = self._take_quickly
+        take_quickly = self.take_quickly
         for line in lines:
             if take_quickly(line):
                 continue
