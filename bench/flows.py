@@ -26,14 +26,15 @@ from tests.waiting import WAIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CALL, STATUS = "a warm tools/call on category", "mcpd status, modules that it imports"
+CALL, ELICITATION = "a warm tools/call on category", "an elicitation in a call"
+STATUS = "mcpd status, modules that it imports"
 
 MOST = {
     CALL: 15,
     "crash to ready": 80,
     "reload of one server": 90,
     "mcpd status, in the daemon": 35,
-    "an elicitation in a call": 18,
+    ELICITATION: 18,
     STATUS: 25,
 }
 """The most files that each event may enter."""
@@ -53,7 +54,7 @@ QUESTION = {"message": "sure?", "requestedSchema": {"type": "object", "propertie
 
 _ASK = b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"ask","arguments":{}}}'
 
-_ASKING = f"""
+_PROGRAM = f"""
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
@@ -77,6 +78,8 @@ for line in sys.stdin:
         continue
     print(json.dumps({{"jsonrpc": "2.0", **answer}}), flush=True)
 """
+
+ASKING = {"command": sys.executable, "args": ["-I", "-S", "-c", _PROGRAM]}
 """A server whose only tool first asks its client something."""
 
 
@@ -152,7 +155,7 @@ FLOWS: dict[str, Callable[[Traced], Trace]] = {
     "crash to ready": crash,
     "reload of one server": reload,
     "mcpd status, in the daemon": status,
-    "an elicitation in a call": elicitation,
+    ELICITATION: elicitation,
 }
 
 
@@ -165,7 +168,7 @@ def measured() -> Iterator[tuple[str, Trace]]:
     yield CALL, traces("category")["category"]
     known = servers([FEW_TOOLS, FEW_TOOLS])
     known["s0"]["restart"] = SOON
-    known["asking"] = {"command": sys.executable, "args": ["-I", "-S", "-c", _ASKING]}
+    known["asking"] = ASKING
     with tracing({"mcpServers": known}) as daemon, Client(daemon, "category") as watching:
         watching.introduce()
         watching.result_of("tools/list", {})
