@@ -231,4 +231,4 @@ def _left(own: Path, entry: Any) -> Iterator[str]:
 def spare(present: Present, names: Collection[str]) -> list[str]:
     """A line about stored variables that the configuration no longer refers to."""
     stale = f"{present.env.path} still has variables that nothing else uses: {', '.join(names)}"
-    return [f"{stale}; delete their lines to be rid of them"] if names else []
+    return [f"{stale}; `mcpd edit {present.env.path}` opens it"] if names else []

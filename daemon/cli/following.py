@@ -362,7 +362,7 @@ def calls(options: argparse.Namespace) -> int:
     """Show calls in flight and ended ones, or follow those that end."""
     if options.follow:
         return _follow_calls(options)
-    view = drawn("daemon.cli.views:render_calls", errors_only=options.errors)
+    view = drawn("daemon.cli.views:render_calls", errors_only=options.errors, since=bool(options.since))
     return asking("calls", _calls_wanted, view)(options)
 
 

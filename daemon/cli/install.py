@@ -382,14 +382,15 @@ def _refuse(error: OSError) -> None:
 def _in_use() -> str:
     front, control = served_sockets(os.environ, None, None, None)
     store = state_dir(os.environ) / f"{DATABASE}.lock"
-    if pid := listener(control) or holder(front) or proc.lock_holder(store):
-        return f"a daemon runs (pid {pid}): `mcpd stop` ends it"
+    problems = dict[str, str]()
     inside = [each.program for each in find(this_machine(), PROGRAMS.values()).own]
     inside += [program for program in PROGRAMS.values() if records().of(program.name)]
     names = ", ".join(dict.fromkeys(program.title for program in inside))
     if names or any((state_dir(os.environ) / "skills").glob("*")):
-        return f"mcpd is still in {names or 'the skills of a client'}: `mcpd uninstall --all` takes it out"
-    return ""
+        problems[f"mcpd is still in {names or 'the skills of a client'}"] = "mcpd uninstall --all"
+    if pid := listener(control) or holder(front) or proc.lock_holder(store):
+        problems[f"a daemon runs (pid {pid})"] = "mcpd stop"
+    return f"{' and '.join(problems)}: first `{' && '.join(problems.values())}`" if problems else ""
 
 
 def purge(options: argparse.Namespace) -> int:

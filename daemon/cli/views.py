@@ -249,8 +249,8 @@ CALLERS_FROM = 60
 """Columns of a screen from which callers are shown."""
 
 
-def render_calls(answer: reports.CallsReport, *, errors_only: bool, screen: Screen) -> str:
-    """Render calls in flight and ended calls; `errors_only` leaves out the former."""
+def render_calls(answer: reports.CallsReport, *, errors_only: bool, since: bool, screen: Screen) -> str:
+    """Render calls in flight and ended calls, perhaps `since` a time; `errors_only` leaves out the former."""
     waiting, ended = answer["inFlight"], answer["recent"]
     parts: list[RenderableType] = []
     if not errors_only:
@@ -259,7 +259,8 @@ def render_calls(answer: reports.CallsReport, *, errors_only: bool, screen: Scre
             parts.append(Text(f"and {more} more", style="dim"))
         parts.append(Text(""))
     nothing = "No call has ended with an error" if errors_only else "No call has ended"
-    parts.append(_call_table(_ENDED, ended, screen) if ended else Text(f"{nothing} since the daemon began."))
+    when = "since then" if since else "since the daemon began"
+    parts.append(_call_table(_ENDED, ended, screen) if ended else Text(f"{nothing} {when}."))
     return draw(parts, screen)
 
 

@@ -186,7 +186,8 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
         raise WordsError("write a name and a command after --, a URL, a package, registry:SERVER or a bundle")
     if not _URL.fullmatch(target):
         raise WordsError(
-            f"'{target}' is not a url, package or bundle, nor registry:SERVER; a command follows --"
+            f"'{target}' is not a url, package or bundle, nor registry:SERVER; a command follows --;"
+            f" JSON of a file is read by `mcpd add {words[0]} - < FILE`"
         )
     return WantedServer(name=named(words[0]), entry={"url": target})
 

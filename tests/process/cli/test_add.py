@@ -263,10 +263,9 @@ def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path, con
     config.with_name("env").write_text("ONE=1\nTWO=2\n")
     config.with_name("env").chmod(0o600)
     done = alone(tmp_path, "remove", "a")
-    says = (
-        f"mcpd: {config.with_name('env')} still has variables that nothing else uses: ONE; delete their lines"
-    )
-    assert done.stderr == f"{says} to be rid of them\n"
+    env = config.with_name("env")
+    says = f"mcpd: {env} still has variables that nothing else uses: ONE; `mcpd edit {env}` opens it\n"
+    assert done.stderr == says
 
 
 # --- `mcpd lazy` and `mcpd summaries` with a real daemon ----------------------------------------------------

@@ -115,17 +115,14 @@ def test_purged_nothing_is_left_but_what_is_not_mcpds(here: User) -> None:
     assert here.mcpd("up", "--yes", *CLIENTS).returncode == 0
     note = config(here).with_name("notes.txt")
     note.write_text("mine")
-    for why, remedy in (
-        ("a daemon runs (pid ", "stop"),
-        ("mcpd is still in Cursor, Codex: ", "uninstall --all"),
-    ):
-        refused = here.mcpd("purge", "--yes")
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert f"mcpd: {why}" in refused.stderr
-        assert f"`mcpd {remedy}`" in refused.stderr
-        looked = here.mcpd("purge", "--dry-run")
-        assert (looked.returncode, "state.db" in looked.stdout, why in looked.stderr) == (0, True, True), looked
-        assert here.mcpd(*remedy.split()).returncode == 0
+    why, remedies = "mcpd is still in Cursor, Codex and a daemon runs (pid ", ("uninstall --all", "stop")
+    refused = here.mcpd("purge", "--yes")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"mcpd: {why}" in refused.stderr
+    assert "): first `mcpd uninstall --all && mcpd stop`. Nothing was deleted\n" in refused.stderr
+    looked = here.mcpd("purge", "--dry-run")
+    assert (looked.returncode, "state.db" in looked.stdout, why in looked.stderr) == (0, True, True), looked
+    assert [here.mcpd(*each.split()).returncode for each in remedies] == [0, 0]
     asked = here.mcpd("purge")
     assert (asked.returncode, "no terminal to ask in" in asked.stderr, note.exists()) == (1, True, True)
     with Typing(here, "purge") as person:

@@ -162,7 +162,9 @@ def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
     assert (told.out, told.err) == ("", f"mcpd: {text}\n")
 
 
-def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(control: Controls) -> None:
+def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
     daemon = control({"calls": COMMANDS["calls"][2]})
     for words in (
         [],
@@ -170,6 +172,7 @@ def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(contr
         ["--since", "2026-11-22T00:00:00+00:00", "-n2"],
     ):
         assert run("calls", *words) == 0
+        assert ("since then" in capsys.readouterr().out) is bool(words)
     asked = [(params.get("since"), params.get("limit")) for _, params in daemon.asked]
     assert asked == [(None, None), (1795305600.0, 1000), (1795305600.0, 2)]
 

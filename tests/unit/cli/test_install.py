@@ -320,7 +320,7 @@ def test_nothing_is_purged_while_a_client_has_mcpd(
     for hidden in (state, file):
         hidden.rename(here.home / "hidden")
         assert implementation("purge").main(["--yes"]) == 1
-        assert "mcpd is still in Claude Code: `mcpd uninstall --all` takes it out" in capsys.readouterr().err
+        assert "mcpd is still in Claude Code: first `mcpd uninstall --all`. Noth" in capsys.readouterr().err
         (here.home / "hidden").rename(hidden)
     assert (state / "clients.lock").exists()
     assert implementation("uninstall").main(["--all"]) == 0

@@ -113,7 +113,9 @@ def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
     ended = {**ENDED, "tool": tool, "outcome": "UpstreamUnavailable"}
     for width, clients in ((80, True), (60, True), (59, False)):
         screen = Screen(width=width, colour=False)
-        text = views.render_calls(answer(waiting, ended=(ended,)), errors_only=False, screen=screen)
+        text = views.render_calls(
+            answer(waiting, ended=(ended,)), errors_only=False, since=False, screen=screen
+        )
         assert all(len(line) <= width for line in text.splitlines())
         assert "123456 46s its server" in text
         assert "UpstreamUnavailable" in text
