@@ -34,6 +34,7 @@ from daemon.authorization.logins import (
     NotNow,
     Wish,
 )
+from daemon.config.config_model import OAuth
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, decoded
@@ -211,16 +212,16 @@ class DeviceAwareProvider(OAuthClientProvider):
         return await self.by_device()
 
 
-def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformationFull | None:
+def registered_by_hand(oauth: OAuth, redirect: Redirect) -> OAuthClientInformationFull | None:
     """The client that a person has registered, if there is one."""
-    if wish.client_id is None:
+    if oauth.client_id is None:
         return None
     return OAuthClientInformationFull.model_validate(
         {
-            "client_id": wish.client_id,
-            "client_secret": wish.client_secret,
+            "client_id": oauth.client_id,
+            "client_secret": oauth.client_secret,
             "redirect_uris": [redirect.url],
-            "token_endpoint_auth_method": "none" if wish.client_secret is None else SECRET_METHODS[0],
+            "token_endpoint_auth_method": "none" if oauth.client_secret is None else SECRET_METHODS[0],
         }
     )
 
@@ -382,8 +383,8 @@ class LoginFlow(SdkLogin):
         client: httpx2.AsyncClient,
         say: Callable[[LoginPage | DeviceCode], Awaitable[None]],
     ) -> None:
-        super().__init__(wish, client, wish.scope, TransientStorage(registered_by_hand(wish, redirect)))
-        self._wish, self._redirect, self._say = wish, redirect, say
+        super().__init__(wish, client, wish.scope, TransientStorage(registered_by_hand(wish.oauth, redirect)))
+        self._oauth, self._redirect, self._say = wish.oauth, redirect, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
         self._ready: httpx2.Response | None = None
         self._asked = False
@@ -396,7 +397,7 @@ class LoginFlow(SdkLogin):
                 self._memory,
                 redirect_handler=self._show,
                 callback_handler=self._answer,
-                client_metadata_url=wish.metadata_url,
+                client_metadata_url=wish.oauth.metadata_url,
                 validate_resource_url=self._match_resource,
             )
         except ValueError:
@@ -433,16 +434,16 @@ class LoginFlow(SdkLogin):
         wanted = context.client_metadata
         if methods is not None:
             wanted.token_endpoint_auth_method = "none" if "none" in methods else with_secret
-        if self._memory.client is not None and self._wish.client_secret is not None:
+        if self._memory.client is not None and self._oauth.client_secret is not None:
             self._memory.client.token_endpoint_auth_method = with_secret
-        if self._wish.device and metadata.device_authorization_endpoint is not None:
+        if self._oauth.device and metadata.device_authorization_endpoint is not None:
             wanted.grant_types = [*wanted.grant_types, GRANT]
             self._provider.by_device = partial(self._by_device, metadata.device_authorization_endpoint)
 
     async def _match_resource(self, url: str, resource: str | None) -> None:
         """Refuse metadata of another resource: its tokens would be for another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
-            raise NoLogin(f"{self._wish.server} says that its logins are for another server: ask its operator")
+            raise NoLogin(f"{self._server} says that its logins are for another server: ask its operator")
 
     async def _show(self, url: str) -> None:
         try:

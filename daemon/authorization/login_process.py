@@ -237,8 +237,8 @@ class Lines:
             self._rest += chunk
         line, _, rest = self._rest.partition(b"\n")
         self._rest = rest
-        told: logins.Wish | logins.MachineWish | logins.Answer | None = decoded(_told.decode, line)
-        return told
+        message: logins.Wish | logins.MachineWish | logins.Answer | None = decoded(_told.decode, line)
+        return message
 
 
 async def serve(lines: Lines, say: Callable[[logins.Said], Awaitable[None]]) -> None:
@@ -275,7 +275,7 @@ async def _login(
             "logins in the Secret Service need the extra: pip install 'mcpd-supervisor[secret-service]'"
         ) from None
     with trio.move_on_after(LOGIN_SECONDS):
-        redirect = await listen(nursery, wish.redirect_port)
+        redirect = await listen(nursery, wish.oauth.redirect_port)
         nursery.start_soon(_hear, lines, redirect, nursery.cancel_scope)
         async with guarded_client(wish.url) as client:
             login = await LoginFlow(wish, redirect, client, say).run()
@@ -285,9 +285,9 @@ async def _login(
 
 
 async def _hear(lines: Lines, redirect: Redirect | None, login: trio.CancelScope) -> None:
-    while (told := await lines.next()) is not None:
-        if isinstance(told, logins.Answer) and redirect is not None:
-            redirect.take_pasted(told.url)
+    while (message := await lines.next()) is not None:
+        if isinstance(message, logins.Answer) and redirect is not None:
+            redirect.take_pasted(message.url)
     login.cancel()
 
 

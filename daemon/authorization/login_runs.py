@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -257,11 +258,7 @@ class LoginRuns:
             directory=str(self._state),
             secret_service=not isinstance(self.logins.kept, FileLogins),
             scope=scope,
-            client_id=oauth.client_id,
-            client_secret=oauth.client_secret,
-            metadata_url=oauth.metadata_url,
-            redirect_port=oauth.redirect_port,
-            device=device or oauth.device,
+            oauth=attrs.evolve(oauth, device=device or oauth.device),
         )
 
     async def _carry_out(self, run: LoginRun) -> None:
@@ -282,12 +279,12 @@ class LoginRuns:
             run.end(Failed("the daemon is stopping"))
             del self._running[server]
             run.gone.set()
-            told = "there is a login" if isinstance(run.outcome, Done) else "a login has ended without success"
-            logger.bind(server=server, event=True).info(told)
             done = isinstance(run.outcome, Done)
+            words = "there is a login" if done else "a login has ended without success"
+            logger.bind(server=server, event=True).info(words)
             text = run.outcome.message if isinstance(run.outcome, Failed) else ""
-            outcome_told = {"outcome": "succeeded" if done else "failed"}
-            self._note(Event(kind=EventKind.LOGIN, server=server, text=text, details=outcome_told))
+            details = {"outcome": "succeeded" if done else "failed"}
+            self._note(Event(kind=EventKind.LOGIN, server=server, text=text, details=details))
 
     async def _talk(self, run: LoginRun) -> Done | Failed:
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -315,11 +312,11 @@ async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
     async for chunk in stdout:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if (said := decoded(_decode, line)) is None:
+            if (message := decoded(_decode, line)) is None:
                 return Failed("the login's process sent an invalid message: this is an internal error in mcpd")
-            if isinstance(said, Done | Failed):
-                return said
-            run.show(said)
+            if isinstance(message, Done | Failed):
+                return message
+            run.show(message)
         if len(rest) > MAX_LINE:
             break
     return Failed("the login's process ended without a result: this is an internal error in mcpd")

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import trio
 
-from daemon.config.config_model import Server
+from daemon.config.config_model import OAuth, Server
 from daemon.config.login_keys import Auth
 from daemon.errors import McpdError
 from daemon.host import private_files
@@ -81,11 +81,7 @@ class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
     directory: str  # the state directory, for logins and their locks
     secret_service: bool = False  # keep logins in the Secret Service instead
     scope: str | None = None  # all scopes to ask for; None: those in the server's challenge or metadata
-    client_id: str | None = None  # of a client registered by hand; None: the login registers one
-    client_secret: str | None = None
-    metadata_url: str | None = None  # of a client id metadata document, for authorization servers that take one
-    redirect_port: int | None = None  # on 127.0.0.1, for the browser's return; None: any free one
-    device: bool = False  # use the device flow (RFC 8628) where offered
+    oauth: OAuth = OAuth()  # a client registered by hand, and the way of logging in
 
     def __repr__(self) -> str:
         return f"Wish(server={self.server!r})"

@@ -131,8 +131,8 @@ class Script:
     def sequel(self) -> bytes:
         """The bytes for a new daemon after it has answered the opening request."""
         self._reopened = set(self.subscriptions)
-        said = INITIALIZED_LINE if self.initialized else b""
-        return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
+        first = INITIALIZED_LINE if self.initialized else b""
+        return first + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
         """The client's notifications at that point: its lists and watched resources may have changed."""
@@ -144,9 +144,9 @@ class Script:
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
-        told = [LIST_CHANGED % each for each in LISTS if b'"%bListChanged":true' % each in line]
+        changed = [LIST_CHANGED % each for each in LISTS if b'"%bListChanged":true' % each in line]
         meta = b'{"io.modelcontextprotocol/subscriptionId":%b}' % request_id
-        return b"".join(b'%b,"params":{"_meta":%b}}\n' % (each[:-2], meta) for each in told)
+        return b"".join(b'%b,"params":{"_meta":%b}}\n' % (each[:-2], meta) for each in changed)
 
 
 HELLO = b'"mcpd/hello"'

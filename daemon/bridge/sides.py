@@ -236,13 +236,13 @@ class DaemonSide:
         subscription = frames.acknowledged(line)
         if subscription is None:
             return False
-        told = conversation.script.reopened(subscription, line)
-        if told is None:
+        notifications = conversation.script.reopened(subscription, line)
+        if notifications is None:
             entry = conversation.requests.settle(subscription)
             if entry is not None and entry.line:
                 conversation.script.subscribed(subscription, entry.line)
             return False
-        conversation.down += told
+        conversation.down += notifications
         return True
 
     def _settle(self, request_id: bytes, succeeded: bool) -> None:  # noqa: FBT001

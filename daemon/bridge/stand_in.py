@@ -250,10 +250,10 @@ def _acknowledged(request_id: bytes, params: Json) -> bytes:
 
     wanted = params.get("notifications")
     asked = wanted if isinstance(wanted, dict) else {}
-    told = {
+    acknowledgement = {
         "notifications": {each: True for each in _WISHES if asked.get(each) is True},
         "_meta": {_META + "subscriptionId": json.loads(request_id)},
     }
     return b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":%b}\n' % _encode(
-        told
+        acknowledgement
     )

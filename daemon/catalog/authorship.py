@@ -63,25 +63,25 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
     if params is None or method == LIST_ROOTS:
         return params
     try:
-        said = _decode(params)
+        asked = _decode(params)
         if method == "elicitation/create":
-            said = authored_elicitation(server, said)
+            asked = authored_elicitation(server, asked)
         else:
-            said["systemPrompt"] = words_of(server, str(said.get("systemPrompt") or "for this completion"))
-            said |= {name: _spelt(said[name], _prose) for name in ("messages", "tools") if name in said}
-        return Raw(msgspec.json.encode(said))
+            asked["systemPrompt"] = words_of(server, str(asked.get("systemPrompt") or "for this completion"))
+            asked |= {name: _spelt(asked[name], _prose) for name in ("messages", "tools") if name in asked}
+        return Raw(msgspec.json.encode(asked))
     except UNREADABLE as error:
         raise UnsafeQuestion("unreadable", f"the params of the request cannot be read: {error}") from None
 
 
-def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
+def authored_elicitation(server: str, members: dict[str, Any]) -> dict[str, Any]:
     """Convert a decoded elicitation for clients. Raises `UnsafeQuestion`."""
-    told = {**said, "message": words_of(server, str(said.get("message") or ""))}
-    if "url" in said or said.get("mode") == "url":
-        _require_url(said.get("url"))
-    if "requestedSchema" in said:
-        told["requestedSchema"] = _spelt(said["requestedSchema"], _on_one_line)
-    return told
+    shown = {**members, "message": words_of(server, str(members.get("message") or ""))}
+    if "url" in members or members.get("mode") == "url":
+        _require_url(members.get("url"))
+    if "requestedSchema" in members:
+        shown["requestedSchema"] = _spelt(members["requestedSchema"], _on_one_line)
+    return shown
 
 
 def words_of(server: str, text: str) -> str:

@@ -239,9 +239,9 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
 def completed(raw: bytes) -> bytes:
     """Add the missing type to a definition's argument schema; all other bytes stay."""
     members = decode_members(raw)
-    said = bytes(members[SCHEMA])[1:].lstrip()
-    separator = b"" if said == b"}" else b","
-    return msgspec.json.encode({**members, SCHEMA: Raw(b"{" + TYPE + separator + said)})
+    rest = bytes(members[SCHEMA])[1:].lstrip()
+    separator = b"" if rest == b"}" else b","
+    return msgspec.json.encode({**members, SCHEMA: Raw(b"{" + TYPE + separator + rest)})
 
 
 MAX_BYTES = 32 * 1024

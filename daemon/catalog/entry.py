@@ -274,13 +274,13 @@ def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
         # This epoch has stood for something else.
         epoch += 1
     same = entry.tools is None or look_alike(Kind.TOOL, entry.tool_list, stored.get(Kind.TOOL))
-    said = attrs.evolve(
+    described = attrs.evolve(
         entry.said,
         about=entry.said.about or fact.said.about,
         introduction=entry.said.introduction or fact.said.introduction,
     )
     after = attrs.evolve(
-        entry, fingerprint=entry.fingerprint or fact.fingerprint, epoch=epoch, lists=lists, said=said
+        entry, fingerprint=entry.fingerprint or fact.fingerprint, epoch=epoch, lists=lists, said=described
     )
     return _with_remembered_summaries(entry if after == entry else after, fact, same=same)
 
@@ -344,9 +344,9 @@ def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, 
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {
-        digest: said
-        for digest, said in fact.sentences.items()
-        if digest not in entry.sentences or said.at > entry.sentences[digest].at
+        digest: sentence
+        for digest, sentence in fact.sentences.items()
+        if digest not in entry.sentences or sentence.at > entry.sentences[digest].at
     }
     return with_summaries(entry, theirs if takes_theirs else ours, sentences)
 
@@ -368,7 +368,7 @@ def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> d
     if not sentences:
         return {}
     present = {tool.schema_hash for tool in tools.values()}
-    return {digest: said for digest, said in sentences.items() if digest in present}
+    return {digest: sentence for digest, sentence in sentences.items() if digest in present}
 
 
 def changed_by(entry: ServerEntry, fact: facts.ServerFact) -> ServerEntry:
@@ -418,8 +418,8 @@ def _with_status(entry: ServerEntry, status: facts.ServerStatus) -> ServerEntry:
 def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry:
     if fact.incarnation < entry.first_run:
         return entry
-    if fact.said is not None and (said := _said(entry.said, fact.said)) != entry.said:
-        entry = attrs.evolve(entry, said=said)
+    if fact.said is not None and (described := _said(entry.said, fact.said)) != entry.said:
+        entry = attrs.evolve(entry, said=described)
     known = entry.lists.get(fact.kind)
     # Before the first list, no client saw anything in this run of the daemon.
     after, gate = after_listing(known, fact, fact.at if entry.epoch else entry.begun, entry.gate)

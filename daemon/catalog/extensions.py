@@ -95,10 +95,10 @@ def is_unknown(notification: str) -> bool:
     return not known and not is_own and METHOD.fullmatch(notification) is not None
 
 
-def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
+def read_extensions(declaration: Raw) -> tuple[dict[str, Raw], str]:
     """The usable extensions in a declaration, and a text that says which others are dropped and why."""
     try:
-        members = protocol.decode_members(said)
+        members = protocol.decode_members(declaration)
     except protocol.UNREADABLE:
         return {}, "`extensions`, which is not an object"
     kept: dict[str, Raw] = {}
@@ -123,24 +123,24 @@ def bounded(capabilities: Raw) -> tuple[Raw, str]:
 
 def carried(declared: Raw, *, alone: bool) -> bytes:
     """A client's `ClientCapabilities` with the extensions that are passed on; unchanged if unreadable."""
-    told = bytes(declared)
-    return _carried(told, alone) if len(told) <= MAX_CACHED else _carried.__wrapped__(told, alone)
+    raw = bytes(declared)
+    return _carried(raw, alone) if len(raw) <= MAX_CACHED else _carried.__wrapped__(raw, alone)
 
 
 @lru_cache(maxsize=64)
-def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
-    return _with_extensions(told, partial(passes, alone=alone))[0]
+def _carried(raw: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
+    return _with_extensions(raw, partial(passes, alone=alone))[0]
 
 
-def _with_extensions(told: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, str]:
+def _with_extensions(raw: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, str]:
     """Raw capabilities with the usable extensions that `keeps` accepts, and what was unusable."""
-    members = protocol.decoded(protocol.decode_members, told) if may_extend(told) else None
+    members = protocol.decoded(protocol.decode_members, raw) if may_extend(raw) else None
     if members is None or "extensions" not in members:
-        return told, ""
-    said, dropped = read_extensions(members["extensions"])
-    kept = {name: own for name, own in said.items() if keeps(name)}
-    same = len(kept) == len(said) and not dropped
-    return (told if same else _encode({**members, "extensions": kept})), dropped
+        return raw, ""
+    usable, dropped = read_extensions(members["extensions"])
+    kept = {name: own for name, own in usable.items() if keeps(name)}
+    same = len(kept) == len(usable) and not dropped
+    return (raw if same else _encode({**members, "extensions": kept})), dropped
 
 
 def with_tasks(declared: bytes) -> bytes:
@@ -155,8 +155,8 @@ def with_tasks(declared: bytes) -> bytes:
 
 def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
     """The extensions in decoded capabilities that are passed on (`passes`)."""
-    said = declared.get("extensions")
-    extensions = said if isinstance(said, dict) else {}
+    found = declared.get("extensions")
+    extensions = found if isinstance(found, dict) else {}
     return {name: own for name, own in extensions.items() if passes(name, alone=alone, modern=modern)}
 
 
@@ -168,9 +168,9 @@ def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
     return union
 
 
-def may_extend(told: bytes) -> bool:
+def may_extend(raw: bytes) -> bool:
     """Whether raw JSON may have the member `extensions`."""
-    return b"extensions" in told or b"\\u" in told
+    return b"extensions" in raw or b"\\u" in raw
 
 
 MAX_INTRODUCTION = 64 * 1024
@@ -210,24 +210,21 @@ OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "tt
 
 def introduction_in(result: bytes, info: object) -> bytes:
     """The part of a handshake's result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
-    said = protocol.decoded(protocol.decode_members, result)
-    if said is None:
+    members = protocol.decoded(protocol.decode_members, result)
+    if members is None:
         return b""
     kept: dict[str, object] = {}
     if isinstance(info, dict):
         # The server's bytes if `serverInfo` is a member, as in all but the newest era.
-        kept["serverInfo"] = said.get("serverInfo", info)
-    if _is_object(capabilities := said.get("capabilities", Raw(b"{}"))):
+        kept["serverInfo"] = members.get("serverInfo", info)
+    if _is_object(capabilities := members.get("capabilities", Raw(b"{}"))):
         kept["capabilities"] = bounded(capabilities)[0]
-    if (instructions := said.get("instructions")) is not None and bytes(instructions)[:1] == b'"':
+    if (instructions := members.get("instructions")) is not None and bytes(instructions)[:1] == b'"':
         kept["instructions"] = instructions
-    others: dict[str, object] = {name: own for name, own in said.items() if name not in OWN}
-    if "_meta" in others and _is_object(said["_meta"]):
-        others["_meta"] = {
-            key: own
-            for key, own in protocol.decode_members(said["_meta"]).items()
-            if key != protocol.SERVER_INFO_KEY
-        }
+    others: dict[str, object] = {name: own for name, own in members.items() if name not in OWN}
+    if "_meta" in others and _is_object(members["_meta"]):
+        meta = protocol.decode_members(members["_meta"])
+        others["_meta"] = {key: own for key, own in meta.items() if key != protocol.SERVER_INFO_KEY}
     if others:
         kept["others"] = others
     written = _encode(kept)
@@ -251,18 +248,18 @@ class KnownEra(msgspec.Struct, frozen=True):
 
 def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
     """Add the server's era to an introduction; an unreadable one stays as it is."""
-    said = read_introduction(kept)
-    return kept if said is None else _encode(msgspec.structs.replace(said, era=era, sure=sure))
+    known = read_introduction(kept)
+    return kept if known is None else _encode(msgspec.structs.replace(known, era=era, sure=sure))
 
 
 def era_in(kept: bytes) -> KnownEra:
     """The era in a kept introduction."""
-    said = read_introduction(kept)
-    if said is None or said.era not in {None, *Era}:
+    known = read_introduction(kept)
+    if known is None or known.era not in {None, *Era}:
         return KnownEra()
-    info = None if said.info is UNSET else protocol.decoded(protocol.decode_object, said.info)
+    info = None if known.info is UNSET else protocol.decoded(protocol.decode_object, known.info)
     server = f"{info.get('name')} {info.get('version')}" if info else ""
-    return KnownEra(Era(said.era) if said.era else None, server, said.sure)
+    return KnownEra(Era(known.era) if known.era else None, server, known.sure)
 
 
 def _is_object(raw: Raw) -> bool:
@@ -270,16 +267,16 @@ def _is_object(raw: Raw) -> bool:
 
 
 def _shortened(written: bytes) -> bytes:
-    if (said := read_introduction(written)) is None:
+    if (whole := read_introduction(written)) is None:
         return b""
-    info = None if said.info is UNSET else protocol.decoded(protocol.decode_object, said.info)
+    info = None if whole.info is UNSET else protocol.decoded(protocol.decode_object, whole.info)
     texts = {key: text[:SHORT_TEXT] for key in SHORT if isinstance(text := (info or {}).get(key), str)}
-    capabilities, others = said.capabilities, said.others
+    capabilities, others = whole.capabilities, whole.others
     return _encode(
         Introduction(
             info=UNSET if info is None else Raw(_encode(texts)),
             capabilities=capabilities if len(_encode(capabilities)) <= MAX_INTRODUCTION // 2 else {},
-            instructions=said.instructions and said.instructions[:SHORT_TEXT],
+            instructions=whole.instructions and whole.instructions[:SHORT_TEXT],
             others=others if len(_encode(others)) <= SHORT_TEXT else {},
         )
     )

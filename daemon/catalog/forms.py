@@ -111,16 +111,16 @@ _decode = json.JSONDecoder(object_pairs_hook=_object).decode
 def _parts(kind: Kind, raw: bytes) -> dict[str, Any]:
     if is_nested_deeper(raw, MAX_DEPTH):
         return {WHOLE: raw.decode()}
-    said = _decode(raw.decode())
+    members = _decode(raw.decode())
     parts = {
         # No member passes for an argument.
         f"member {name}" if name.startswith((_ARGUMENT, "member ")) else name: value
-        for name, value in said.items()
+        for name, value in members.items()
         if name != LISTS[kind].key and not _is_idle(name, value) and value != _NO_TASKS
     }
     if kind is Kind.TOOL:
         parts[SCHEMA] = schema = dict(_folded(parts[SCHEMA]))
-        if _folded_name(schema.get("title")) in _folded_name(said.get(LISTS[kind].key)):
+        if _folded_name(schema.get("title")) in _folded_name(members.get(LISTS[kind].key)):
             # The name of a class, which an SDK makes of the tool's.
             del schema["title"]
         if isinstance(schema.get("properties"), dict):

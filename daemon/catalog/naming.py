@@ -454,8 +454,8 @@ def app_link(meta: object) -> AppLink:
     """A tool's app, and who may call the tool, from its decoded `_meta`; faulty members count as missing."""
     if not isinstance(meta, dict):
         return NO_APP
-    said = meta.get(UI)
-    ui = said if isinstance(said, dict) else {}
+    given = meta.get(UI)
+    ui = given if isinstance(given, dict) else {}
     page, audience = ui.get(RESOURCE_URI, meta.get(FLAT)), ui.get("visibility")
     page = page if isinstance(page, str) and is_page(page) else ""
     audience = audience if isinstance(audience, list) else ["model", "app"]
@@ -503,22 +503,22 @@ def are_named(items: object, member: str) -> bool:
 
 def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
     """Convert the URIs of the `skill` in a raw result with `name`."""
-    said = bytes(raw)
+    whole = bytes(raw)
     with suppress(*_ERRORS):
-        members = decode_members(said)
+        members = decode_members(whole)
         skill = decode_members(members["skill"])
         named = msgspec.json.encode({**skill, "uri": name(decode_text(skill["uri"]))})
         return msgspec.json.encode({**members, "skill": Raw(with_uris("resources", named, name))})
-    return said
+    return whole
 
 
 def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
     """Convert with `name` the `uri` of each object in the array `member` of a raw object."""
-    said = bytes(raw)
+    whole = bytes(raw)
     with suppress(*_ERRORS):
-        members = decode_members(said)
+        members = decode_members(whole)
         found = _decode_many(members[member])
         for each in found:
             each["uri"] = Raw(msgspec.json.encode(name(decode_text(each["uri"]))))
         return msgspec.json.encode({**members, member: found})
-    return said
+    return whole

@@ -97,8 +97,8 @@ class ProfileRules:
         """A tool's description: the profile's, else the category's, else the server's."""
         key = (tool.server, tool.name)
         text = None if member is None else member.description
-        for named, said in self._texts:
-            text = said if key in named else text
+        for named, override in self._texts:
+            text = override if key in named else text
         return tool.description if text is None else text
 
     def place(self, key: ToolKey) -> tuple[str | None, Member | None]:

@@ -27,13 +27,13 @@ def annotations_of(tool: Tool) -> Annotations:
 
 @lru_cache(maxsize=KEPT)
 def _annotations(raw: bytes) -> Annotations:
-    said = decoded(decode_object, raw) or {}
-    read_only = said.get("readOnlyHint") is True
+    members = decoded(decode_object, raw) or {}
+    read_only = members.get("readOnlyHint") is True
     return Annotations(
         read_only=read_only,
-        destructive=not read_only and said.get("destructiveHint") is not False,
-        idempotent=said.get("idempotentHint") is True,
-        open_world=said.get("openWorldHint") is not False,
+        destructive=not read_only and members.get("destructiveHint") is not False,
+        idempotent=members.get("idempotentHint") is True,
+        open_world=members.get("openWorldHint") is not False,
     )
 
 

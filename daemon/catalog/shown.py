@@ -110,9 +110,9 @@ def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
     if own in listed or not (known.held or any(each == server for each, _ in catalog.switched)):
         return False
     templates = [Template(server=server, text=text) for text in known.all]
-    fit = [each.text for each in fitting(templates, own)]
+    matching = [each.text for each in fitting(templates, own)]
     on = catalog.lists[Kind.TEMPLATE].get(server, {})
-    return bool(fit) and not any(text in on for text in fit)
+    return bool(matching) and not any(text in on for text in matching)
 
 
 UNKNOWN = ""

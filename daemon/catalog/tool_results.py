@@ -53,14 +53,14 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 def json_in(result: bytes) -> Raw:
     """A result as raw JSON: structured content, else its text (parsed if JSON), or with images its content."""
-    said = protocol.decoded(_decode_result, result)
-    if said is None or said.isError:
+    read = protocol.decoded(_decode_result, result)
+    if read is None or read.isError:
         return Raw(b"null")
-    if said.structuredContent is not UNSET:
-        return said.structuredContent
-    if any(each.type != "text" for each in said.content):
+    if read.structuredContent is not UNSET:
+        return read.structuredContent
+    if any(each.type != "text" for each in read.content):
         return _decode_content(result).content
-    text = "\n".join(each.text for each in said.content)
+    text = "\n".join(each.text for each in read.content)
     return protocol.decoded(_decode_raw, text) or Raw(msgspec.json.encode(text))
 
 
@@ -115,11 +115,11 @@ class Shape:
     @classmethod
     def of(cls, value: object) -> Shape:
         """The shape of a value. No text in the value becomes the name of a member."""
-        said, rest = set[str](), [value]
+        texts, rest = set[str](), [value]
         for each in rest:
-            said |= {each} if isinstance(each, str) else set()
+            texts |= {each} if isinstance(each, str) else set()
             rest += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        shapes = (cls(_encode(_of(value, depth, said))) for depth in range(MAX_DEPTH, -1, -1))
+        shapes = (cls(_encode(_of(value, depth, texts))) for depth in range(MAX_DEPTH, -1, -1))
         return next(each for each in shapes if len(each.raw) <= MAX_BYTES)
 
     @classmethod
@@ -175,17 +175,17 @@ class Observed:
         return changed
 
 
-def _of(value: object, depth: int, said: set[str]) -> Any:
+def _of(value: object, depth: int, texts: set[str]) -> Any:
     if not depth or not value or not isinstance(value, dict | list):
         return type(value).__name__.removesuffix("Type")
     if isinstance(value, list):
-        return [reduce(_joined, [_of(each, depth - 1, said) for each in value[:MAX_ITEMS]])]
-    members = {name: _of(each, depth - 1, said) for name, each in value.items()}
+        return [reduce(_joined, [_of(each, depth - 1, texts) for each in value[:MAX_ITEMS]])]
+    members = {name: _of(each, depth - 1, texts) for name, each in value.items()}
     first, *others = members.values()
     alike = MAX_ALIKE_OBJECTS if isinstance(first, dict) else MAX_ALIKE
     most = alike if others == [first] * len(others) else MAX_MEMBERS
     is_map = len(others) >= most or any(map(is_data, value))
-    unnamed = [members.pop(name) for name in value if is_map or name in said]
+    unnamed = [members.pop(name) for name in value if is_map or name in texts]
     return {**members, MAP: reduce(_joined, unnamed)} if unnamed else members
 
 

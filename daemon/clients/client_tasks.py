@@ -291,5 +291,5 @@ def offers_tasks(view: View) -> bool:
 
 
 def _makes_tasks(execution: bytes) -> bool:
-    said = decoded(_decode_execution, execution)
-    return said is not None and said.taskSupport in {"optional", "required"}
+    declared = decoded(_decode_execution, execution)
+    return declared is not None and declared.taskSupport in {"optional", "required"}

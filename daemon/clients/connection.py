@@ -239,9 +239,9 @@ class ClientConnection:
     def name_client(self, info: object) -> None:
         """Record the client's name and version (MCP, `clientInfo`)."""
         if isinstance(info, dict):
-            said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
-            self.client.introduce(said)
-            self.savings.client, self.savings.applies = said.name, not may_defer(said)
+            named = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
+            self.client.introduce(named)
+            self.savings.client, self.savings.applies = named.name, not may_defer(named)
             log = self.client_log.bind(event=True) if self.client.principal.keeps else self.client_log
             log.log(self.level, "session with {}", self.client.name)
             self._note_beginning()

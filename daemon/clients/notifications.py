@@ -158,11 +158,11 @@ class ConnectedClient:
 
     async def roots(self, request_id: bytes | None) -> list[str]:
         """The URIs of the client's roots. Raises `RemoteError` for a refusal, `CallError` without an answer."""
-        told = await self._peer.request(
+        answer = await self._peer.request(
             LIST_ROOTS, {}, timeout=WORKSPACE_SECONDS, tells=False, request_id=request_id
         )
         try:
-            return [each.uri for each in _decode_roots(told).roots]
+            return [each.uri for each in _decode_roots(answer).roots]
         except UNREADABLE as error:
             raise RemoteError(INTERNAL_ERROR, f"they cannot be read: {error}") from None
 

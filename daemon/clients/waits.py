@@ -43,8 +43,8 @@ def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
         if call.token is not None:
             call.reported += WAITING_STEP
             progress, message = (Raw(msgspec.json.encode(value)) for value in (call.reported, text))
-            told = {"progressToken": call.token, "progress": progress, "message": message}
-            call.calls.send_progress(call, told)
+            params = {"progressToken": call.token, "progress": progress, "message": message}
+            call.calls.send_progress(call, params)
         flush()
 
     return report if call.wants_progress else None

@@ -66,16 +66,16 @@ class OwnWorkspace:
         """The directory or its fault, as `mcpd status` shows it; empty until it is needed."""
         return shown(self.directory) if self.directory is not None else self.fault
 
-    def take_hello(self, said: Mapping[str, object]) -> None:
+    def take_hello(self, hello: Mapping[str, object]) -> None:
         """Read the client's choice and the bridge's directory from a hello."""
-        self._named, self._started_in = said.get("workspace"), said.get("directory")
+        self._named, self._started_in = hello.get("workspace"), hello.get("directory")
         self.changed()
 
     def is_in(self, globs: tuple[str, ...]) -> bool:
         """Whether a glob matches the named directory or the bridge's; checks no file system."""
-        said = self._started_in if self._named is None else self._named
+        directory = self._started_in if self._named is None else self._named
         allowed = globs if self._allowed is None else self._allowed
-        return isinstance(said, str) and _fits(said, globs) and _fits(said, allowed)
+        return isinstance(directory, str) and _fits(directory, globs) and _fits(directory, allowed)
 
     def have_roots(self, ask: Callable[[bytes | None], Awaitable[Sequence[str]]]) -> None:
         """Use the client's roots from now on; `ask` requests their URIs, on behalf of a request."""
@@ -115,14 +115,14 @@ class OwnWorkspace:
         found = await self._resolved(self._started_in, implied=True)
         return (None, f"{untold} {SET_IT}" if untold else "") if found == NONE else found
 
-    async def _resolved(self, said: object, *, implied: bool) -> tuple[str | None, str]:
-        if self._allowed is None or said is None:
-            return await _resolved(said, implied=implied)
+    async def _resolved(self, named: object, *, implied: bool) -> tuple[str | None, str]:
+        if self._allowed is None or named is None:
+            return await _resolved(named, implied=implied)
         # Before, or the answer would tell which directories exist; and after, because of links.
-        if not isinstance(said, str) or not _fits(said, self._allowed):
-            return None, _refused(said)
-        found, fault = await _resolved(said, implied=implied)
-        return (found, fault) if found is None or _fits(found, self._allowed) else (None, _refused(said))
+        if not isinstance(named, str) or not _fits(named, self._allowed):
+            return None, _refused(named)
+        found, fault = await _resolved(named, implied=implied)
+        return (found, fault) if found is None or _fits(found, self._allowed) else (None, _refused(named))
 
 
 def _fits(path: str, allowed: tuple[str, ...]) -> bool:
@@ -130,10 +130,10 @@ def _fits(path: str, allowed: tuple[str, ...]) -> bool:
     return any(fnmatchcase(path, home + glob[1:] if glob.startswith("~/") else glob) for glob in allowed)
 
 
-def _refused(said: object) -> str:
+def _refused(named: object) -> str:
     where = (
-        shown(said.encode(errors="backslashreplace").decode())
-        if isinstance(said, str)
+        shown(named.encode(errors="backslashreplace").decode())
+        if isinstance(named, str)
         else "the directory that it names"
     )
     return (
@@ -145,30 +145,30 @@ def _refused(said: object) -> str:
 NONE: tuple[None, str] = (None, "")
 
 
-async def _resolved(said: object, *, implied: bool) -> tuple[str | None, str]:
+async def _resolved(named: object, *, implied: bool) -> tuple[str | None, str]:
     """The named directory and its fault; `NONE` if it does not count as a workspace (`directory_at`)."""
-    if said is None:
+    if named is None:
         return NONE
-    if fault := fault_of_path(said):
+    if fault := fault_of_path(named):
         return None, fault
     with trio.move_on_after(RESOLVE_SECONDS):
-        look = partial(directory_at, str(said), implied=implied)
+        look = partial(directory_at, str(named), implied=implied)
         return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=looking)
-    return None, _fault(str(said), f"cannot be read: there was no answer for {RESOLVE_SECONDS:g} s")
+    return None, _fault(str(named), f"cannot be read: there was no answer for {RESOLVE_SECONDS:g} s")
 
 
-def fault_of_path(said: object) -> str:
+def fault_of_path(named: object) -> str:
     """The fault in a workspace's path as text; empty if there is none."""
-    if not isinstance(said, str):
+    if not isinstance(named, str):
         return f"the workspace that the client names is not a string. {SET_IT}"
-    if "\0" in said:
-        return _fault(said, "has a NUL character in it")
-    if not paths.is_utf8(said):
-        return _fault(said, "is not UTF-8")
-    if len(said.encode()) > MAX_PATH:
-        return _fault(said, f"is longer than {MAX_PATH} bytes")
-    if not said.startswith("/"):
-        return _fault(said, "is not an absolute path")
+    if "\0" in named:
+        return _fault(named, "has a NUL character in it")
+    if not paths.is_utf8(named):
+        return _fault(named, "is not UTF-8")
+    if len(named.encode()) > MAX_PATH:
+        return _fault(named, f"is longer than {MAX_PATH} bytes")
+    if not named.startswith("/"):
+        return _fault(named, "is not an absolute path")
     return ""
 
 

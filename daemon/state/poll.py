@@ -287,21 +287,21 @@ class Listening:
             try:
                 while True:
                     await trio.lowlevel.wait_readable(listener.fileno())
-                    for told in listener.heard():
-                        self._take(told)
+                    for notification in listener.heard():
+                        self._take(notification)
             finally:
                 self._connection = None
                 self._look()
 
-    def _take(self, told: Notification) -> None:
-        if told.own:
+    def _take(self, notification: Notification) -> None:
+        if notification.own:
             self._heard_at, self._heartbeat_at, self._failures = trio.current_time(), None, 0
             if self._complained:
                 self._complained = False
                 logger.info(
                     "the store {} sends notifications of other daemons' writes again", self._access.opener.where
                 )
-        elif told.version != self.seen:
+        elif notification.version != self.seen:
             self._look()
 
     def _look(self) -> None:

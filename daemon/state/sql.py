@@ -132,7 +132,7 @@ def _of_sqlite(error: sqlite3.Error) -> StoreCause:
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code == sqlite3.SQLITE_ERROR:
         words = str(error)
-        return next((cause for said, cause in _SQLITE_WORDS if said.search(words)), StoreCause.UNAVAILABLE)
+        return next((cause for regex, cause in _SQLITE_WORDS if regex.search(words)), StoreCause.UNAVAILABLE)
     return _SQLITE.get(code) or _SQLITE.get(code & 0xFF, StoreCause.UNAVAILABLE)
 
 

@@ -73,9 +73,9 @@ class SqliteDatabase:
         """Switch to the write-ahead log and check the file; raises `StoreFault` (CORRUPT)."""
         # A read-only file stays in its mode.
         self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
-        (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
-        if said != "ok":
-            raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
+        (verdict,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreFault(StoreCause.CORRUPT, where, str(verdict).replace("\n", " "))
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
         """Rename the file of a store made before mcpd 0.1.0, not that of another program; open a new one."""
@@ -96,7 +96,7 @@ class SqliteDatabase:
 class FileIdentity(msgspec.Struct, frozen=True):
     """Identifies opened files, to notice when they are removed or replaced."""
 
-    of: tuple[tuple[int, int] | None, ...]
+    inodes: tuple[tuple[int, int] | None, ...]
     """Device and inode of the file and its log; None for a file that does not exist."""
     path: Path
 
@@ -111,11 +111,11 @@ class FileIdentity(msgspec.Struct, frozen=True):
             found = self.path.stat()
         except FileNotFoundError:
             return "somebody has removed the file"
-        if (found.st_dev, found.st_ino) != self.of[0]:
+        if (found.st_dev, found.st_ino) != self.inodes[0]:
             return "somebody has put another file in its place"
         if found.st_size == 0:
             return "somebody has emptied the file"
-        if self.of[1] is not None and FileIdentity.now(self.path).of[1] != self.of[1]:
+        if self.inodes[1] is not None and FileIdentity.now(self.path).inodes[1] != self.inodes[1]:
             return "somebody has removed its write-ahead log"
         return ""
 

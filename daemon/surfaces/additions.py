@@ -102,8 +102,8 @@ def cut_result(whole: bytes, room: int, result_id: str) -> bytes:
         f' read_result {{"id": "{result_id}", "offset": {len(start.encode())}}} goes on; "grep" or "jq" finds.]'
     )
     link = {"type": "resource_link", "uri": SCHEME + result_id, "name": "the whole result", "size": len(whole)}
-    told = [{"type": "text", "text": each} for each in (start, note, end) if each]
-    return msgspec.json.encode({"content": [*told, link], **members})
+    blocks = [{"type": "text", "text": each} for each in (start, note, end) if each]
+    return msgspec.json.encode({"content": [*blocks, link], **members})
 
 
 def answer(text: str, note: str) -> bytes:
@@ -182,8 +182,8 @@ def told_held(held: HeldDefinition, name: str) -> ToolHeld:
 
 def refuse_held_uri(view: View, uri: str) -> None:
     """Raise `ToolHeld` for a URI if it is, or can come from, a template that waits for approval."""
-    said = read_mcpd_uri(uri)
-    for server, own in [said] if said else [(server, uri) for server in view.servers]:
+    named = read_mcpd_uri(uri)
+    for server, own in [named] if named else [(server, uri) for server in view.servers]:
         held = view.catalog.servers[server].list_of(Kind.TEMPLATE).held if server in view.servers else {}
         for each in fitting([Template(server=server, text=text) for text in held], own):
             refuse_held(view, Kind.TEMPLATE, (server, each.text), uri)
@@ -277,8 +277,8 @@ def _as_content(raw: Raw) -> bytes:
         return b'{"type":"text","text":%b}' % bytes(contents.text)
     kind = (contents.mimeType or "").partition("/")[0]
     if contents.blob is not msgspec.UNSET and kind in ("image", "audio"):
-        said = msgspec.json.encode(contents.mimeType)
-        return b'{"type":"%b","data":%b,"mimeType":%b}' % (kind.encode(), bytes(contents.blob), said)
+        mime_type = msgspec.json.encode(contents.mimeType)
+        return b'{"type":"%b","data":%b,"mimeType":%b}' % (kind.encode(), bytes(contents.blob), mime_type)
     return b'{"type":"resource","resource":%b}' % bytes(raw)
 
 

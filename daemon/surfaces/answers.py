@@ -55,8 +55,8 @@ SHORT_LIST = 2000
 def result(structured: object, text: str | None = None) -> bytes:
     """Make a successful result, raw JSON; without `text`, `structured` is repeated as compact JSON."""
     encoded = msgspec.json.encode(structured)
-    said = msgspec.json.encode(encoded.decode() if text is None else text)
-    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (said, encoded)
+    shown = msgspec.json.encode(encoded.decode() if text is None else text)
+    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (shown, encoded)
 
 
 def error_result(error: CallError) -> bytes:
@@ -76,8 +76,8 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
     """Decode a meta-tool's arguments; nulls count as missing. Raises `InvalidArguments`."""
     try:
         members = decode_members(arguments)
-        said = {key: value for key, value in members.items() if bytes(value) != b"null"}
-        return msgspec.json.decode(msgspec.json.encode(said), type=shape, strict=False)
+        given = {key: value for key, value in members.items() if bytes(value) != b"null"}
+        return msgspec.json.decode(msgspec.json.encode(given), type=shape, strict=False)
     except UNREADABLE as error:
         # The message repeats an unknown member's name, which may have any length.
         raise InvalidArguments(f"{one_line(str(error), MAX_QUOTED)}. Call it like this: {example}") from None

@@ -86,7 +86,7 @@ def _names(view: View, category: ToolCategory) -> list[str]:
 def _summary(view: View, category: ToolCategory, names: list[str], most: int) -> dict[str, Any]:
     return {
         "name": category.name,
-        **({"description": one_line(said)} if (said := category_line(view, category)) else {}),
+        **({"description": one_line(line)} if (line := category_line(view, category)) else {}),
         **({"tools": names[:most]} if names else {}),
         **({"toolsLeft": len(names) - most} if len(names) > most else {}),
     }

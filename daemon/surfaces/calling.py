@@ -392,8 +392,8 @@ def always_loaded(raw: bytes) -> bytes:
     if _META not in members:
         return b'%b,"_meta":%b}' % (raw.rstrip()[:-1], msgspec.json.encode(ALWAYS_LOAD))
     try:
-        said = _decode_meta(members[_META]) or {}
+        meta = _decode_meta(members[_META]) or {}
     except msgspec.MsgspecError:
         # Not an object, hence invalid: leave it as the server wrote it.
         return raw
-    return msgspec.json.encode({**members, _META: {**said, **_ALWAYS_LOAD}})
+    return msgspec.json.encode({**members, _META: {**meta, **_ALWAYS_LOAD}})

@@ -54,8 +54,8 @@ def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
 
 def _annotations(raw: bytes) -> Raw | None:
     annotations = decoded(_ANNOTATIONS.decode, raw) or {}
-    said = {key: value for key, value in annotations.items() if value not in (None, "", {}, [])}
-    return Raw(legible_schema(msgspec.json.encode(said))) if said else None
+    given = {key: value for key, value in annotations.items() if value not in (None, "", {}, [])}
+    return Raw(legible_schema(msgspec.json.encode(given))) if given else None
 
 
 def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> dict[str, object]:
@@ -140,15 +140,17 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
     absent = list(dict.fromkeys(names))
     named = answers.names_within(absent, room)
     down = [entry for entry in entries if not entry.usable]
-    told = answers.fitting(((entry.name, answers.unavailable_entry(entry, view.now())) for entry in down), room)
+    about = answers.fitting(
+        ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in down), room
+    )
     if named:
         meta["unavailableTools"] = named
     if len(named) < len(absent):
         meta["unavailableToolsLeft"] = len(absent) - len(named)
-    if told:
-        meta["unavailableServers"] = told
-    if len(told) < len(down):
-        meta["unavailableServersLeft"] = len(down) - len(told)
+    if about:
+        meta["unavailableServers"] = about
+    if len(about) < len(down):
+        meta["unavailableServersLeft"] = len(down) - len(about)
     return meta
 
 

@@ -197,9 +197,9 @@ def refusal(
     faults = [*faults, *_faults(schema, errors, literal, others)][:MAX_FAULTS]
     good = _good_example(validator, errors, literal)
     call = good if example is None else example(good)
-    said = "; ".join(f"at {fault['path']}: {fault['message']}" for fault in faults)
+    complaint = "; ".join(f"at {fault['path']}: {fault['message']}" for fault in faults)
     return InvalidArguments(
-        f"the arguments of {_cut(name)} do not fit it: {said}. Call it like this:"
+        f"the arguments of {_cut(name)} do not fit it: {complaint}. Call it like this:"
         f" {msgspec.json.encode(call).decode()}",
         tool=_cut(name),
         faults=faults,
@@ -249,8 +249,8 @@ def _told_of_options(
         for inner in meant[0]:
             yield from _told(inner, schema)
     elif all(len(option) == 1 for option in meant[:MAX_FAULTS]):
-        said = [fault["message"] for (inner,) in meant[:MAX_FAULTS] for fault in _told(inner, schema)]
-        yield _fault(_path(error.instance_path), ", or ".join(dict.fromkeys(said)))
+        messages = [fault["message"] for (inner,) in meant[:MAX_FAULTS] for fault in _told(inner, schema)]
+        yield _fault(_path(error.instance_path), ", or ".join(dict.fromkeys(messages)))
     else:
         yield _fault(_path(error.instance_path), error.message)
 

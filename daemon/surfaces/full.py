@@ -58,15 +58,15 @@ def down_lines(view: View) -> str:
     if not down:
         return ""
     names = some([entry.name for entry in down], answers.MAX_NAMED)
-    said = [(entry.name, words(entry, entry.trouble)) for entry in down]
-    lines = answers.index_lines(said, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
+    reasons = [(entry.name, words(entry, entry.trouble)) for entry in down]
+    lines = answers.index_lines(reasons, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
     return f"Down now: {names}.\n{lines}"
 
 
 def _describe_status(view: View) -> str:
     lines = down_lines(view)
-    said = "Tell which MCP servers are down now, why, and what the user can do about it."
-    return f"{said} {lines}" if lines else ""
+    purpose = "Tell which MCP servers are down now, why, and what the user can do about it."
+    return f"{purpose} {lines}" if lines else ""
 
 
 def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
@@ -74,9 +74,9 @@ def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: 
     entries = ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in absent)
     text = "Every MCP server is up, or is started by the next call to it."
     if absent:
-        said = [(f"{entry.name} ({entry.status.state})", words(entry, entry.status.why)) for entry in absent]
+        reasons = [(f"{entry.name} ({entry.status.state})", words(entry, entry.status.why)) for entry in absent]
         text = answers.index_lines(
-            said, answers.room_of(view), "`mcpd status` tells the user", answers.MAX_REASON
+            reasons, answers.room_of(view), "`mcpd status` tells the user", answers.MAX_REASON
         )
     return Reply(answers.result({"unavailableServers": answers.fitting(entries, answers.room_of(view))}, text))
 

@@ -70,8 +70,8 @@ def _moved(view: View, name: str) -> Offered | None:
     new, known = _name(view, offered), view.loaded.tools.get(offered.key)
     if known is not None and known.verdict.valid:
         raise calling.moved_away(name, offered, new, f"It is loaded: call {new}.")
-    said, load = _loading(new)
-    raise calling.moved_away(name, offered, new, f"Load it: {said}, then call {new}.", load=load)
+    advice, load = _loading(new)
+    raise calling.moved_away(name, offered, new, f"Load it: {advice}, then call {new}.", load=load)
 
 
 def _loading(name: str) -> tuple[str, dict[str, object]]:
@@ -81,10 +81,10 @@ def _loading(name: str) -> tuple[str, dict[str, object]]:
 
 def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
     name = _name(view, view.offer.tools[changed.key])
-    said, load = _loading(name)
+    advice, load = _loading(name)
     return ToolChanged(
         f"{name} has changed since you loaded it; nothing was sent. error.definition has its present"
-        f" definition. Load it again: {said}, then call it.",
+        f" definition. Load it again: {advice}, then call it.",
         key=changed.key,
         unloads=True,
         **changed.details,
@@ -94,9 +94,9 @@ def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
 
 def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
     name = _name(view, offered)
-    said, load = _loading(name)
+    advice, load = _loading(name)
     return ToolNotLoaded(
-        f"{name} is not loaded in this session. Load it first: {said}, then call it again.",
+        f"{name} is not loaded in this session. Load it first: {advice}, then call it again.",
         tool=name,
         server=offered.tool.server,
         load=load,
@@ -151,8 +151,8 @@ def _server_summary(
     view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
 ) -> dict[str, Any]:
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
-    said = answers.cut(server_words(entry), room // answers.SHARE)
-    summary = {"summary": said} if said else {}
+    described = answers.cut(server_words(entry), room // answers.SHARE)
+    summary = {"summary": described} if described else {}
     shown = tools[start : start + MAX_TOOL_LINES]
 
     def line(number: int) -> str:

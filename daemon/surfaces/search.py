@@ -160,8 +160,8 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
         following = meta.get("next")
         see = f", or see them with {SEARCH}({answers.written(following)})" if following else ""
         lines += [f"{findings.left} more fit: say more precisely what you need{see}", ""]
-    for server, said in meta.get("instructions", {}).items():
-        lines += [f"Server {server} says: {said}", ""]
+    for server, words in meta.get("instructions", {}).items():
+        lines += [f"Server {server} says: {words}", ""]
     lines += [meta["note"], ""] if "note" in meta else []
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
@@ -174,8 +174,8 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
 def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
     if not findings.left:
         return None
-    said = msgspec.structs.asdict(asked)
-    plain = {key: value for key, value in said.items() if key != "cursor" and value != _DEFAULTS[key]}
+    arguments = msgspec.structs.asdict(asked)
+    plain = {key: value for key, value in arguments.items() if key != "cursor" and value != _DEFAULTS[key]}
     return {"name": SEARCH, "arguments": {**plain, "cursor": str(findings.end)}}
 
 
@@ -194,10 +194,10 @@ def _only(categories: tuple[str, ...]) -> str:
 
 
 def _describe_search(view: View) -> str:
-    said = topics(view)
+    examples = topics(view)
     return (
         "Find tools by need, keyword, name or category. What is found can be called by its name, with"
-        f" its schema in the list of tools.{f' For example: {said}.' if said else ''}"
+        f" its schema in the list of tools.{f' For example: {examples}.' if examples else ''}"
     )
 
 

@@ -58,16 +58,16 @@ def _in_words(tools: tuple[tuple[str, str], ...], server: str, room: int) -> str
 
 
 def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> list[int]:
-    said = set(_SMALL)
+    used = set(_SMALL)
     left, found = dict(enumerate(phrases)), list[int]()
     while left:
-        new = {place: [word for word in phrase if word not in said] for place, phrase in left.items()}
+        new = {place: [word for word in phrase if word not in used] for place, phrase in left.items()}
         left = {
             place: left[place] for place, words in new.items() if words and len(" ".join(words)) + 2 <= room
         }
         if left:
             best = max(left, key=lambda place: _worth(new[place], uses))
-            said.update(new[best])
+            used.update(new[best])
             room -= len(" ".join(new[best])) + 2
             found.append(best)
             del left[best]
@@ -88,11 +88,11 @@ def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:
 
 
 def _each_once(phrases: Iterable[Phrase]) -> Iterable[str]:
-    said = set(_SMALL)
+    used = set(_SMALL)
     for phrase in phrases:
-        if new := " ".join(word for word in phrase if word not in said):
+        if new := " ".join(word for word in phrase if word not in used):
             yield new
-        said.update(phrase)
+        used.update(phrase)
 
 
 def _words(name: str) -> Phrase:
@@ -163,13 +163,13 @@ def topics(view: View) -> str:
     left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
     if left < SHORTEST * len(categories):
         return ""
-    told = {name: category_line(view, each, TOPICS_CHARACTERS) for name, each in categories.items()}
+    lines = {name: category_line(view, each, TOPICS_CHARACTERS) for name, each in categories.items()}
     rooms: dict[str, int] = {}
-    for place, name in enumerate(sorted(told, key=lambda name: len(told[name]))):
-        rooms[name] = min(len(told[name]), left // (len(told) - place))
+    for place, name in enumerate(sorted(lines, key=lambda name: len(lines[name]))):
+        rooms[name] = min(len(lines[name]), left // (len(lines) - place))
         left -= rooms[name]
-    said = {name: one_line(category_line(view, categories[name], rooms[name]), rooms[name]) for name in told}
-    return ", ".join(f"{name} ({words})" if words else name for name, words in said.items())
+    shares = {name: one_line(category_line(view, categories[name], rooms[name]), rooms[name]) for name in lines}
+    return ", ".join(f"{name} ({words})" if words else name for name, words in shares.items())
 
 
 def _given(entry: ServerEntry) -> str:
@@ -188,16 +188,16 @@ def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, r
     if given:
         return given
     half = one_line(own, MAX_LINE // 2)
-    told = in_words(tools, server, room - len(half))
-    return f"{half} Tools: {told}" if half and told else told or own
+    listed = in_words(tools, server, room - len(half))
+    return f"{half} Tools: {listed}" if half and listed else listed or own
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
     """A tool's line; `description` is the profile's or category's, else the tool's own."""
     if description != tool.description:
         return one_line(description)
-    said = entry.sentences.get(tool.schema_hash)
-    return one_line(first_sentence(description) if said is None else said.text)
+    sentence = entry.sentences.get(tool.schema_hash)
+    return one_line(first_sentence(description) if sentence is None else sentence.text)
 
 
 def first_sentence(text: str) -> str:
@@ -225,8 +225,8 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
 
 def server_lines(view: View) -> str:
     """A line for each server with a description, for mcpd's own instructions; empty without one."""
-    said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
-    return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
+    described = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
+    return "Servers:\n" + index_lines(described, LINES_CHARACTERS, REST) if described else ""
 
 
 def _was_met(view: View, entry: ServerEntry) -> bool:

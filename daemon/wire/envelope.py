@@ -531,10 +531,10 @@ class RemoteError(Exception):
 
     def encoded(self) -> bytes:
         """The JSON-RPC error object, without `data` if the data was cut."""
-        told: dict[str, object] = {"code": self.code, "message": self.message}
+        members: dict[str, object] = {"code": self.code, "message": self.message}
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            told["data"] = msgspec.json.decode(self.data)
-        return msgspec.json.encode({key: value for key, value in told.items() if value is not None})
+            members["data"] = msgspec.json.decode(self.data)
+        return msgspec.json.encode({key: value for key, value in members.items() if value is not None})
 
 
 class HttpRefusal(RemoteError):

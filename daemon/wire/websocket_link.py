@@ -391,8 +391,8 @@ class WebSocketLink:
             return ConnectionLost(self._stream.lost or "the connection broke")
         self.closing = reason
         if reason.code == TOO_BIG:
-            said = f"{reason.reason} (close code {TOO_BIG})"
-            text = f"a message from {self._place} or to it was over the limit: {said}"
+            detail = f"{reason.reason} (close code {TOO_BIG})"
+            text = f"a message from {self._place} or to it was over the limit: {detail}"
             return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
         if not self._stream.said_goodbye:
             return ConnectionLost(f"{self._place} broke the WebSocket protocol: {reason.reason}")

@@ -244,7 +244,7 @@ class Front(Generic[R]):
         except RunError as error:
             logger.bind(session=number).debug("ended: {}", error)
         except Exception as error:  # noqa: BLE001 - the boundary of each connection
-            told = logger.bind(session=number).opt(exception=leaf(error))
-            told.error("an internal error in mcpd ended a session")
+            bound = logger.bind(session=number).opt(exception=leaf(error))
+            bound.error("an internal error in mcpd ended a session")
         finally:
             self.sessions.pop(number, None)

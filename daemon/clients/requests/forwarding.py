@@ -259,8 +259,8 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:
         return found
-    said = read_mcpd_uri(uri)
-    for server, own in [said] if said else [(server, uri) for server in view.servers]:
+    named = read_mcpd_uri(uri)
+    for server, own in [named] if named else [(server, uri) for server in view.servers]:
         words = {(server, switch_of(kind, own)) for kind in (Kind.RESOURCE, Kind.SKILL)}
         if server in view.servers and (off := words & view.catalog.switched):
             on = f"`mcpd enable {shlex.quote('/'.join(off.pop()))}`"

@@ -51,17 +51,17 @@ CHANGING = frozenset({"tools", "prompts", "resources"})
 def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
     """The capabilities that the client's profile allows, or those of the only server that it has chosen."""
     ours = capabilities(prompts=selection.profile.prompts, resources=selection.profile.resources)
-    said = _introduction(selection, servers)
-    if said is None:
+    single = _introduction(selection, servers)
+    if single is None:
         return {**ours}
     hidden = capabilities().keys() - ours.keys()
     theirs: dict[str, object] = {
         name: {**own, "listChanged": True} if name in CHANGING else own
-        for name, own in said.capabilities.items()
+        for name, own in single.capabilities.items()
         if isinstance(own, dict) and name not in hidden
     }
     if "extensions" in theirs:
-        theirs["extensions"] = passed_on(theirs, alone=True, modern=said.modern)
+        theirs["extensions"] = passed_on(theirs, alone=True, modern=single.modern)
     return theirs
 
 
@@ -69,10 +69,10 @@ def declared_in(
     selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
 ) -> dict[str, object]:
     """The capabilities in the answer to a handshake; `tasks` is a capability in the handshake era only."""
-    said, declared = _introduction(selection, servers), declared_to(selection, servers)
-    if said is None:
-        told = (each.said.introduction for each in view.servers.values())
-        kept = (read_introduction(each) for each in told if may_extend(each))
+    single, declared = _introduction(selection, servers), declared_to(selection, servers)
+    if single is None:
+        introductions = (each.said.introduction for each in view.servers.values())
+        kept = (read_introduction(each) for each in introductions if may_extend(each))
         passed = [
             passed_on(each.capabilities, alone=False, modern=each.modern) for each in kept if each is not None
         ]
@@ -90,11 +90,11 @@ def declared_in(
 def instructions_for(selection: Selection, view: View) -> str | None:
     """The instructions for models; None if a client's only server has none."""
     if selection.servers:
-        said = _introduction(selection, view.catalog.servers)
+        single = _introduction(selection, view.catalog.servers)
         absent = any(entry.disabled for entry in view.catalog.servers.values())
-        if said is None or absent:
+        if single is None or absent:
             return selection.surface.instructions(view)
-        own = None if said.instructions is None else legible(said.instructions)
+        own = None if single.instructions is None else legible(single.instructions)
         return "\n\n".join(filter(None, (down_lines(view), own))) or own
     profile: Profile = selection.profile
     text = profile.instructions or "\n\n".join(
@@ -121,33 +121,33 @@ def introduction(
     selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
 ) -> dict[str, Any]:
     """The members of a handshake's result about mcpd, or about the only server that a client has chosen."""
-    said, version = _introduction(selection, servers), VERSIONS if modern else VERSION
-    told: dict[str, Any] = {} if said is None or version not in said.others else {**said.others}
-    told["capabilities"] = declared_in(selection, view, servers, modern=modern)
+    single, version = _introduction(selection, servers), VERSIONS if modern else VERSION
+    members: dict[str, Any] = {} if single is None or version not in single.others else {**single.others}
+    members["capabilities"] = declared_in(selection, view, servers, modern=modern)
     if (instructions := instructions_for(selection, view)) is not None:
-        told["instructions"] = instructions
-    if said is not None and said.info is not UNSET:
-        told["serverInfo"] = Raw(legible_json(bytes(said.info)))
-    return told
+        members["instructions"] = instructions
+    if single is not None and single.info is not UNSET:
+        members["serverInfo"] = Raw(legible_json(bytes(single.info)))
+    return members
 
 
-def initialize_result(wanted: object, told: Mapping[str, Any]) -> bytes:
+def initialize_result(wanted: object, members: Mapping[str, Any]) -> bytes:
     """Make the answer to `initialize` of an introduction, in the client's version or the server's older one."""
-    newest = _decoded(told.get(VERSION))
+    newest = _decoded(members.get(VERSION))
     newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
     info = {**IDENTITY, "title": TITLE}
-    return _encode({"serverInfo": info, **told, VERSION: wanted if wanted in spoken else newest})
+    return _encode({"serverInfo": info, **members, VERSION: wanted if wanted in spoken else newest})
 
 
-def discover_result(told: Mapping[str, Any]) -> bytes:
+def discover_result(members: Mapping[str, Any]) -> bytes:
     """Make the answer to `server/discover` of an introduction, in the versions that the server speaks, too."""
     ours = (*HANDSHAKE_VERSIONS, MODERN_VERSION)
-    theirs, own = _decoded(told.get(VERSIONS)), _decoded(told.get("_meta"))
-    info = told.get("serverInfo", IDENTITY)
+    theirs, own = _decoded(members.get(VERSIONS)), _decoded(members.get("_meta"))
+    info = members.get("serverInfo", IDENTITY)
     return _encode(
         {
-            **{key: value for key, value in told.items() if key != "serverInfo"},
+            **{key: value for key, value in members.items() if key != "serverInfo"},
             "resultType": "complete",
             VERSIONS: [each for each in theirs if each in ours] if isinstance(theirs, list) else ours,
             "ttlMs": LIST_TTL_MS,
@@ -218,10 +218,10 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.client.protocol = version
-    said, known = meta.get(protocol.CAPABILITIES_KEY, NOTHING), connection.client.capabilities
+    capabilities, known = meta.get(protocol.CAPABILITIES_KEY, NOTHING), connection.client.capabilities
     # Behind a balancer, clients may share a connection.
-    if known is NOTHING or (not connection.client.principal.keeps and bytes(said) != bytes(known)):
-        _declare(connection, said)
+    if known is NOTHING or (not connection.client.principal.keeps and bytes(capabilities) != bytes(known)):
+        _declare(connection, capabilities)
     info = meta.get(protocol.CLIENT_INFO_KEY)
     if info is None and connection.info and not connection.client.principal.keeps:
         info = _NOBODY
@@ -240,11 +240,11 @@ def _declare(connection: ClientConnection, capabilities: Raw) -> None:
         connection.client_log.log(level, "mcpd drops of what the client declares: {}", dropped)
 
 
-def hello(connection: ClientConnection, said: dict[str, object]) -> None:
+def hello(connection: ClientConnection, wishes: dict[str, object]) -> None:
     """Take a bridge's hello, the first message of its connection (`protocol.HELLO`)."""
-    connection.client.wish(said)
-    connection.client.workspace.take_hello(said)
-    if fault := connection.attachments.take_hello(said):
+    connection.client.wish(wishes)
+    connection.client.workspace.take_hello(wishes)
+    if fault := connection.attachments.take_hello(wishes):
         connection.client_log.warning("mcpd cannot store the tools that this client loads: {}", fault)
     if moved := connection.context.moves.get(connection.attachments.key or ""):
         connection.move(moved)

@@ -210,11 +210,11 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
     if task_ids := protocol.texts_in(wanted.get("taskIds")):
         if lacks_tasks(connection, params, request):
             return
-        said = protocol.meta_of(params)[protocol.CAPABILITIES_KEY].copy()
+        capabilities = protocol.meta_of(params)[protocol.CAPABILITIES_KEY].copy()
         known, owner = connection.context.subscribers.tasks, owner_in(request.key, connection.client)
         tasks = [task for each in dict.fromkeys(task_ids) if (task := known.find(each, owner)) is not None]
         honoured["taskIds"] = [task.id for task in tasks]
-        watch = partial(watch_tasks, connection, request, tasks, honoured, said)
+        watch = partial(watch_tasks, connection, request, tasks, honoured, capabilities)
         connection.serve_later(request.id, "subscriptions/listen", watch)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:

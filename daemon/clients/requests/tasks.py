@@ -240,13 +240,13 @@ async def watch_tasks(
             nursery.start_soon(_watch, connection, request.id, task, honoured, declared)
 
 
-async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, said: Raw) -> None:
+async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, can: Raw) -> None:
     shown: dict[str, Raw] = {}
     opened, known = connection.lists.open, connection.context.subscribers.tasks
     while known.find(task.id, task.owner) and (opened.get(listen) is honoured or opened.get(listen) is PENDING):
         state: dict[str, Raw] | None = {}
         if opened[listen] is honoured:
-            state = await _told_now(connection, task, said)
+            state = await _told_now(connection, task, can)
             if state and state != shown and opened.get(listen) is honoured:
                 shown = state
                 about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(listen)}})
@@ -266,11 +266,11 @@ async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> 
             if upstream is None:
                 return None
             declaring = {protocol.CAPABILITIES_KEY: bytes(declared)}
-            said = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), declaring)
+            answer = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), declaring)
             if known.find(task.id, task.owner) is None:
                 # The server may have given its id to another client's task meanwhile.
                 return None
-            state = known.note(task, decode_members(said))
+            state = known.note(task, decode_members(answer))
         return told(task, state, context.redact.of(task.server))
     except CallError:
         return {}

@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from daemon.authorization import logins
 from daemon.authorization.login_process import Lines, serve
+from daemon.config.config_model import OAuth
 from tests.e2e.browser import Form
 from tests.e2e.harness import NODE, NODE24, ROOT, free_port
 from tests.waiting import WAIT, eventually
@@ -183,10 +184,17 @@ class Running:
         return logins.FileLogins(Path(self.wish.directory)).read(self.wish.server, self.wish.url)
 
 
+def wish_of(state: Path, url: str, **wish: Any) -> logins.Wish:
+    """A wish for a login, with the members of `oauth` among the others."""
+    of_oauth = {field.name for field in attrs.fields(OAuth)} & wish.keys()
+    oauth = OAuth(**{name: wish.pop(name) for name in of_oauth})
+    return logins.Wish(server="notion", url=url, directory=str(state), oauth=oauth, **wish)
+
+
 @asynccontextmanager
 async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
     """A login in this process: starting one takes a second."""
-    wished = logins.Wish(server="notion", url=url, directory=str(state), **wish)
+    wished = wish_of(state, url, **wish)
     tell, stdin = trio.testing.memory_stream_one_way_pair()
     stdout, hear = trio.testing.memory_stream_one_way_pair()
 
@@ -214,7 +222,7 @@ async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
 @asynccontextmanager
 async def spawned_login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
     """A login in a process of its own, as a daemon starts it, which must not say anything on its stderr."""
-    wished = logins.Wish(server="notion", url=url, directory=str(state), **wish)
+    wished = wish_of(state, url, **wish)
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "daemon.authorization.login_process"],
         cwd=ROOT,

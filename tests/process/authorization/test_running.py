@@ -75,11 +75,14 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
         "directory": str(tmp_path),
         "secretService": False,
         "scope": "a b c d",
-        "clientId": "c",
-        "clientSecret": SECRET,
-        "metadataUrl": None,
-        "redirectPort": 1234,
-        "device": True,
+        "oauth": {
+            "client_id": "c",
+            "client_secret": SECRET,
+            "scopes": ["a"],
+            "metadata_url": None,
+            "redirect_port": 1234,
+            "device": True,
+        },
     }
     assert SECRET not in json.dumps(told["argv"])
     assert "SOME_TOKEN" in os.environ

@@ -11,6 +11,7 @@ from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
+from daemon.config.config_model import OAuth
 from tests.unit.authorization import test_machine_login as machine
 from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL
 
@@ -27,7 +28,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any) -> tuple[Login, list[str]]:
+async def log_in(
+    answers: dict[str, Any], *, with_token: int = 200, metadata_url: str | None = None, **wish: Any
+) -> tuple[Login, list[str]]:
     """Log in with a browser that agrees, where each path is answered so: an object, a status, a response."""
     sent: list[str] = []
 
@@ -51,7 +54,8 @@ async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any)
 
     guard = guarded_transport(httpx2.MockTransport(answer), local=True)
     async with httpx2.AsyncClient(transport=guard) as client:
-        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
+        oauth = OAuth(metadata_url=metadata_url)
+        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", oauth=oauth, **wish)
         return await LoginFlow(wished, redirect, client, say).run(), sent
 
 

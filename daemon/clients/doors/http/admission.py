@@ -227,18 +227,18 @@ class HttpAdmission:
         if not self._proxies or not self._is_proxy(found):
             return found
         for each in reversed(head.headers.get("x-forwarded-for", "").split(",")):
-            told = numeric(each.strip()) or numeric(split_authority(each.strip())[0] or "")
-            if told is None:
+            forwarded = numeric(each.strip()) or numeric(split_authority(each.strip())[0] or "")
+            if forwarded is None:
                 break  # anything further left may be forged
-            found = str(told)
+            found = str(forwarded)
             if not self._is_proxy(found):
                 break
         return found
 
     def is_private(self, head: Head) -> bool:
         """Whether a trusted proxy says in `X-Forwarded-Proto` that the client used TLS."""
-        told = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # the nearest proxy's word
-        return self._is_proxy(head.peer) and told.strip().lower() == "https"
+        scheme = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # the nearest proxy's word
+        return self._is_proxy(head.peer) and scheme.strip().lower() == "https"
 
     def _is_ours(self, host: str) -> bool:
         """Whether a Host is a configured name, or an address, which DNS rebinding cannot use."""

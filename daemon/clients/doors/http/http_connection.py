@@ -93,10 +93,10 @@ class HttpExchange(msgspec.Struct, eq=False):
         """Send a whole response, unless one was sent already or the client has left."""
         if not self.is_open:
             return
-        told = {**self.headers, **(headers or {})}
+        sent = {**self.headers, **(headers or {})}
         if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
-            told["content-length"] = str(sum(map(len, parts)))
-        out: list[Buffer] = [self._begun(status, told)]
+            sent["content-length"] = str(sum(map(len, parts)))
+        out: list[Buffer] = [self._begun(status, sent)]
         if not self.responses.reader.is_head:
             out += parts
         self.responses.writer.queue(out)

@@ -125,8 +125,8 @@ class HttpListener:
                 else:
                     await terminate(accepted, self._tls, speak, self._handshakes)
         except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
-            told = logger.opt(exception=leaf(error))
-            told.error("an internal error in mcpd ended a connection: {}", self._bounds.door)
+            bound = logger.opt(exception=leaf(error))
+            bound.error("an internal error in mcpd ended a connection: {}", self._bounds.door)
         finally:
             self._strangers.leave(scope)
 

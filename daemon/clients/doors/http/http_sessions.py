@@ -89,7 +89,7 @@ class EventLog:
         if not (0 <= stream <= self._streams and 0 < last <= self._last):
             text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
             raise Refusal(HTTPStatus.BAD_REQUEST, text)
-        missed = [(b"%d-%d" % (of, at), said) for of, at, said in self._kept if of == stream and at > last]
+        missed = [(b"%d-%d" % (of, at), frame) for of, at, frame in self._kept if of == stream and at > last]
         return stream, missed
 
 
@@ -294,14 +294,14 @@ class Place:
     @property
     def hello(self) -> Mapping[str, object]:
         """The hello of a session at this place (`clients.requests.initialize.hello`)."""
-        told = {
+        members = {
             "profile": self.profile,
             "surface": self.surface,
             "servers": list(self.servers) or None,
             "session": self.key,
             "workspace": self.workspace,
         }
-        return {member: value for member, value in told.items() if value is not None}
+        return {member: value for member, value in members.items() if value is not None}
 
 
 class HttpSession(ExchangeLink[ResumableReply]):

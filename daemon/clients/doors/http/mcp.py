@@ -51,8 +51,8 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
         named = protocol.decode_named(params or b"{}") if method in protocol.NAMED_BY else None
     except protocol.UNREADABLE as error:
         return envelope.INVALID_PARAMS, f"Invalid params: {error}"
-    for header, said in ((VERSION_HEADER, version), (METHOD_HEADER, method)):
-        if headers.get(header) != said:
+    for header, expected in ((VERSION_HEADER, version), (METHOD_HEADER, method)):
+        if headers.get(header) != expected:
             return HEADER_MISMATCH, f"Header mismatch: {header} is not what the body says"
     name = "" if named is None else getattr(named, protocol.NAMED_BY[method])
     if name and _header_value(headers.get(NAME_HEADER)) != name:
