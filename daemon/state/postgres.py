@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from math import ceil
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -78,9 +77,6 @@ DIALECT = SqlDialect(
 class ImpatientConnection(psycopg.Connection[DictRow]):
     """A connection that closes when the server has been silent for too long."""
 
-    silence = SILENCE_SECONDS
-    """Longest silence, in seconds."""
-
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """Wait as psycopg does, but check the clock every 0.1 s."""
         return super().wait(self._counting(gen), *args, **kwargs)
@@ -97,9 +93,9 @@ class ImpatientConnection(psycopg.Connection[DictRow]):
             ready = yield wanted
             if ready:
                 heard = monotonic()
-            elif monotonic() - heard > self.silence:
+            elif monotonic() - heard > SILENCE_SECONDS:
                 self.pgconn.finish()
-                raise psycopg.OperationalError(f"it has not answered for {self.silence:g} s")
+                raise psycopg.OperationalError(f"it has not answered for {SILENCE_SECONDS:g} s")
 
 
 class PostgresDatabase:
@@ -107,16 +103,15 @@ class PostgresDatabase:
 
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
-    def __init__(self, parameters: Mapping[str, str], slack: float = 1) -> None:
+    def __init__(self, parameters: Mapping[str, str]) -> None:
         self._parameters = parameters
-        self._slack = slack
         self._connection: ImpatientConnection | None = None
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
         """A transaction that ends with the block; raises `psycopg.Error`."""
         if self._connection is None or self._connection.closed:
-            self._connection = _connect(self._parameters, self._slack)
+            self._connection = _connect(self._parameters)
         connection = self._connection
         # Readers see one snapshot over all their queries.
         connection.isolation_level = None if writes else psycopg.IsolationLevel.REPEATABLE_READ
@@ -192,14 +187,11 @@ class PostgresNotifications:
 
 
 def listen(
-    parameters: Mapping[str, str],
-    slack: float,
-    writer: str,
-    translated: Callable[[], AbstractContextManager[None]],
+    parameters: Mapping[str, str], writer: str, translated: Callable[[], AbstractContextManager[None]]
 ) -> PostgresNotifications:
     """Open a listening connection; blocks while it connects. Raises `StoreFault`."""
     with translated():
-        connection = _connect(parameters, slack)
+        connection = _connect(parameters)
         try:
             connection.autocommit = True
             found = connection.execute(f"SELECT {CHANNEL} AS channel").fetchone()
@@ -211,41 +203,39 @@ def listen(
     return PostgresNotifications(connection, writer, translated)
 
 
-def _connect(parameters: Mapping[str, str], slack: float) -> ImpatientConnection:
+def _connect(parameters: Mapping[str, str]) -> ImpatientConnection:
     """Connect in a thread that can be abandoned."""
     if not _places.acquire(blocking=False):
         raise psycopg.OperationalError(f"{MOST_ABANDONED} earlier attempts to connect have not ended yet")
     attempt: Future[ImpatientConnection] = Future()
-    thread = threading.Thread(target=_attempt, args=(attempt, parameters, slack), name=CONNECTS, daemon=True)
+    thread = threading.Thread(target=_attempt, args=(attempt, parameters), name=CONNECTS, daemon=True)
     thread.start()
     try:
-        return attempt.result(CONNECT_SECONDS * slack)
+        return attempt.result(CONNECT_SECONDS)
     except TimeoutError:
         attempt.add_done_callback(_discard)
-        raise psycopg.OperationalError(f"no connection within {CONNECT_SECONDS * slack:g} s") from None
+        raise psycopg.OperationalError(f"no connection within {CONNECT_SECONDS:g} s") from None
 
 
-def _attempt(attempt: Future[ImpatientConnection], parameters: Mapping[str, str], slack: float) -> None:
+def _attempt(attempt: Future[ImpatientConnection], parameters: Mapping[str, str]) -> None:
     try:
-        reaching = make_conninfo(**{**parameters, "connect_timeout": f"{ceil(ABANDONED_SECONDS * slack)}"})
+        reaching = make_conninfo(**{**parameters, "connect_timeout": f"{ABANDONED_SECONDS}"})
         # Prepared plans would outlive another daemon's migration of the tables.
         connection = ImpatientConnection.connect(reaching, prepare_threshold=None, row_factory=dict_row)
-        attempt.set_result(_limited(connection, slack))
+        attempt.set_result(_limited(connection))
     except Exception as error:  # noqa: BLE001 - the waiting caller gets it
         attempt.set_exception(error)
     finally:
         _places.release()
 
 
-def _limited(connection: ImpatientConnection, slack: float) -> ImpatientConnection:
+def _limited(connection: ImpatientConnection) -> ImpatientConnection:
     """Set the server's limits, whose errors say more than silence; poolers refuse them as `options`."""
     limits = {"lock_timeout": LOCK_SECONDS, "statement_timeout": STATEMENT_SECONDS}
-    connection.silence = SILENCE_SECONDS * slack
     try:
         connection.autocommit = True
         for name, seconds in limits.items():
-            given = f"{seconds * slack * 1000:.0f}ms"
-            connection.execute("SELECT set_config(%s, %s, false)", (name, given))
+            connection.execute("SELECT set_config(%s, %s, false)", (name, f"{seconds * 1000:.0f}ms"))
         connection.autocommit = False
     except BaseException:
         connection.close()

@@ -47,11 +47,10 @@ class SqliteDatabase:
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, path: Path, slack: float = 1) -> None:
+    def __init__(self, path: Path) -> None:
         """Open the file, creating it with private access; raises `OSError` or `sqlite3.Error`."""
         self._path = path
-        self._slack = slack
-        self.raw = _connected(path, slack)
+        self.raw = _connected(path)
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
@@ -84,7 +83,7 @@ class SqliteDatabase:
                 return ""
         self.close()
         aside = set_aside(self._path, BEFORE)
-        self.raw = _connected(self._path, self._slack)
+        self.raw = _connected(self._path)
         return aside
 
     def close(self) -> None:
@@ -159,9 +158,9 @@ def set_aside(path: Path, why: str) -> str:
     return str(path.with_name(name))
 
 
-def _connected(path: Path, slack: float) -> sqlite3.Connection:
+def _connected(path: Path) -> sqlite3.Connection:
     _private(path)
-    raw = sqlite3.connect(path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None)
+    raw = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
     try:
         # NORMAL loses nothing to kill -9, and to a power cut the last moments, which servers report again.
         raw.execute("PRAGMA synchronous = NORMAL")

@@ -186,9 +186,9 @@ class Store:
         self._opened: sqlite.FileIdentity | None = None
 
     @classmethod
-    def open(cls, url: StateUrl, *, writer: str, slack: float = 1) -> Store:
-        """Open, create or migrate a store; `slack` extends all time limits; raises `StoreFault`."""
-        store = cls(url, _database(url, slack), writer)
+    def open(cls, url: StateUrl, *, writer: str) -> Store:
+        """Open, create or migrate a store; raises `StoreFault`."""
+        store = cls(url, _database(url), writer)
         try:
             store._prepare()
         except BaseException:
@@ -398,18 +398,18 @@ def set_aside(url: StateUrl, now: float) -> str:
         return sqlite.set_aside(url.path, f"corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}")
 
 
-def listen(url: StateUrl, *, writer: str, slack: float = 1) -> PostgresNotifications:
+def listen(url: StateUrl, *, writer: str) -> PostgresNotifications:
     """Open a connection that a shared store notifies (arguments: `Store.open`); raises `StoreFault`."""
     errors, redact = postgres.PostgresDatabase.errors, Redactor(url.secrets)
-    return postgres.listen(url.parameters, slack, writer, partial(translated, url.where, redact, errors))
+    return postgres.listen(url.parameters, writer, partial(translated, url.where, redact, errors))
 
 
-def _database(url: StateUrl, slack: float) -> sql.Database:
+def _database(url: StateUrl) -> sql.Database:
     if url.path is not None:
         with translated(url.where, Redactor(()), sqlite.SqliteDatabase.errors):
-            return sqlite.SqliteDatabase(url.path, slack)
+            return sqlite.SqliteDatabase(url.path)
     try:
-        return postgres.PostgresDatabase(url.parameters, slack)
+        return postgres.PostgresDatabase(url.parameters)
     except ImportError as error:
         why = f"PostgreSQL needs a driver that is not installed ({error})"
         advice = "Install it: pip install 'mcpd-supervisor[postgres]'"

@@ -19,7 +19,7 @@ from daemon.state import postgres as room
 from daemon.state.postgres import PostgresNotifications
 from daemon.state.sql import Batch, Notification, StoreCause, StoreFault
 from daemon.state.store import STEPS, Store, listen
-from tests.unit.state.places import LITTLE, SLACK, Opener, Postgres
+from tests.unit.state.places import LITTLE, Opener, Postgres
 from tests.unit.state.postgres import Server
 from tests.unit.state.samples import server, session
 
@@ -41,10 +41,11 @@ def failing(kind: StoreCause, *words: str) -> Iterator[None]:
         assert word in str(fault.value)
 
 
+@pytest.mark.parametrize("slack", [LITTLE], indirect=True)
 def test_a_frozen_server_is_given_up_and_taken_up_again(
     postgres: Server, postgres_place: Postgres, opening: Opener
 ) -> None:
-    store = opening(postgres_place, slack=LITTLE)
+    store = opening(postgres_place)
     store.keep(BATCH)
     with postgres.frozen():
         with failing(StoreCause.UNAVAILABLE, "has not answered for 2 s"):
@@ -56,6 +57,7 @@ def test_a_frozen_server_is_given_up_and_taken_up_again(
     assert store.recall().servers == BATCH.servers
 
 
+@pytest.mark.parametrize("slack", [1.0], indirect=True)
 def test_whoever_takes_connections_and_says_nothing_is_given_up() -> None:
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(Path(directory) / ".s.PGSQL.5432"))
@@ -113,8 +115,9 @@ def test_a_password_is_never_shown(postgres: Server, capfd: pytest.CaptureFixtur
     assert "hunter" not in shown
 
 
+@pytest.mark.parametrize("slack", [LITTLE], indirect=True)
 def test_another_daemon_that_holds_its_turn_too_long_locks(postgres_place: Postgres, opening: Opener) -> None:
-    store = opening(postgres_place, slack=LITTLE)
+    store = opening(postgres_place)
     store.keep(BATCH)
     with psycopg.connect(postgres_place.dsn) as other:
         other.execute("UPDATE version SET value = value + 1")
@@ -127,9 +130,7 @@ def test_another_daemon_that_holds_its_turn_too_long_locks(postgres_place: Postg
 def test_a_user_who_may_only_read_reads(postgres: Server, postgres_place: Postgres, opening: Opener) -> None:
     opening(postgres_place).keep(BATCH)
     store = Store.open(
-        parse(postgres.url(postgres_place.name, options="-c default_transaction_read_only=on")),
-        writer="two",
-        slack=SLACK,
+        parse(postgres.url(postgres_place.name, options="-c default_transaction_read_only=on")), writer="two"
     )
     assert store.recall().servers == BATCH.servers
     with failing(StoreCause.READ_ONLY, "25006"):
@@ -169,9 +170,7 @@ def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(
     postgres_place.run("CREATE TABLE sessions (theirs text)", "CREATE SCHEMA mine")
     with failing(StoreCause.MISCONFIGURED, "'sessions'", "search_path"):
         postgres_place.open()
-    store = Store.open(
-        parse(postgres.url(postgres_place.name, options="-c search_path=mine")), writer="one", slack=SLACK
-    )
+    store = Store.open(parse(postgres.url(postgres_place.name, options="-c search_path=mine")), writer="one")
     store.keep(BATCH)
     store.close()
     assert postgres_place.run("SELECT count(*) FROM mine.sessions") == [(1,)]
@@ -187,7 +186,7 @@ def heard(listener: PostgresNotifications, count: int) -> list[Notification]:
 
 
 def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[PostgresNotifications]:
-    return contextlib.closing(listen(place.url, writer=writer, slack=SLACK))
+    return contextlib.closing(listen(place.url, writer=writer))
 
 
 def test_each_commit_is_told_with_its_version_and_who_wrote(postgres_place: Postgres, opening: Opener) -> None:
@@ -233,8 +232,8 @@ def test_daemons_in_schemas_of_their_own_do_not_hear_each_other(
     store = opening(postgres_place)
     with (
         listening(postgres_place) as ours,
-        contextlib.closing(listen(elsewhere, writer="one", slack=SLACK)) as theirs,
-        contextlib.closing(Store.open(elsewhere, writer="one", slack=SLACK)) as other,
+        contextlib.closing(listen(elsewhere, writer="one")) as theirs,
+        contextlib.closing(Store.open(elsewhere, writer="one")) as other,
     ):
         first, second = other.keep(BATCH).version, store.keep(BATCH).version
         assert heard(ours, 1) == [Notification(own=True, version=second)]

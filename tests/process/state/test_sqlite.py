@@ -90,8 +90,9 @@ def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, openin
     assert store.recall().servers == BATCH.servers
 
 
+@pytest.mark.parametrize("slack", [LITTLE], indirect=True)
 def test_a_file_that_another_program_holds_is_locked(sqlite_place: Sqlite, opening: Opener) -> None:
-    store = opening(sqlite_place, slack=LITTLE)
+    store = opening(sqlite_place)
     store.keep(BATCH)
     with holding(sqlite_place.path, "BEGIN IMMEDIATE"):
         with failing(StoreCause.LOCKED, "end the program that locks it"):

@@ -23,7 +23,7 @@ from daemon.state.store import Store
 from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
 from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
-from tests.unit.actors.test_recorder_shared import SLACK, two, url
+from tests.unit.actors.test_recorder_shared import slack, two, url
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.postgres import postgres
@@ -415,7 +415,7 @@ async def test_rows_that_cannot_be_read_are_named_once(disk: Disk, logged: list[
     assert len([line for line in logged if "tool a/read: raw is not bytes" in line]) == 1
 
 
-__all__ = ["postgres", "url"]
+__all__ = ["postgres", "slack", "url"]
 
 LISTED = {Kind.PROMPT: ["review"], Kind.RESOURCE: ["mem://1", "mem://2"], Kind.TEMPLATE: ["mem://{n}"]}
 
@@ -438,12 +438,12 @@ def known(stage: Stage, server: str = "a") -> dict[Kind, list[str]]:
 
 def a_daemon(path: Path, writer: str, *names: str) -> Stage:
     """A daemon whose store is a file."""
-    return begin(lambda: Store.open(of_file(path), writer=writer, slack=SLACK), *names)
+    return begin(lambda: Store.open(of_file(path), writer=writer), *names)
 
 
 def version_of(path: Path) -> int:
     """How often the store has been written."""
-    with closing(Store.open(of_file(path), writer="looker", slack=SLACK)) as store:
+    with closing(Store.open(of_file(path), writer="looker")) as store:
         return store.recall().version
 
 
@@ -546,7 +546,7 @@ async def retried(clock: MockClock, done: Callable[[], bool]) -> None:
 
 def on_file(path: Path, trusted: TrustedSwitches) -> Stage:
     """A daemon with its store in a file."""
-    return begin(lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK), trusted=trusted)
+    return begin(lambda: Store.open(parse(f"sqlite:///{path}"), writer="one"), trusted=trusted)
 
 
 def switches_in(path: Path) -> set[tuple[str, str]]:

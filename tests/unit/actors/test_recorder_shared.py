@@ -16,13 +16,11 @@ from daemon.state.poll import POLL_SECONDS
 from daemon.state.sql import StoreFault
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
+from tests.unit.state.conftest import slack
 from tests.unit.state.postgres import Server, name_in, postgres
 from tests.waiting import until
 
-__all__ = ["postgres"]
-
-SLACK = 20.0
-"""How many times longer an operation may take than in a daemon: the machine may be busy."""
+__all__ = ["postgres", "slack"]
 
 
 @pytest.fixture
@@ -33,10 +31,8 @@ def url(postgres: Server) -> str:
 def on(url: str, writer: str, **more: Any) -> Stage:
     """A daemon on the database."""
     place = parse(f"{url}&application_name={writer}")
-    chosen: dict[str, Any] = {"listen": lambda: listen(place, writer=writer, slack=SLACK), **more}
-    return begin(
-        lambda: Store.open(place, writer=writer, slack=SLACK), shared=True, where="the test's", **chosen
-    )
+    chosen: dict[str, Any] = {"listen": lambda: listen(place, writer=writer), **more}
+    return begin(lambda: Store.open(place, writer=writer), shared=True, where="the test's", **chosen)
 
 
 @asynccontextmanager

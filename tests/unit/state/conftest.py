@@ -6,11 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from daemon.state import postgres as postgresql
+from daemon.state import sqlite
 from daemon.state.store import Store
 from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite
 from tests.unit.state.postgres import Server, postgres
 
-__all__ = ["opening", "place", "postgres", "postgres_place", "sqlite_place", "store"]
+__all__ = ["opening", "place", "postgres", "postgres_place", "slack", "sqlite_place", "store"]
+
+
+@pytest.fixture(autouse=True)
+def slack(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives stores `SLACK` times a daemon's time, or as many times as the test says."""
+    for room in (postgresql, sqlite):
+        for name in [each for each in vars(room) if each.endswith("_SECONDS")]:
+            seconds = getattr(room, name)
+            monkeypatch.setattr(room, name, type(seconds)(seconds * getattr(request, "param", SLACK)))
 
 
 @pytest.fixture
@@ -40,8 +51,8 @@ def opening() -> Iterator[Opener]:
     """Opens stores that are closed after the test."""
     with ExitStack() as stack:
 
-        def opened(place: Place, writer: str = "one", slack: float = SLACK) -> Store:
-            store = place.open(writer, slack)
+        def opened(place: Place, writer: str = "one") -> Store:
+            store = place.open(writer)
             stack.callback(store.close)
             return store
 

@@ -29,7 +29,7 @@ class Place(Protocol):
         """What opens it."""
         ...
 
-    def open(self, writer: str = "one", slack: float = SLACK) -> Store:
+    def open(self, writer: str = "one") -> Store:
         """The store in it."""
         ...
 
@@ -48,7 +48,7 @@ def database_of(place: Place) -> Database:
 class Opener(Protocol):
     """Opens stores that are closed after the test."""
 
-    def __call__(self, place: Place, writer: str = "one", slack: float = SLACK) -> Store: ...
+    def __call__(self, place: Place, writer: str = "one") -> Store: ...
 
 
 @attrs.frozen
@@ -61,8 +61,8 @@ class Sqlite:
     def url(self) -> StateUrl:
         return of_file(self.path)
 
-    def open(self, writer: str = "one", slack: float = SLACK) -> Store:
-        return Store.open(self.url, writer=writer, slack=slack)
+    def open(self, writer: str = "one") -> Store:
+        return Store.open(self.url, writer=writer)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         self.path.parent.mkdir(exist_ok=True)
@@ -90,8 +90,8 @@ class Postgres:
         """The database's."""
         return name_in(self.dsn)
 
-    def open(self, writer: str = "one", slack: float = SLACK) -> Store:
-        return Store.open(self.url, writer=writer, slack=slack)
+    def open(self, writer: str = "one") -> Store:
+        return Store.open(self.url, writer=writer)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.run(*statements, database=self.name)

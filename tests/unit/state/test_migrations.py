@@ -15,7 +15,7 @@ from daemon.safety.redact import Redactor
 from daemon.state.sql import Batch, Database, StoreCause, StoreFault, translated
 from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.cases import cases
-from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite, database_of
+from tests.unit.state.places import Opener, Place, Postgres, Sqlite, database_of
 from tests.unit.state.samples import approval, server
 
 BEFORE = Path(__file__).parent / "before_0_1_0.sql"
@@ -132,7 +132,7 @@ def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to
     )
     guest = parse(postgres_place.dsn.replace("postgres@", f"{role}@"))
     with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move the store away by hand") as fault:
-        Store.open(guest, writer="guest", slack=SLACK)
+        Store.open(guest, writer="guest")
     assert fault.value.cause is StoreCause.MISCONFIGURED
     assert postgres_place.run("SELECT tool FROM public.switches") == [("push",)]
     postgres_place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")

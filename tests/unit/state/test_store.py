@@ -23,7 +23,7 @@ from daemon.state.store import Store, migrate
 from daemon.state.writer import StampedRows
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
-from tests.unit.state.places import SLACK, Opener, Place, Sqlite, database_of
+from tests.unit.state.places import Opener, Place, Sqlite, database_of
 from tests.unit.state.postgres import Server
 from tests.unit.state.samples import CHANGED, definition, server, session, summed, with_lists
 
@@ -343,13 +343,13 @@ class Remembering(RuleBasedStateMachine):
         self.off: frozenset[tuple[str, str]] = frozenset()
         self.approvals: dict[tuple[str, Kind, str, bytes], Approval] = {}
         self.version = 0
-        self.store = Store.open(self.url, writer="one", slack=SLACK)
+        self.store = Store.open(self.url, writer="one")
 
     @rule()
     def live_again(self) -> None:
         self.store.close()
         self.lives += 1
-        self.store = Store.open(self.url, writer="one", slack=SLACK)
+        self.store = Store.open(self.url, writer="one")
 
     @rule(records=some.lists(servers(), max_size=2, unique_by=lambda record: record.server), at=times)
     def keep_servers(self, records: list[ServerRecord], at: float) -> None:
