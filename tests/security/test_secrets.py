@@ -9,8 +9,7 @@ import pytest
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.config_model import Config
 from daemon.config.parse import parse

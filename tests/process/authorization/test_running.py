@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -75,14 +76,7 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
         "directory": str(tmp_path),
         "secretService": False,
         "scope": "a b c d",
-        "oauth": {
-            "client_id": "c",
-            "client_secret": SECRET,
-            "scopes": ["a"],
-            "metadata_url": None,
-            "redirect_port": 1234,
-            "device": True,
-        },
+        "oauth": json.loads(msgspec.json.encode(wanted.oauth)),
     }
     assert SECRET not in json.dumps(told["argv"])
     assert "SOME_TOKEN" in os.environ

@@ -129,9 +129,8 @@ def test_another_daemon_that_holds_its_turn_too_long_locks(postgres_place: Postg
 
 def test_a_user_who_may_only_read_reads(postgres: Server, postgres_place: Postgres, opening: Opener) -> None:
     opening(postgres_place).keep(BATCH)
-    store = Store.open(
-        parse(postgres.url(postgres_place.name, options="-c default_transaction_read_only=on")), writer="two"
-    )
+    url = postgres.url(postgres_place.name, options="-c default_transaction_read_only=on")
+    store = Store.open(parse(url), writer="two")
     assert store.recall().servers == BATCH.servers
     with failing(StoreCause.READ_ONLY, "25006"):
         store.keep(BATCH)

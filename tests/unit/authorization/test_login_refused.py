@@ -28,9 +28,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-async def log_in(
-    answers: dict[str, Any], *, with_token: int = 200, metadata_url: str | None = None, **wish: Any
-) -> tuple[Login, list[str]]:
+async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any) -> tuple[Login, list[str]]:
     """Log in with a browser that agrees, where each path is answered so: an object, a status, a response."""
     sent: list[str] = []
 
@@ -54,8 +52,7 @@ async def log_in(
 
     guard = guarded_transport(httpx2.MockTransport(answer), local=True)
     async with httpx2.AsyncClient(transport=guard) as client:
-        oauth = OAuth(metadata_url=metadata_url)
-        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", oauth=oauth, **wish)
+        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
         return await LoginFlow(wished, redirect, client, say).run(), sent
 
 
@@ -154,17 +151,19 @@ async def test_a_server_that_is_not_encrypted_is_not_logged_in_to() -> None:
 
 
 async def test_a_metadata_url_that_is_none_says_so() -> None:
-    assert "metadataUrl must be an https url" in await refused({}, metadata_url="http://mcp.example/")
+    assert "metadataUrl must be an https url" in await refused(
+        {}, oauth=OAuth(metadata_url="http://mcp.example/")
+    )
 
 
 async def test_a_client_id_metadata_document_is_used_where_it_is_taken() -> None:
     url = "https://mcpd.example/client.json"
     login, sent = await log_in(
-        {SERVER: {**METADATA, "client_id_metadata_document_supported": True}}, metadata_url=url
+        {SERVER: {**METADATA, "client_id_metadata_document_supported": True}}, oauth=OAuth(metadata_url=url)
     )
     assert login.client_id == url
     assert "POST /register" not in sent
-    login, sent = await log_in({}, metadata_url=url)
+    login, sent = await log_in({}, oauth=OAuth(metadata_url=url))
     assert login.client_id == "id"
 
 

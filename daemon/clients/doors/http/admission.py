@@ -16,8 +16,7 @@ from loguru import logger
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.asgi import is_own_page
-from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.config_model import PORTS
 from daemon.config.listen import DEFAULT_PROFILE, HttpListen, is_loopback, numeric, split_authority

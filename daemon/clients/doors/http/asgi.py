@@ -14,8 +14,8 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange, Refusal
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.http_connection import HttpExchange, internal_error
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.errors import leaf
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
@@ -164,8 +164,7 @@ class _Response:
         exchange = self._exchange
         exchange.on_written = None
         if exchange.is_open and not self._streams:
-            text = b"internal error in mcpd: see its log\n"
-            exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+            exchange.refuse(internal_error())
         elif exchange.is_open:
             exchange.responses.is_last = True
             exchange.finish()

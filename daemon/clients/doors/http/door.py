@@ -24,12 +24,12 @@ from daemon.clients.client import Principal, fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.asgi import AsgiRequest, WebApplication, is_console
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
-from daemon.clients.doors.http.http_connection import Bounds, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import Bounds, HttpExchange
 from daemon.clients.doors.http.http_listener import HttpListener, Visit
 from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.local import OWNER, answers, is_probe, require_all_profiles
 from daemon.clients.doors.http.mcp import McpEndpoint, with_names
-from daemon.clients.doors.http.reading import Head, options
+from daemon.clients.doors.http.reading import Head, Refusal, options
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.listening import PAUSE_SHARE
 from daemon.clients.doors.tls import renew

@@ -27,26 +27,12 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, Head, RequestReader
+from daemon.clients.doors.http.reading import HEAD_BYTES, Head, Refusal, RequestReader
 from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import ConnectionLost, RunError
 from daemon.wire.envelope import Buffer
 from daemon.wire.link import CLOSED, STUCK_SECONDS, FdWriter
 from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT, Outbox
-
-
-class Refusal(Exception):
-    """Raised instead of serving a request; carries the response."""
-
-    def __init__(
-        self, status: HTTPStatus, text: str, *, headers: Mapping[str, str] | None = None, delay: float = 0.0
-    ) -> None:
-        """`text` must not repeat a secret; the response is sent after `delay` seconds."""
-        super().__init__(text)
-        self.status = status
-        self.text = text
-        self.headers = headers or {}
-        self.delay = delay
 
 
 def require_loopback(head: Head) -> None:
@@ -58,6 +44,12 @@ def require_loopback(head: Head) -> None:
 
 
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
+
+
+def internal_error() -> Refusal:
+    """The refusal of a request at which mcpd itself has failed."""
+    return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error in mcpd: see its log\n")
+
 
 UNREADABLE = Head(method="", path="", headers={}, peer="")  # of a malformed request
 
@@ -291,7 +283,7 @@ class HttpConnection:
                     self.writer.end(ConnectionLost("no request came in time, or the response was not read"))
                 else:
                     text = "the request was not complete in time\n"
-                    exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
+                    exchange.refuse(Refusal(HTTPStatus.REQUEST_TIMEOUT, text))
             if exchange is not None and now >= exchange.due and exchange.on_due is not None:
                 exchange.due, on_due = math.inf, exchange.on_due
                 on_due()
@@ -446,7 +438,7 @@ class HttpConnection:
     def _bound_body(self, size: int) -> None:
         if size > self._max_body and self.exchange is not None:
             text = f"the body is longer than {self._max_body} bytes (limits.clientMessageBytes)\n"
-            self.exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
+            self.exchange.refuse(Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text))
 
     def _complete(self) -> None:
         self._deadline = math.inf
@@ -462,19 +454,18 @@ class HttpConnection:
         if isinstance(error, RunError):
             self.writer.end(error)
             return
-        if isinstance(error, BadRequest):
-            status, text, answers = error.status, error.text, True
+        exchange = self.exchange
+        if isinstance(error, Refusal):
+            refusal, exchange = error, exchange or HttpExchange(UNREADABLE, self.responses)
         else:
             logger.opt(exception=error).error("internal error in mcpd while serving HTTP")
-            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "internal error in mcpd: see its log\n"
-            answers = self.exchange is not None
+            refusal = internal_error()
         self.responses.is_last = True
-        exchange = self.exchange or HttpExchange(UNREADABLE, self.responses)
-        if answers and not exchange.is_begun:
+        if exchange is not None and not exchange.is_begun:
             self.responses.exchange = exchange
-            exchange.respond(status, (text.encode(),), PLAIN)
+            exchange.refuse(refusal)
         else:
-            self.writer.end(ConnectionLost(text))
+            self.writer.end(ConnectionLost(refusal.text))
 
 
 def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:

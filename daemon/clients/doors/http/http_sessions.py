@@ -21,7 +21,8 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange
+from daemon.clients.doors.http.reading import Refusal
 from daemon.errors import ConnectionLost
 from daemon.wire import envelope
 from daemon.wire.envelope import Buffer, Envelope, Line, as_line, error_code

@@ -13,9 +13,9 @@ from loguru import logger
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, WebApplication, is_console, is_own_page
-from daemon.clients.doors.http.http_connection import PLAIN, Bounds, HttpExchange, Refusal, require_loopback
+from daemon.clients.doors.http.http_connection import PLAIN, Bounds, HttpExchange, require_loopback
 from daemon.clients.doors.http.http_listener import HttpListener, Visit
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.config.listen import numeric, split_authority
 from daemon.errors import CallError
 from daemon.host.notify import Readiness

@@ -22,8 +22,9 @@ from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.clients.client import Principal
 from daemon.clients.doors.http import http_sessions
-from daemon.clients.doors.http.http_connection import HttpExchange, Refusal, ResponseWriter
+from daemon.clients.doors.http.http_connection import HttpExchange, ResponseWriter
 from daemon.clients.doors.http.http_sessions import Place
+from daemon.clients.doors.http.reading import Refusal
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope, Line, as_line, mended

@@ -47,13 +47,23 @@ _NO_METHOD = frozenset(bytes((each,)) for each in range(ord("!")))
 _LINE = re.compile(rb"([^ ]+) ([^ ]+) HTTP/(\d\.\d)")  # A request line, whose characters llhttp checks
 
 
-class BadRequest(Exception):
-    """The bytes are no HTTP/1.1 request; carries the response, which repeats none of them."""
+class Refusal(Exception):
+    """Raised instead of serving a request; carries the response."""
 
-    def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+    def __init__(
+        self, status: HTTPStatus, text: str, *, headers: Mapping[str, str] | None = None, delay: float = 0.0
+    ) -> None:
+        """`text` must not repeat a secret; the response is sent after `delay` seconds."""
         super().__init__(text)
         self.status = status
-        self.text = f"not a request of HTTP/1.1: {text}\n"
+        self.text = text
+        self.headers = headers or {}
+        self.delay = delay
+
+
+def malformed(text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> Refusal:
+    """The refusal of bytes that are no HTTP/1.1 request; `text` repeats none of them."""
+    return Refusal(status, f"not a request of HTTP/1.1: {text}\n")
 
 
 class _Fields:
@@ -109,7 +119,7 @@ class RequestReader:
         self.held = self.held + data if self.held else data
 
     def head(self, peer: str) -> Head | None:
-        """The next head; None if incomplete. Raises BadRequest if malformed."""
+        """The next head; None if incomplete. Raises Refusal if malformed."""
         data = self.held
         self.is_head = data.startswith(b"HEAD ")
         end = data.find(b"\r\n\r\n", max(0, self._looked - 3), HEAD_BYTES)
@@ -125,7 +135,7 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """The next part of the body, perhaps empty at its end; None without new bytes. Raises BadRequest."""
+        """The next part of the body, perhaps empty at its end; None without new bytes. Raises Refusal."""
         if not self.held:
             return None
         if self._chunks is not None:
@@ -138,25 +148,25 @@ class RequestReader:
     def _check_beginning(self) -> None:
         if len(self.held) >= HEAD_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            raise BadRequest(f"its head is longer than {HEAD_BYTES} bytes", status)
+            raise malformed(f"its head is longer than {HEAD_BYTES} bytes", status)
         fresh = self.held[max(0, self._looked - 1) :]
         self._looked = len(self.held)
         bare = fresh.count(b"\n") - fresh.count(b"\r\n") - fresh.startswith(b"\n")
         if bare or self.held[:1] in _NO_METHOD:
-            raise BadRequest("its head has a malformed line")
+            raise malformed("its head has a malformed line")
 
     def _begin_body(self, headers: Mapping[str, str]) -> None:
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != "chunked":
                 raise _no_coding()
             if "content-length" in headers or not self.takes_chunks:
-                raise BadRequest("its body has two lengths, or is chunked in HTTP/1.0")
+                raise malformed("its body has two lengths, or is chunked in HTTP/1.0")
             self._chunks, self._framing = _Chunks(), 0
             self.length, self.is_complete = None, False
         else:
             length = headers.get("content-length", "0")
             if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS):
-                raise BadRequest("its length is not a number")
+                raise malformed("its length is not a number")
             self.length = self._missing = int(length)
             self.is_complete = not self._missing
 
@@ -175,7 +185,7 @@ class RequestReader:
                 if chunks.is_complete:
                     break
         except httptools.HttpParserError as error:
-            raise BadRequest(str(error).lower()) from None
+            raise malformed(str(error).lower()) from None
         if not at:
             return None
         self.held = data[at:]
@@ -185,12 +195,12 @@ class RequestReader:
         if chunks.is_complete:
             self._chunks, self.is_complete = None, True
         elif self._framing > HEAD_BYTES:
-            raise BadRequest("the framing between its chunks is too long")
+            raise malformed("the framing between its chunks is too long")
         return part
 
 
-def _no_coding() -> BadRequest:
-    return BadRequest("its Transfer-Encoding is not chunked", HTTPStatus.NOT_IMPLEMENTED)
+def _no_coding() -> Refusal:
+    return malformed("its Transfer-Encoding is not chunked", HTTPStatus.NOT_IMPLEMENTED)
 
 
 def options(header: str) -> list[str]:
@@ -201,25 +211,25 @@ def options(header: str) -> list[str]:
 def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:
     line = _LINE.fullmatch(raw, 0, raw.index(b"\r\n"))
     if line is None:
-        raise BadRequest("no request line")
+        raise malformed("no request line")
     method, raw_target, version = line.groups()
     if version not in {b"1.1", b"1.0"}:
-        raise BadRequest("it is of another version", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        raise malformed("it is of another version", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
     fields = _Fields()
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
         pass  # The application decides about the next protocol.
     except httptools.HttpParserInvalidMethodError:
-        raise BadRequest("no such method", HTTPStatus.NOT_IMPLEMENTED) from None
+        raise malformed("no such method", HTTPStatus.NOT_IMPLEMENTED) from None
     except httptools.HttpParserError as error:
         if fields.headers().get("transfer-encoding", "chunked").lower() != "chunked":
             raise _no_coding() from None
-        raise BadRequest(str(error).lower()) from None
+        raise malformed(str(error).lower()) from None
     headers = fields.headers()
     host = headers.get("host")
     if (host is None and version == b"1.1") or (host and "," in host and fields.hosts() > 1):
-        raise BadRequest("it has no Host header, or two")
+        raise malformed("it has no Host header, or two")
     target = raw_target.decode("ascii")
     if target.lower().startswith(SCHEMES):
         headers["host"], slash, path = target.partition("//")[2].partition("/")

@@ -15,8 +15,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Reques
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.door import key_of_opening
-from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.reading import RequestReader
+from daemon.clients.doors.http.reading import Refusal, RequestReader
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
 from daemon.config.tuning import Limits

@@ -9,8 +9,8 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.local import CONNECTIONS, REQUEST_SECONDS, TEXT_FORMAT, require_all_profiles
+from daemon.clients.doors.http.reading import Refusal
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import HttpExchange
 from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.errors import RunError
@@ -53,10 +53,7 @@ class Endpoint:
 
     def serve(self, exchange: HttpExchange) -> None:
         """An application, as the listener's."""
-        try:
-            self.mcp.serve(exchange, self.place)
-        except Refusal as refusal:
-            exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+        self.mcp.serve(exchange, self.place)
 
     def visiting(self) -> AbstractAsyncContextManager[Visit]:
         """Connect a client to it."""

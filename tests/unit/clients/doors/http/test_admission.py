@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http import admission
-from daemon.clients.doors.http.http_connection import Refusal
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.cases import cases

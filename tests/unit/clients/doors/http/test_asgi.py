@@ -11,7 +11,6 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.asgi import BODY_BYTES, WAITING_BYTES, AsgiRequest, is_console, is_own_page
-from daemon.clients.doors.http.http_connection import PLAIN, Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
@@ -85,10 +84,7 @@ async def ask() -> AsyncIterator[Callable[[Recorded], Any]]:
     async with trio.open_nursery() as nursery:
 
         def serve(application: Recorded, exchange: HttpExchange) -> None:
-            try:
-                AsgiRequest(exchange, application, "192.0.2.7", outbox=outbox).start(nursery.start_soon)
-            except Refusal as refusal:
-                exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+            AsgiRequest(exchange, application, "192.0.2.7", outbox=outbox).start(nursery.start_soon)
 
         yield lambda application: visiting(partial(serve, application), outbox=outbox)
         nursery.cancel_scope.cancel()

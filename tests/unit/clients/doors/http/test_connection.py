@@ -8,7 +8,7 @@ import trio.testing
 
 from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.http_sessions import COMMENT, COMMENT_SECONDS, PostReply
-from daemon.clients.doors.http.reading import HEAD_BYTES
+from daemon.clients.doors.http.reading import HEAD_BYTES, Refusal
 from daemon.wire import envelope
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
 
@@ -27,7 +27,7 @@ def echo(exchange: http_connection.HttpExchange, body: bytes) -> None:
 @pytest.mark.parametrize("by", ["head", "body"])
 async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, delay: float) -> None:
     def refuse(_exchange: http_connection.HttpExchange, _body: bytes = b"") -> None:
-        raise http_connection.Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
+        raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
     async with visiting(refuse if by == "head" else taking(refuse)) as visit, trio.open_nursery() as nursery:
         nursery.start_soon(ticking, visit, BOUND)

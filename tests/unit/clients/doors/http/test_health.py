@@ -4,9 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.local import HEALTH, PATHS, READY, health, is_probe
-from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.reading import Head, Refusal
 from daemon.host.notify import Readiness
 
 

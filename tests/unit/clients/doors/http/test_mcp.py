@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.clients.doors.http import mcp
-from daemon.clients.doors.http.http_connection import Refusal
+from daemon.clients.doors.http.reading import Refusal
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.unit.cases import cases

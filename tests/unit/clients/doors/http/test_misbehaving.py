@@ -12,6 +12,7 @@ import trio.testing
 from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply
+from daemon.clients.doors.http.reading import Refusal
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.envelope import Envelope, Line
@@ -133,7 +134,7 @@ async def test_a_body_of_many_parts_takes_many_turns() -> None:
 
 async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
     def serve(_exchange: http_connection.HttpExchange) -> None:
-        raise http_connection.Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit, trio.open_nursery() as nursery:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -158,7 +159,7 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> 
 
 async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed() -> None:
     def serve(_exchange: http_connection.HttpExchange) -> None:
-        raise http_connection.Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"

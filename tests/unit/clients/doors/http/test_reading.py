@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, Head, RequestReader
+from daemon.clients.doors.http.reading import HEAD_BYTES, Head, Refusal, RequestReader
 from tests.unit.cases import cases
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: h\r\n"
@@ -37,7 +37,7 @@ def read(pieces: list[bytes]) -> tuple[list[tuple[str, bytes]], bytes]:
 
 
 def status_of(raw: bytes) -> int:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(Refusal) as refused:
         read([raw])
     return refused.value.status
 
@@ -95,6 +95,6 @@ def test_heads_and_the_lines_of_chunks_are_bounded() -> None:
 
 
 def test_a_refusal_repeats_nothing_of_the_request() -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(Refusal) as refused:
         head_of(HEAD + b"Authorization : Bearer s3cr3t\r\n\r\n")
     assert "s3cr3t" not in refused.value.text

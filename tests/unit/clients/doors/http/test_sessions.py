@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http import http_sessions
-from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT
+from daemon.clients.doors.http.reading import Refusal
 from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
