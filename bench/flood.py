@@ -1,8 +1,9 @@
-"""Measures the delay of local clients and operators while strangers and token holders flood HTTP.
+"""Measures the delay of local clients and operators while others flood HTTP, or a server floods its list.
 
 The daemon serves a local client over the unix socket, one call after the other with pauses, first alone, then
 under each attack: `CONNECTIONS` connections of another process that send as fast as the daemon reads, read
-every answer, and reconnect when the daemon disconnects them. During each attack, `mcpd status` runs as well.
+every answer, and reconnect when the daemon disconnects them. The last attacker is a server whose tools all get
+new names twice a second. During each attack, `mcpd status` runs as well.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -40,6 +43,43 @@ CHUNKS = b"1\r\nx\r\n"
 
 TIMES_QUIET, STATUS_SECONDS = 5.0, 1.0
 """The bars: p99 of a call relative to calm, and seconds for `mcpd status`."""
+NAMES, NAMES_MS = 9_900, 100.0
+"""The number of tools of the server that renames them, and the bar: the longest call in milliseconds."""
+
+RENAMING = f"""
+import json, os, sys, threading, time
+
+turn = 0
+
+def say(message):
+    sys.stdout.write(json.dumps({{"jsonrpc": "2.0", **message}}) + "\\n")
+    sys.stdout.flush()
+
+def rename():
+    global turn
+    while True:
+        time.sleep(0.5)
+        if os.path.exists(sys.argv[1]):
+            turn += 1
+            say({{"method": "notifications/tools/list_changed"}})
+
+threading.Thread(target=rename, daemon=True).start()
+for line in sys.stdin:
+    message = json.loads(line)
+    result, params = {{}}, message.get("params", {{}})
+    if message["method"] == "initialize":
+        result = {{
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {{"tools": {{"listChanged": True}}}},
+            "serverInfo": {{"name": "renaming", "version": "1"}},
+        }}
+    elif message["method"] == "tools/list":
+        names = [f"tool_{{turn}}_{{each}}" for each in range({NAMES})]
+        result = {{"tools": [{{"name": name, "inputSchema": {{"type": "object"}}}} for name in names]}}
+    if "id" in message:
+        say({{"id": message["id"], "result": result}})
+"""
+"""A server that renames all its tools twice a second while the file in its argument exists."""
 
 
 @attrs.frozen
@@ -96,6 +136,7 @@ ATTACKS = (
         "console alone, pipelined GET /ui", b"", b"GET /ui HTTP/1.1\r\nHost: localhost\r\n\r\n", console=True
     ),
 )
+RENAMES = f"a server with {NAMES:,} new names twice a second"
 
 
 @attrs.frozen
@@ -133,6 +174,8 @@ def main(argv: Sequence[str]) -> int:
         for console in (False, True):
             if chosen := [each for each in attacks if each.console == console]:
                 met &= _measured(chosen, options.seconds, console=console)
+        if options.only in RENAMES:
+            met &= _renamed(options.seconds)
     except Unmeasurable as error:
         print(f"bench.flood: {error}", file=sys.stderr)
         return 3
@@ -151,6 +194,25 @@ def _measured(attacks: Sequence[Attack], seconds: float, *, console: bool) -> bo
                 row = _row(attack.name, daemon, wire, seconds)
             rows.append(attrs.evolve(row, megabytes=sent.value / 1e6))
         wire.close()
+    _show(rows)
+    return all(each.p99 < TIMES_QUIET * quiet.p99 and each.status < STATUS_SECONDS for each in rows[1:])
+
+
+def _renamed(seconds: float) -> bool:
+    with tempfile.TemporaryDirectory() as directory:
+        begun = Path(directory) / "begun"
+        renaming = {"command": sys.executable, "args": ["-c", RENAMING, str(begun)]}
+        with running({"mcpServers": {**servers([1]), "renaming": renaming}}) as daemon:
+            wire = connected(daemon, "full")
+            quiet = _row("quiet", daemon, wire, seconds)
+            begun.touch()
+            row = _row(RENAMES, daemon, wire, seconds)
+            wire.close()
+    _show([quiet, row])
+    return row.longest < NAMES_MS and row.status < STATUS_SECONDS
+
+
+def _show(rows: Sequence[Row]) -> None:
     head = ["", "calls", "p50 ms", "p99 ms", "x quiet", "max ms", "status s", "sent MB"]
     cells = [
         [
@@ -158,7 +220,7 @@ def _measured(attacks: Sequence[Attack], seconds: float, *, console: bool) -> bo
             str(each.calls),
             f"{each.p50:.2f}",
             f"{each.p99:.2f}",
-            f"{each.p99 / quiet.p99:.1f}",
+            f"{each.p99 / rows[0].p99:.1f}",
             f"{each.longest:.0f}",
             f"{each.status:.2f}",
             f"{each.megabytes:.1f}",
@@ -166,7 +228,6 @@ def _measured(attacks: Sequence[Attack], seconds: float, *, console: bool) -> bo
         for each in rows
     ]
     print(aligned([head, *cells]), flush=True)
-    return all(each.p99 < TIMES_QUIET * quiet.p99 and each.status < STATUS_SECONDS for each in rows[1:])
 
 
 def _console_port(daemon: Daemon) -> int:
