@@ -106,6 +106,17 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
         assert (await up(home)).pid != pid
 
 
+async def test_servers_that_nobody_uses_end_each_after_its_own_time(
+    sockets: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(sockets, of(s={**SHARED, "idle": 300}, t={**SHARED, "idle": 600})) as home:
+        for state_of_s, state_of_t in [("READY", "READY"), ("DORMANT", "READY"), ("DORMANT", "DORMANT")]:
+            await home.wait_state("s", ServerState[state_of_s])
+            await home.wait_state("t", ServerState[state_of_t])
+            mock_clock.jump(301)
+
+
 @pytest.mark.parametrize(
     ("share", "why"), [("workspace", "after 300 s without use"), ("session", "to make room")]
 )

@@ -114,6 +114,15 @@ def test_the_end_of_the_call_ends_its_questions(scene: Scene) -> None:
     assert scene.next() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
+def test_a_withdrawn_question_is_not_asked_after_the_one_before_it(scene: Scene) -> None:
+    scene.says(
+        {"id": 5, **FORM}, {"id": 6, **FORM}, {"method": "notifications/cancelled", "params": {"requestId": 6}}
+    )
+    scene.companion(stderr=Typist(scene, "Ada", "y")).take(scene.next(), scene.wire)
+    scene.says({"id": 1, "result": {}})
+    assert scene.next() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
 def test_without_a_terminal_a_question_is_declined(scene: Scene) -> None:
     companion = scene.companion(stdin=None)
     assert companion.capabilities == {}
