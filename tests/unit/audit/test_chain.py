@@ -44,12 +44,15 @@ def test_a_chain_goes_on_over_days_sizes_and_daemons(tmp_path: Path, monkeypatch
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
 
 
-def test_two_daemons_write_two_chains(tmp_path: Path) -> None:
+def test_two_daemons_write_two_chains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_log, "CHAINS", 2)
     first, second = Chain(tmp_path), Chain(tmp_path)
     assert first.id != second.id
     for each in (first, second):
         each.append([BODY], DAY)
     assert chains(tmp_path) == [tmp_path, tmp_path / "2"]
+    with pytest.raises(OSError, match="2 daemons write below"):
+        Chain(tmp_path)
     first.close()
     assert Chain(tmp_path).id == first.id
 

@@ -168,13 +168,15 @@ async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_c
     async with house(sockets, of(s=OWN)) as home:
         await up(home, session="a", number=1)
         await up(home, session="b", number=2)
-        home.tree.servers.session_ended("a")
-        home.tree.servers.session_ended("b")
+        await up(home, session="c", number=3)
+        for session in ("a", "b", "c"):
+            home.tree.servers.session_ended(session)
         mock_clock.jump(GRACE_SECONDS - 1)
         home.tree.servers.session_returned("b")
+        made(home, session="c", number=3)
         mock_clock.jump(2)
         await gone(home, "s#1")
-        assert names(home) == ["s#2"]
+        assert names(home) == ["s#2", "s#3"]
 
 
 async def test_a_connection_that_ends_takes_its_instance_with_it(
