@@ -118,26 +118,15 @@ async def test_an_answer_that_was_given_is_given_again() -> None:
         assert response.status == 400
 
 
-async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not() -> None:
-    async with visited(2) as (endpoint, posting, listening):
-        headers = await begun(endpoint, posting.client)
-        await begun(endpoint, posting.client)
-        await listening.client.send("GET", "/mcp", headers)
-        await listening.client.head()
-        sessions = endpoint.mcp.sessions
-        sessions.tick(trio.current_time())
-        assert len(sessions) == 2
-        await trio.sleep(IDLE_SECONDS)
-        sessions.tick(trio.current_time())
-        assert len(sessions) == 1
-
-
-async def test_a_session_is_used_for_as_long_as_its_stream_is_open() -> None:
+async def test_a_session_that_nobody_uses_ends_and_one_with_an_open_stream_does_not() -> None:
     async with visited(1) as (endpoint, posting):
         headers, sessions = await begun(endpoint, posting.client), endpoint.mcp.sessions
+        await begun(endpoint, posting.client)
         async with endpoint.visiting() as listening:
             await listening.client.send("GET", "/mcp", headers)
             await listening.client.head()
+            sessions.tick(trio.current_time())
+            assert len(sessions) == 2
             await trio.sleep(IDLE_SECONDS)
             sessions.tick(trio.current_time())
         await trio.testing.wait_all_tasks_blocked()
