@@ -352,9 +352,8 @@ MOST_CALLS = 1000
 
 def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
     wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
+    wanted["since"] = options.since or 0.0
     most = options.last or (None if options.since is None else MOST_CALLS)
-    if options.since is not None:
-        wanted["since"] = options.since
     return wanted if most is None else {**wanted, "limit": min(most, MOST_CALLS)}
 
 

@@ -29,6 +29,7 @@ from daemon.cli.import_servers import data, table, these
 from daemon.cli.install import Installing, clients_of, own_socket, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
+from daemon.config.command_lines import pinnable
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
 from daemon.kit.wording import counted
@@ -101,7 +102,11 @@ def _set_up(options: argparse.Namespace, report: dict[str, Any]) -> int:
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
     report |= _report(offer)
-    for line in [*said_once(draft), *summary(servers, done, offer.found, options, left)]:
+    for line in [
+        *said_once(draft),
+        *not_pinned(installing.known.servers),
+        *summary(servers, done, offer.found, options, left),
+    ]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
 
@@ -294,6 +299,13 @@ def summary(
         f"Needs attention: {'; '.join(troubles) or 'nothing'}.",
         f"Undo: {', then '.join([*undo, f'`{ends}`'])}.",
     ]
+
+
+def not_pinned(servers: Mapping[str, Any]) -> list[str]:
+    """A line about the servers that may run another version at each start; none without such a server."""
+    words = {name: (each.get("command") or "", each.get("args", ())) for name, each in servers.items()}
+    loose = [name for name, (command, args) in words.items() if any(pinnable(command, args))]
+    return [f"Not pinned: {', '.join(loose)} (`mcpd pin {' '.join(loose)}`)."] if loose else []
 
 
 def titles(programs: Sequence[ClientProgram]) -> str:

@@ -179,8 +179,7 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
 
     def badness(name: str) -> tuple[int, int, int]:
         state, upstream = servers[name].status.state, context.upstreams.get(name)
-        now = trio.current_time()
-        failed = 0 if upstream is None else upstream.stats.window(RECENT_MINUTES, now).errors
+        failed = upstream.stats.window(RECENT_MINUTES, trio.current_time()).errors if upstream else 0
         return len(_RANK) if state in WELL else _RANK[state], -failed, _RANK[state]
 
     return sorted(found, key=badness)

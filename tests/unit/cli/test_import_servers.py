@@ -14,7 +14,7 @@ from daemon.cli.install import installed_in_words
 from daemon.cli.table import implementation
 from daemon.cli.taking_effect import APPROVALS, CONFINED
 from daemon.cli.terminal import Screen
-from daemon.cli.up import _service, settled, summary
+from daemon.cli.up import _service, not_pinned, settled, summary
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
@@ -321,6 +321,13 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Ma
     assert "new: 2 held until you approve (`mcpd approve new`)" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
     assert summary(SERVERS, [], found, options)[2] == "Undo: `mcpd stop`."
+
+
+def test_servers_that_may_change_at_each_start_are_told_with_what_pins_them() -> None:
+    npx = {"command": "npx", "args": ["-y", "x"]}
+    servers = {"a": npx, "b": npx, "c": {"command": "npx", "args": ["x@1.0"]}, "d": {"url": "http://x"}}
+    assert not_pinned(servers) == ["Not pinned: a, b (`mcpd pin a b`)."]
+    assert not_pinned({"d": servers["d"]}) == []
 
 
 def test_each_server_is_told_once_it_is_up_or_has_failed(
