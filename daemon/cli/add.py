@@ -117,9 +117,9 @@ def _wanted(
 def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterable[Input] = ()) -> WantedServer:
     entry = {"description": options.description, "type": options.type, **server.entry}
     answers = {each.name for each in inputs}
-    for key, said in adding_offers.given(options).items():
+    for key, typed_in in adding_offers.given(options).items():
         if isinstance(present_values := entry.get(key, {}), dict):
-            entry[key] = present_values | {name: said[name] for name in said if name not in answers}
+            entry[key] = present_values | {name: typed_in[name] for name in typed_in if name not in answers}
     more = {key: getattr(options, key) for key in ("description", "type", "share", "trust", "sandbox")}
     entry |= {key: value for key, value in more.items() if value}
     entry = {key: value for key, value in entry.items() if value not in ("", None, {}, [])}

@@ -301,8 +301,8 @@ class LogLines(EventLines):
             before, self._why = self._why, why if entry["cause"] else self._why
             sentence = _as_before(entry) if entry["cause"] and why == before else entry["message"]
             return super().line({**entry, "message": f"-- {sentence}"})
-        whose = f"{entry['instance']}: " if "instance" in entry else ""
-        text = visible(whose + entry["text"].rstrip("\r").expandtabs())
+        prefix = f"{entry['instance']}: " if "instance" in entry else ""
+        text = visible(prefix + entry["text"].rstrip("\r").expandtabs())
         if "at" not in entry:
             return text
         run = f"[{entry['run'] or '-'}]"

@@ -80,8 +80,8 @@ def _packages(server: Server) -> dict[str, LockedPackage]:
 
 def _compared(answer: Message, file: str) -> Iterator[str]:
     for each in answer["drift"]:
-        what = f"{each['server']}/{each['name']}" if each["name"] else each["server"]
-        yield f"{what}: {of_held(_WORDS.get(each['what'], each['what']), each['change'])}"
+        subject = f"{each['server']}/{each['name']}" if each["name"] else each["server"]
+        yield f"{subject}: {of_held(_WORDS.get(each['what'], each['what']), each['change'])}"
     yield f"{counted(len(answer['drift']), 'difference')} from {file}"
     if answer["drift"]:
         yield "To agree, run `mcpd approve` or `mcpd lock --approve`, and commit the file."

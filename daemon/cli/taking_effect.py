@@ -264,8 +264,8 @@ def finish(
         tell()
     if options.json:
         state, reason = (None, "") if seen is None else (seen["state"], seen["reason"])
-        said = {"server": name, "state": state, "reason": reason or effect.problem, "tools": [*effect.tools]}
-        print(document({**said, "held": effect.held, "undone": undone}))
+        outcome = {"server": name, "state": state, "reason": reason or effect.problem, "tools": [*effect.tools]}
+        print(document({**outcome, "held": effect.held, "undone": undone}))
     elif effect.is_well:
         print(in_lines(name, effect))
         _approve(options, name, effect.held)

@@ -80,11 +80,11 @@ def _no_number(word: str) -> NoReturn:
 # --- contents ---------------------------------------------------------------------------------------------
 
 
-def _show(options: argparse.Namespace, result: Message, said: Iterable[str], stream: TextIO) -> None:
+def _show(options: argparse.Namespace, result: Message, shown: Iterable[str], stream: TextIO) -> None:
     if options.json:
         print(document(result))
         return
-    for text in said:
+    for text in shown:
         # Only a terminal can be attacked.
         print(visible(text, lines=True) if stream.isatty() else text, file=stream)
 

@@ -455,12 +455,12 @@ class Advice:
         """Say what mcpd wrote into a new entry, why, and how to undo it."""
         match self.value:
             case Share() as share:
-                said, undo = f'"share": "{share}"', f"set {name} share=all"
+                setting, undo = f'"share": "{share}"', f"set {name} share=all"
             case int(most):
-                said, undo = f'"limits": {{"inFlight": {most}}}', f"unset {name} limits.inFlight"
+                setting, undo = f'"limits": {{"inFlight": {most}}}', f"unset {name} limits.inFlight"
             case words:
-                said, undo = f"{' '.join(words)} in args", "edit"
-        return f"{name} {self.why}: {said} is written; undo: `mcpd {undo}`"
+                setting, undo = f"{' '.join(words)} in args", "edit"
+        return f"{name} {self.why}: {setting} is written; undo: `mcpd {undo}`"
 
 
 @cache

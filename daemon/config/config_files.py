@@ -56,9 +56,9 @@ def with_scripts(config: Config, path: Path) -> Config:
         except ConfigError as error:
             faults += tuple(attrs.evolve(each, path=f"{SCRIPTS}/{name}.py") for each in error.faults)
         except (SyntaxError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-            said, line, column = (getattr(error, each, None) for each in ("msg", "lineno", "offset"))
-            said = said or f"cannot be read: {error!r}"
-            faults += (Fault(path=f"{SCRIPTS}/{name}.py", message=said, line=line, column=column),)
+            reason, line, column = (getattr(error, each, None) for each in ("msg", "lineno", "offset"))
+            reason = reason or f"cannot be read: {error!r}"
+            faults += (Fault(path=f"{SCRIPTS}/{name}.py", message=reason, line=line, column=column),)
     made = Server(
         name=SCRIPT_SERVER,
         description=_ABOUT,

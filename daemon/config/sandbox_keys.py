@@ -74,11 +74,11 @@ class SandboxRules:
     def as_written(self) -> dict[str, object]:
         """The object for an entry, without keys that have no effect."""
         parts = {"filesystem": attrs.asdict(self.filesystem), "network": attrs.asdict(self.network)}
-        told: dict[str, object] = {} if self.mode is SandboxMode.HOME else {"mode": str(self.mode)}
+        made: dict[str, object] = {} if self.mode is SandboxMode.HOME else {"mode": str(self.mode)}
         for part, keys in parts.items():
             lists = {camel(key): list(each) for key, each in keys.items() if isinstance(each, tuple) and each}
-            told |= {part: lists} if lists else {}
-        return told
+            made |= {part: lists} if lists else {}
+        return made
 
     @property
     def paths(self) -> tuple[str, ...]:

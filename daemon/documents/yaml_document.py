@@ -162,11 +162,11 @@ class YamlDocument(EditedText):
             value = reader.load(text)
         except YAMLError as error:
             mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-            said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
+            reason = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
             # Without what it quotes, which may be a secret.
-            said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
+            reason = re.sub(r'"[^"]*"', "...", reason.partition("\n")[0])
             place = () if mark is None else (mark.line + 1, mark.column + 1)
-            raise self._fault(f"this is not YAML: {said}", *place) from None
+            raise self._fault(f"this is not YAML: {reason}", *place) from None
         except (ValueError, RecursionError):
             raise self._fault("this is not YAML: a value cannot be read") from None
         try:

@@ -159,8 +159,8 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
             Event(kind=EventKind.ALLOWED, server=tool.server, session=session.name, details=details)
         )
     for name in report["changed"]:  # type: ignore[attr-defined]
-        what = "is asked about" if params.revoke else "may call"
-        logger.info("an operator says: session {} {} {} from now on", session.name, what, name)
+        outcome = "is asked about" if params.revoke else "may call"
+        logger.info("an operator says: session {} {} {} from now on", session.name, outcome, name)
     return {"session": session.name, **report}
 
 

@@ -167,15 +167,15 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 def find(
-    unit: str, said: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUNTS
+    unit: str, listing: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUNTS
 ) -> Delegation | None:
-    """The tree delegated to the process whose groups `said`, a file of /proc, names; None without one.
+    """The tree delegated to the process whose groups `listing`, a file of /proc, names; None without one.
 
     `unit`: a unit that claims to delegate (MCPD_DELEGATED), as a user's systemd does not mark the group.
     """
     mount = next((each for each in mounts if (each / "cgroup.controllers").exists()), None)
     try:
-        names = [line[3:] for line in said.read_text().splitlines() if line.startswith("0::/")]
+        names = [line[3:] for line in listing.read_text().splitlines() if line.startswith("0::/")]
     except OSError:
         return None
     if mount is None or not names:

@@ -252,15 +252,15 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
     name_terms: frozenset[str]
 
 
-def document(tool: Tool, server_description: str, said: Summary | None = None) -> SearchDocument:
+def document(tool: Tool, server_description: str, by_model: Summary | None = None) -> SearchDocument:
     """Make a tool searchable, with its server's description and a model's summary."""
     fields = {
         "name": _earnest(tool.name),
         "server": terms(tool.server),
         "description": _earnest(tool.description[:MAX_TEXT]),
         "server_description": _earnest(server_description[:MAX_TEXT]),
-        "sentence": terms(said.text) if said else [],
-        "keywords": terms(" ".join(said.keywords)) if said else [],
+        "sentence": terms(by_model.text) if by_model else [],
+        "keywords": terms(" ".join(by_model.keywords)) if by_model else [],
         **_of_schema(tool.parts.get("inputSchema", b"")),
     }
     return SearchDocument(
@@ -268,9 +268,9 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
     )
 
 
-def digest_of(tool: Tool, server_description: str, said: Summary | None = None) -> tuple[str, ...]:
+def digest_of(tool: Tool, server_description: str, short: Summary | None = None) -> tuple[str, ...]:
     """The key of a tool's document: equal digests mean equal documents."""
-    return tool.schema_hash, server_description, *((said.text, *said.keywords) if said else ())
+    return tool.schema_hash, server_description, *((short.text, *short.keywords) if short else ())
 
 
 def _earnest(text: str) -> list[str]:
@@ -347,9 +347,9 @@ def deprecated(tool: Tool) -> bool:
     if _NAMED.search(tool.name) or _MARKED.search(tool.description[:MAX_READ]):
         return True
     annotations = _decoded(tool.parts.get("annotations", b""))
-    told_about = annotations if isinstance(annotations, dict) else {}
-    titles = (_decoded(tool.parts.get("title", b"")), told_about.get("title"))
-    return told_about.get("deprecated") is True or any(
+    given = annotations if isinstance(annotations, dict) else {}
+    titles = (_decoded(tool.parts.get("title", b"")), given.get("title"))
+    return given.get("deprecated") is True or any(
         isinstance(title, str) and _MARKED.search(title[:MAX_READ]) for title in titles
     )
 

@@ -360,8 +360,8 @@ def _about(entry: ServerEntry) -> str:
 
 
 def _words_of(entry: ServerEntry) -> str:
-    said = entry.summary
-    return " ".join([entry.name, entry.description, *((said.text, *said.keywords) if said else ())])
+    about = entry.summary
+    return " ".join([entry.name, entry.description, *((about.text, *about.keywords) if about else ())])
 
 
 def _digests(entry: ServerEntry, old: Mapping[str, Digest]) -> dict[str, Digest]:

@@ -240,12 +240,12 @@ class _Making:
         """A package's variables, and those that an option of a container engine sets."""
         yield from ((each["name"], each) for each in package.get("environmentVariables", ()))
         for each in package.get("runtimeArguments", ()):
-            option, said = each.get("name", ""), each.get("value", "")
+            option, written = each.get("name", ""), each.get("value", "")
             if package["registryType"] == "oci" and option in {"-e", "--env"}:
-                name, mark, value = said.partition("=")
+                name, mark, value = written.partition("=")
                 yield name, {**each, "value": value} if mark else {"isRequired": True}
-            elif (said := f"{option} {said}".strip()) not in _TABLE["words"]["implied"]:
-                self.notes.append(f"left out, as {runner} would obey it: the argument {said[:80]!r}")
+            elif (written := f"{option} {written}".strip()) not in _TABLE["words"]["implied"]:
+                self.notes.append(f"left out, as {runner} would obey it: the argument {written[:80]!r}")
 
     def connect(self, remote: Document) -> Document:
         url = _checked("remote", remote)["url"]

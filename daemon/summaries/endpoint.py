@@ -175,8 +175,8 @@ class Endpoint:
 
     async def ask(self, instructions: str, question: str) -> Answered:
         """The model's answer; raises `EndpointFault`."""
-        said = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
-        asked = {"model": self._summaries.model, "messages": said}
+        conversation = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
+        asked = {"model": self._summaries.model, "messages": conversation}
         url = f"{self._url}/chat/completions"
         with trio.move_on_after(self._summaries.timeout):
             request = httpx2.Request("POST", url, headers=self._headers, json=asked)

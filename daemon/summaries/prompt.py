@@ -242,9 +242,9 @@ def read(text: str, question: Question) -> ModelAnswer:
         raise UnreadableAnswer('the JSON object in the answer has no object "tools"')
     refused: list[str] = []
     taken = {
-        tool.name: said
+        tool.name: made
         for tool in question.tools
-        if tool.name in entries and (said := _summary(tool.name, entries[tool.name], MAX_TOOL, refused))
+        if tool.name in entries and (made := _summary(tool.name, entries[tool.name], MAX_TOOL, refused))
     }
     server = None
     if question.overview is not None and "server" in answer:

@@ -35,8 +35,8 @@ def page(servers: Mapping[str, str]) -> str:
 
 def _line(name: str, words: str) -> str:
     """A server's line, without hidden characters or line breaks."""
-    said = legible(" ".join(f"{name}: {words}".split())).replace("`", "'").rstrip(": ")
-    return f"- {said if len(said) <= MAX_LINE else said[: MAX_LINE - 1] + '…'}"
+    shown = legible(" ".join(f"{name}: {words}".split())).replace("`", "'").rstrip(": ")
+    return f"- {shown if len(shown) <= MAX_LINE else shown[: MAX_LINE - 1] + '…'}"
 
 
 def change(path: Path, state: Path, text: str, *, dry_run: bool = False) -> bool:
