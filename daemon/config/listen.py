@@ -140,12 +140,8 @@ def _wrong_path(path: str) -> str:
 
 HttpAddress = Annotated[str, Rule(wrong_address)]
 MetricsAddress = Annotated[str, Rule(_wrong_metrics_address)]
-TokenName = Annotated[
-    str,
-    like(
-        TOKEN_NAME, "a token's name is 1 to 64 of A-Z, a-z, 0-9, . _ @ and -, beginning with a letter or digit"
-    ),
-]
+NAME_RULE = "a token's name is 1 to 64 of A-Z, a-z, 0-9, . _ @ and -, beginning with a letter or digit"
+TokenName = Annotated[str, like(TOKEN_NAME, NAME_RULE)]
 TokenValue = Annotated[str, Rule(_wrong_token)]
 Profiles = Annotated[
     tuple[str, ...],

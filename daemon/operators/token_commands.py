@@ -9,7 +9,7 @@ import msgspec
 from loguru import logger
 
 from daemon.audit.record import acting
-from daemon.config.listen import TOKEN_NAME, ConsoleRole, without_values
+from daemon.config.listen import NAME_RULE, TOKEN_NAME, ConsoleRole, without_values
 from daemon.errors import InvalidArguments
 from daemon.kit.wording import quoted, suggestion
 from daemon.operators.base import Command, OperatorContext, Refused
@@ -70,9 +70,7 @@ async def _act(context: OperatorContext, access: Tokens, params: TokenParams) ->
     elif params.action == "revoke":
         await (access.renew_default() if name is None else access.revoke(name))
     elif name is None or not TOKEN_NAME.fullmatch(name):
-        raise InvalidArguments(
-            "a token's name is 1 to 64 of A-Z, a-z, 0-9, . _ @ and -, beginning with a letter or digit"
-        )
+        raise InvalidArguments(NAME_RULE)
     else:
         known = context.config.profiles
         for profile in params.profiles or ():
