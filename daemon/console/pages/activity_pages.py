@@ -78,13 +78,7 @@ async def _calls_shown(viewer: Viewer) -> Holders:
         filtered=any(wanted.values()),
         kept=KEPT,
     )
-    pager = part(
-        "calls-pager",
-        "calls_pages",
-        number=number,
-        pages=pages,
-        wanted=wanted,
-    )
+    pager = part("calls-pager", "calls_pages", number=number, pages=pages, wanted=wanted)
     servers = [*viewer.context.catalog.servers]
     return {
         "calls-filter": [part("calls-wanted", "calls_filter", servers=servers, **wanted)],
