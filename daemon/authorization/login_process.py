@@ -218,7 +218,7 @@ MAX_LINE = 1 << 20  # bytes of a received line: the longest is an address of som
 
 RECEIVED = 1 << 16  # bytes of one read
 
-_told = msgspec.json.Decoder(logins.Told)
+_order = msgspec.json.Decoder(logins.Order)
 
 
 @attrs.define(eq=False)
@@ -228,7 +228,7 @@ class Lines:
     source: trio.abc.ReceiveStream
     _rest: bytearray = attrs.field(factory=bytearray)
 
-    async def next(self) -> logins.Wish | logins.MachineWish | logins.Answer | None:
+    async def next(self) -> logins.Order | None:
         """The next message; None at the end, or after an invalid line."""
         while b"\n" not in self._rest:
             chunk = await self.source.receive_some(RECEIVED)
@@ -237,11 +237,11 @@ class Lines:
             self._rest += chunk
         line, _, rest = self._rest.partition(b"\n")
         self._rest = rest
-        message: logins.Wish | logins.MachineWish | logins.Answer | None = decoded(_told.decode, line)
+        message: logins.Order | None = decoded(_order.decode, line)
         return message
 
 
-async def serve(lines: Lines, say: Callable[[logins.Said], Awaitable[None]]) -> None:
+async def serve(lines: Lines, say: Callable[[logins.Report], Awaitable[None]]) -> None:
     """Perform one login and report its result, unless the caller has gone."""
     wish = await lines.next()
     if not isinstance(wish, logins.Wish | logins.MachineWish):
@@ -265,7 +265,7 @@ async def serve(lines: Lines, say: Callable[[logins.Said], Awaitable[None]]) -> 
 
 
 async def _login(
-    wish: logins.Wish, lines: Lines, say: Callable[[logins.Said], Awaitable[None]], nursery: trio.Nursery
+    wish: logins.Wish, lines: Lines, say: Callable[[logins.Report], Awaitable[None]], nursery: trio.Nursery
 ) -> logins.Done:
     """Log in and store the login. Raises `NoLogin` if that fails, `LoginsTrouble` if it cannot be stored."""
     try:
@@ -300,7 +300,7 @@ async def main() -> None:
     """Perform the login that stdin asks for."""
     out = trio.lowlevel.FdStream(os.dup(sys.stdout.fileno()))
 
-    async def say(message: logins.Said) -> None:
+    async def say(message: logins.Report) -> None:
         await out.send_all(msgspec.json.encode(message) + b"\n")
 
     await serve(Lines(trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))), say)

@@ -32,7 +32,7 @@ from daemon.authorization.logins import (
     NoLogin,
     NotNow,
     Renewals,
-    Said,
+    Report,
     ServerLogins,
     Wish,
     login_url,
@@ -68,7 +68,7 @@ PASSED_ON = (
 PROGRAM = (sys.executable, "-P", "-m", "daemon.authorization.login_process")
 """The command of a login process; `-P` keeps the working directory out of its module path."""
 
-_decode = msgspec.json.Decoder(Said).decode
+_decode = msgspec.json.Decoder(Report).decode
 
 
 class LoginRefused(McpdError):

@@ -177,8 +177,8 @@ class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return f"Login(url={self.url!r}, issuer={self.issuer!r})"
 
 
-Said = LoginPage | DeviceCode | Done | Failed
-Told = Wish | MachineWish | Answer
+Report = LoginPage | DeviceCode | Done | Failed  # what the process of a login writes
+Order = Wish | MachineWish | Answer  # what it reads
 
 
 class Logins(Protocol):

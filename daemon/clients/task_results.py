@@ -299,7 +299,7 @@ async def ask_server(
             upstream.cancel(key, "no longer wanted")
 
 
-def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
+def for_client(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
     """A task's state for its client, with mcpd's id, questions under the server's name, and a call's result.
 
     Raises MsgspecError if the state is malformed, and UnsafeQuestion if a question must not be shown.

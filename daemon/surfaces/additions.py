@@ -154,7 +154,7 @@ def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
         known = entry.list_of(kind)
         own = key[1] if key[1] in known.all else known.renamed.get(key[1], "")
         if own in known.held and _would_offer(view, kind, (key[0], own)):
-            raise told_held(known.held[own], name)
+            raise held_error(known.held[own], name)
 
 
 def _would_offer(view: View, kind: Kind, key: ToolKey) -> bool:
@@ -167,7 +167,7 @@ def _would_offer(view: View, kind: Kind, key: ToolKey) -> bool:
     return is_for_client and offer.rules.allows(key) and not view.catalog.servers[server].disabled
 
 
-def told_held(held: HeldDefinition, name: str) -> ToolHeld:
+def held_error(held: HeldDefinition, name: str) -> ToolHeld:
     """The error about a held definition that was requested by `name`."""
     plain = {what: list(filter(_PLAIN.fullmatch, names)) for what, names in held.change.items()}
     it, why, asked = held.definition, of_held(held.because, plain), name[: answers.MAX_QUOTED]

@@ -73,7 +73,7 @@ def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) 
 
     names = [name for name, _tool, _description in tools[start:]]
     lines = answers.lines_within(names, line, room, answers.size_of({"description": ""}) + answers.MEMBER_BYTES)
-    return {name: {"description": said} for name, said in lines.items()}
+    return {name: {"description": text} for name, text in lines.items()}
 
 
 def position(cursor: str | None, count: int) -> int:

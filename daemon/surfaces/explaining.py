@@ -178,7 +178,7 @@ MAX_EXAMPLE = 2048
 MAX_KEPT_MEMBERS = 50
 """Members of the sent arguments that the example repeats."""
 
-Told = dict[str, str]
+Fault = dict[str, str]
 
 
 def refusal(
@@ -208,19 +208,19 @@ def refusal(
     )
 
 
-def _faults(schema: Object, errors: list[ValidationError], literal: object, others: list[str]) -> list[Told]:
+def _faults(schema: Object, errors: list[ValidationError], literal: object, others: list[str]) -> list[Fault]:
     if literal is not None and not isinstance(literal, dict):
         return [_fault("$", f"an object is expected, not {_kind(literal)}")]
     faults = [_fault("$", f"{key[:50]!r} is outside of the arguments") for key in others[:MAX_FAULTS]]
     if literal is None:
         return [*faults, _fault("$", "this cannot be read as JSON")]
     for error in errors:
-        faults += _told(error, schema)
+        faults += _faults_of(error, schema)
     faults += _misspelt(literal, schema)
     return faults or _missing(literal, schema) or [_fault("$", "this does not fit the schema of the tool")]
 
 
-def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
+def _faults_of(error: ValidationError, schema: Object) -> Iterator[Fault]:
     path = _path(error.instance_path)
     match error.kind:
         case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
@@ -230,14 +230,14 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
         case Kind.FalseSchema():
             yield _fault(path, "nothing is allowed here")
         case Kind.AnyOf(options) | Kind.OneOfNotValid(options) if options:
-            yield from _told_of_options(error, options, schema)
+            yield from _faults_of_options(error, options, schema)
         case _:
             yield _fault(path, error.message)
 
 
-def _told_of_options(
+def _faults_of_options(
     error: ValidationError, options: list[list[ValidationError]], schema: Object
-) -> Iterator[Told]:
+) -> Iterator[Fault]:
     """The faults of the option that was meant, if all other options want another type."""
     here = len(error.instance_path)
     types = [_types(option, here) for option in options]
@@ -247,9 +247,9 @@ def _told_of_options(
         yield _fault(_path(error.instance_path), f"this is not of any of the types {expected}")
     elif len(meant) == 1:
         for inner in meant[0]:
-            yield from _told(inner, schema)
+            yield from _faults_of(inner, schema)
     elif all(len(option) == 1 for option in meant[:MAX_FAULTS]):
-        messages = [fault["message"] for (inner,) in meant[:MAX_FAULTS] for fault in _told(inner, schema)]
+        messages = [fault["message"] for (inner,) in meant[:MAX_FAULTS] for fault in _faults_of(inner, schema)]
         yield _fault(_path(error.instance_path), ", or ".join(dict.fromkeys(messages)))
     else:
         yield _fault(_path(error.instance_path), error.message)
@@ -266,13 +266,13 @@ def _path(steps: Iterable[str | int]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def _missing(literal: Object, schema: Object) -> list[Told]:
+def _missing(literal: Object, schema: Object) -> list[Fault]:
     """The missing members, found without the validator: the value may be too large for it."""
     required = [key for key in schema.get("required", ()) if key not in literal][:MAX_FAULTS]
     return [_fault("$", f'"{key[:50]}" is a required property') for key in required]
 
 
-def _misspelt(literal: Object, schema: Object) -> list[Told]:
+def _misspelt(literal: Object, schema: Object) -> list[Fault]:
     """Undeclared members that resemble a declared one, which a lenient schema would accept."""
     declared = schema.get("properties")
     if not isinstance(declared, dict) or schema.get("additionalProperties") is False:
@@ -299,7 +299,7 @@ def _declared_at(schema: Object, schema_path: Iterable[object]) -> list[str]:
     return list(properties) if isinstance(properties, dict) else []
 
 
-def _fault(path: str, message: str) -> Told:
+def _fault(path: str, message: str) -> Fault:
     return {"path": _cut(path), "message": _cut(message)}
 
 
@@ -332,7 +332,7 @@ def _is_short(value: object) -> bool:
     return len(msgspec.json.encode(value)) <= MAX_KEPT
 
 
-def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
+def _part(schema: Object, faults: list[Fault]) -> dict[str, object]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -354,7 +354,7 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
     return {"schema": part} if part else {}
 
 
-def _is_about(fault: Told, key: str) -> bool:
+def _is_about(fault: Fault, key: str) -> bool:
     path = fault["path"]
     return (
         path == f"$.{key}"

@@ -204,18 +204,18 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
 
 def _loaded(view: View, wanted: Wanted) -> Reply:
     tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
-    beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
+    beside = answers.size_of({"tools": {}, "meta": _meta(view, wanted, wanted.tools, ())})
     page = paged(view, tools, answers.room_of(view) - beside)
     if len(page) < len(tools):
-        beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
+        beside = answers.size_of({"tools": {}, "meta": _meta(view, wanted, wanted.tools, tuple(wanted.tools))})
         page = paged(view, tools, answers.room_of(view) - beside)
     left = [name for name in wanted.tools if name not in page]
     keys = tuple(wanted.tools[name].key for name in page)
-    answer = answers.result({"tools": page, "meta": _told(view, wanted, page, left)})
+    answer = answers.result({"tools": page, "meta": _meta(view, wanted, page, left)})
     return Reply(answer, Loading(tools=keys), shown=keys)
 
 
-def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
+def _meta(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
     share = answers.share_of(view)
     loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())

@@ -21,7 +21,7 @@ from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import PENDING, ConnectedClient
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
-from daemon.clients.task_results import ask_server, declares_tasks, poll_seconds, told
+from daemon.clients.task_results import ask_server, declares_tasks, for_client, poll_seconds
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members, decoded
 from daemon.surfaces.surface import Forward, View
@@ -81,7 +81,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
         server = self.task.server
         try:
             state = self.tasks.note(self.task, decode_members(bytes(result)))
-            state = told(self.task, state, self.calls.context.redact.of(server))
+            state = for_client(self.task, state, self.calls.context.redact.of(server))
         except UNREADABLE as error:
             self.lost(UpstreamCallError(f"server {server} sent a task state that cannot be read: {error}"))
         except UnsafeQuestion as error:
@@ -176,7 +176,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         task.notifier = connection.notifier
     if task.gone and method == protocol.GET_TASK:
         redact = connection.context.redact.of(task.server)
-        state = _encode(task.state if isinstance(task, RequestedTask) else told(task, task.state, redact))
+        state = _encode(task.state if isinstance(task, RequestedTask) else for_client(task, task.state, redact))
         connection.peer.answer(request.id, protocol.completed(state) if request.modern else state)
         return
     del others["taskId"]
@@ -246,7 +246,7 @@ async def _watch(connection: ClientConnection, listen: bytes, task: Task, honour
     while known.find(task.id, task.owner) and (opened.get(listen) is honoured or opened.get(listen) is PENDING):
         state: dict[str, Raw] | None = {}
         if opened[listen] is honoured:
-            state = await _told_now(connection, task, can)
+            state = await _present_state(connection, task, can)
             if state and state != shown and opened.get(listen) is honoured:
                 shown = state
                 about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(listen)}})
@@ -257,7 +257,7 @@ async def _watch(connection: ClientConnection, listen: bytes, task: Task, honour
         await trio.sleep(poll_seconds(msgspec.json.decode((state or {}).get("pollIntervalMs", b"null"))))
 
 
-async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> dict[str, Raw] | None:
+async def _present_state(connection: ClientConnection, task: Task, declared: Raw) -> dict[str, Raw] | None:
     """A task's present state for its client; empty while the server is down, None if the task is gone."""
     context, known = connection.context, connection.context.subscribers.tasks
     upstream, state = context.upstreams.get(task.server), task.state
@@ -271,7 +271,7 @@ async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> 
                 # The server may have given its id to another client's task meanwhile.
                 return None
             state = known.note(task, decode_members(answer))
-        return told(task, state, context.redact.of(task.server))
+        return for_client(task, state, context.redact.of(task.server))
     except CallError:
         return {}
     except UnsafeQuestion as error:

@@ -32,7 +32,7 @@ SDK = ROOT / ".cache" / "sdk" / "examples" / "servers" / "simple-auth"
 MAX_PAGES = 20
 """Of a login in a browser."""
 
-said = msgspec.json.Decoder(logins.Said)
+said = msgspec.json.Decoder(logins.Report)
 
 
 # --- servers -----------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
     tell, stdin = trio.testing.memory_stream_one_way_pair()
     stdout, hear = trio.testing.memory_stream_one_way_pair()
 
-    async def say(message: logins.Said) -> None:
+    async def say(message: logins.Report) -> None:
         await stdout.send_all(msgspec.json.encode(message) + b"\n")
 
     async def run() -> None:

@@ -12,7 +12,7 @@ import trio.testing
 from daemon.authorization import login_process, logins
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, serve
-from daemon.authorization.logins import Answer, Failed, Login, NoLogin, Said, Wish
+from daemon.authorization.logins import Answer, Failed, Login, NoLogin, Report, Wish
 from daemon.authorization.redirect import Redirect
 
 
@@ -20,14 +20,14 @@ async def no_listener(nursery: trio.Nursery, port: int | None) -> Redirect:
     return Redirect(1)
 
 
-async def said(monkeypatch: pytest.MonkeyPatch, told: bytes, run: Any, *, is_open: bool = True) -> list[Said]:
+async def said(monkeypatch: pytest.MonkeyPatch, told: bytes, run: Any, *, is_open: bool = True) -> list[Report]:
     """What a login says that is told this, where the flow itself is `run`."""
     monkeypatch.setattr(login_process, "listen", no_listener)
     monkeypatch.setattr(LoginFlow, "run", run)
     tell, stdin = trio.testing.memory_stream_one_way_pair()
-    heard: list[Said] = []
+    heard: list[Report] = []
 
-    async def say(message: Said) -> None:
+    async def say(message: Report) -> None:
         heard.append(message)
 
     await tell.send_all(told)

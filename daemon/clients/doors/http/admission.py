@@ -158,12 +158,11 @@ class HttpAdmission:
         tokens: Tokens,
         *,
         count: Callable[[str], None] = lambda _reason: None,
-        loopback: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`count` counts a refusal by its reason (`counting.tally.HTTP_REFUSALS`)."""
         host, _ = split_authority(listen.address)
-        self._loopback = bool(host) and is_loopback(str(host)) if loopback is None else loopback
+        self._loopback = host is not None and is_loopback(host)
         self._hosts = frozenset(each.lower().removesuffix(".") for each in listen.hosts)
         self._origins = frozenset(map(origin_of, listen.origins))
         self._proxies = tuple(ip_network(each, strict=False) for each in listen.trusted_proxies)

@@ -36,21 +36,18 @@ class Hall:
     """An admission with a clock that stands until it is told to go on."""
 
     listen: HttpListen
-    loopback: bool | None = None
     now: float = 1000.0
     counted: Counter[str] = attrs.field(factory=Counter)
     admission: HttpAdmission = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         tokens = Tokens(self.listen, TokenFile(Path("/nonexistent")), redact=Redactors())
-        self.admission = HttpAdmission(
-            self.listen, tokens, count=self._count, loopback=self.loopback, clock=lambda: self.now
-        )
+        self.admission = HttpAdmission(self.listen, tokens, count=self._count, clock=lambda: self.now)
 
     def _count(self, reason: str) -> None:
         self.counted[reason] += 1
 
 
-def hall(*, loopback: bool | None = None, **listen: Any) -> Hall:
+def hall(**listen: Any) -> Hall:
     """An admission with these settings, and `CI` and `ANN` let in unless they say otherwise."""
-    return Hall(HttpListen(**{"tokens": (CI, ANN), **listen}), loopback)
+    return Hall(HttpListen(**{"tokens": (CI, ANN), **listen}))

@@ -195,9 +195,9 @@ def test_the_log_says_once_a_minute_who_was_refused_and_never_the_token(log: lis
     assert not any(ANN.value in line for line in log)
 
 
-@cases("address", "loopback", "taken")
-def test_what_the_listener_is_bound_to_decides(address: str, loopback: bool | None, taken: bool) -> None:
-    place = hall(address=address, loopback=loopback)
+@cases("address", "taken")
+def test_what_the_listener_is_bound_to_decides(address: str, taken: bool) -> None:
+    place = hall(address=address)
     request = head(origin="http://localhost:1")
     if taken:
         place.admission.greet(request)
