@@ -25,7 +25,7 @@ from daemon.clients.context import SessionContext
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.config.labels import server_of
 from daemon.ports import OwnCall, Upstream
-from daemon.wire.envelope import Buffer, RemoteError
+from daemon.wire.envelope import Buffer, RemoteError, made_error
 from daemon.wire.requests import AwaitedAnswer
 
 MAX_CREATED = 64 * 1024
@@ -312,7 +312,5 @@ def for_client(task: Task, members: Mapping[str, Raw], redact: Callable[[str], s
         result = _final(members["result"])
         ours["result"] = Raw(result if task.convert is None else task.convert(result))
     if "error" in members:
-        code, message, data = with_author(server, read_refusal(members["error"], redact))
-        error = {"code": code, "message": message, "data": data}
-        ours["error"] = Raw(_encode({key: each for key, each in error.items() if each is not None}))
+        ours["error"] = Raw(made_error(*with_author(server, read_refusal(members["error"], redact))))
     return ours

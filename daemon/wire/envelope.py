@@ -338,10 +338,7 @@ def response(request_id: bytes, result: Buffer) -> tuple[Buffer, ...]:
 
 def error_response(request_id: bytes, code: int, message: str, data: object = None) -> tuple[Buffer, ...]:
     """The frame of an error response. JSON-RPC errors report protocol faults only, never a tool's."""
-    error: dict[str, object] = {"code": code, "message": message}
-    if data is not None:
-        error["data"] = data
-    return refusal(request_id, msgspec.json.encode(error))
+    return refusal(request_id, made_error(code, message, data))
 
 
 def refusal(request_id: bytes, error: Buffer) -> tuple[Buffer, ...]:
@@ -490,9 +487,10 @@ def read_error(error: Buffer) -> tuple[int, str, bytes]:
     return int(code) if _CODE.fullmatch(code) else 0, _as_text(message), data
 
 
-def made_error(code: int, message: str) -> bytes:
-    """Encode a JSON-RPC error object that mcpd makes itself."""
-    return msgspec.json.encode({"code": code, "message": message})
+def made_error(code: int, message: str, data: object = None) -> bytes:
+    """Encode a JSON-RPC error object, without a `data` that is None."""
+    error = {"code": code, "message": message, "data": data}
+    return msgspec.json.encode({key: value for key, value in error.items() if value is not None})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:
@@ -531,10 +529,7 @@ class RemoteError(Exception):
 
     def encoded(self) -> bytes:
         """The JSON-RPC error object, without `data` if the data was cut."""
-        members: dict[str, object] = {"code": self.code, "message": self.message}
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            members["data"] = msgspec.json.decode(self.data)
-        return msgspec.json.encode({key: value for key, value in members.items() if value is not None})
+        return made_error(self.code, self.message, decoded(msgspec.json.decode, self.data))
 
 
 class HttpRefusal(RemoteError):

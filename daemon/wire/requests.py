@@ -527,7 +527,7 @@ class Peer:
         if exchange is not None:
             ran = "" if self._strict else " The call may have run."
             message = f"{self._who} has answered with invalid JSON-RPC ({fault}).{ran}"
-            exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
+            exchange.refused(envelope.made_error(fault.code, message))
             return
         if self._strict and fault.code == envelope.PARSE_ERROR:
             fault.request_id = envelope.id_of_unreadable(line)
