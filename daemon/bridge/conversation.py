@@ -66,7 +66,7 @@ class Script:
         """When a daemon first sent bytes, and may have shown tools; None if none ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
-        self._said: tuple[bytes, bytes] | None = None  # the handshake that the present daemon was sent
+        self._sent: tuple[bytes, bytes] | None = None  # the handshake that the present daemon was sent
         self._reopened: set[bytes] = set()
 
     @property
@@ -105,19 +105,19 @@ class Script:
         Nothing more is sent before its answer, because the connection may wait for a daemon that never starts.
         """
         self._reopened.clear()
-        self._said = self._handshake
+        self._sent = self._handshake
         request_id, line = self._handshake or (PING_ID, PING)
         return self._greeting() + line, request_id
 
     def overheard(self) -> None:
         """Record that the present daemon, too, got the client's `initialize`, which was answered here."""
-        self._said = self._handshake
+        self._sent = self._handshake
 
     def supplement(self) -> tuple[bytes, bytes] | None:
         """The handshake and its id, if it was made after `opening` and must still be sent; else None."""
-        if self._said is self._handshake or self._handshake is None:
+        if self._sent is self._handshake or self._handshake is None:
             return None
-        self._said = self._handshake
+        self._sent = self._handshake
         request_id, line = self._handshake
         return line, request_id
 

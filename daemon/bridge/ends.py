@@ -50,7 +50,7 @@ class Starting:
         self._failures = 0
         self._next = 0.0
         self._pid = 0
-        self._said = b""
+        self._stderr = b""
 
     @property
     def trouble(self) -> str:
@@ -86,13 +86,13 @@ class Starting:
         """Read the start's stderr. Returns whether the start has ended."""
         assert self.pipe is not None
         data = os.read(self.pipe, REASON_BYTES)
-        self._said = (self._said + data)[:REASON_BYTES]
+        self._stderr = (self._stderr + data)[:REASON_BYTES]
         if data:
             return False
         os.close(self.pipe)
         self.pipe, self._has_ended, self._knows = None, True, True
         os.waitpid(self._pid, 0)
-        text = self._said.decode(errors="replace").strip().removeprefix("mcpd: ")
+        text = self._stderr.decode(errors="replace").strip().removeprefix("mcpd: ")
         self.reason = text and f"the daemon is not running: {text}"
         return True
 
@@ -115,7 +115,7 @@ class Starting:
         finally:
             os.close(theirs)
             os.close(null)
-        self.pipe, self._said = ours, b""
+        self.pipe, self._stderr = ours, b""
 
 
 GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL

@@ -62,10 +62,10 @@ def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern:
     if method != requests.CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
     structured = {"structuredContent": {"error": {"code": code, "message": text}}}
-    return result_line(request_id, {**_said(f"{code}: {text}", modern=modern), **structured, "isError": True})
+    return result_line(request_id, {**_text(f"{code}: {text}", modern=modern), **structured, "isError": True})
 
 
-def _said(text: str, *, modern: bool) -> dict[str, object]:
+def _text(text: str, *, modern: bool) -> dict[str, object]:
     content: dict[str, object] = {"content": [{"type": "text", "text": text}]}
     return {"resultType": "complete", **content} if modern else content
 
@@ -191,7 +191,7 @@ def asks_for_status(line: bytes) -> bool:
 def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
     """The line that answers our own tool once a daemon is there; `refusal` is the daemon's, if any."""
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
-    return result_line(request_id, {**_said(text, modern=modern), "isError": bool(refusal)})
+    return result_line(request_id, {**_text(text, modern=modern), "isError": bool(refusal)})
 
 
 def reason(line: bytes | bytearray) -> str:

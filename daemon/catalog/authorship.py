@@ -86,7 +86,7 @@ def authored_elicitation(server: str, members: dict[str, Any]) -> dict[str, Any]
 
 def words_of(server: str, text: str) -> str:
     """Put the server's name before a server's text."""
-    lines = [_said(line) for line in text.splitlines()] or [""]
+    lines = [_safe(line) for line in text.splitlines()] or [""]
     if len(lines) == 1:
         return f"Server {server} asks: {lines[0]}"
     return "\n> ".join((f"Server {server} asks:", *lines))
@@ -123,21 +123,21 @@ def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fie
 def _answer(text: str) -> str:
     if legible(text) != text:
         raise UnsafeQuestion("hidden", "a name or a choice has hidden characters")
-    if _said(text) != text:
+    if _safe(text) != text:
         raise UnsafeQuestion("imitation", f"a name or a choice reads as if mcpd asked ({OURS.strip()})")
     return text
 
 
 def _prose(text: str) -> str:
-    return "\n".join(map(_said, text.split("\n")))
+    return "\n".join(map(_safe, text.split("\n")))
 
 
 def _on_one_line(text: str) -> str:
     """Join the lines of a form's title or description, which could look like another question."""
-    return _said(" ".join(text.splitlines()))
+    return _safe(" ".join(text.splitlines()))
 
 
-def _said(text: str) -> str:
+def _safe(text: str) -> str:
     if text.isascii() and "cpd" not in text.lower():
         return legible(text)
     return _ours().sub(r"\1\\u{20}\2", legible(text))

@@ -357,13 +357,13 @@ def with_summaries(
     """Set a model's summary of the server, and its sentences about tools that still exist."""
     merged = {**entry.sentences, **sentences}
     if entry.tools is not None:
-        merged = still_said(merged, entry.tools)
+        merged = of_present(merged, entry.tools)
     if summary == entry.summary and merged == entry.sentences:
         return entry
     return attrs.evolve(entry, summary=summary, sentences=merged)
 
 
-def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
+def of_present(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
     """The sentences about tools that still exist: those of a changing server would fill the memory."""
     if not sentences:
         return {}
@@ -418,7 +418,7 @@ def _with_status(entry: ServerEntry, status: facts.ServerStatus) -> ServerEntry:
 def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry:
     if fact.incarnation < entry.first_run:
         return entry
-    if fact.said is not None and (described := _said(entry.said, fact.said)) != entry.said:
+    if fact.said is not None and (described := _described(entry.said, fact.said)) != entry.said:
         entry = attrs.evolve(entry, said=described)
     known = entry.lists.get(fact.kind)
     # Before the first list, no client saw anything in this run of the daemon.
@@ -430,10 +430,10 @@ def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry
     news = attrs.evolve(entry, lists={**entry.lists, fact.kind: after})
     if look_alike(fact.kind, known, after):
         return news
-    return attrs.evolve(news, epoch=entry.epoch + 1, sentences=still_said(entry.sentences, news.tools or {}))
+    return attrs.evolve(news, epoch=entry.epoch + 1, sentences=of_present(entry.sentences, news.tools or {}))
 
 
-def _said(before: facts.SelfDescription, now: facts.SelfDescription) -> facts.SelfDescription:
+def _described(before: facts.SelfDescription, now: facts.SelfDescription) -> facts.SelfDescription:
     """Take a new self-description; if only numbers differ, the old text stays, since clients see it."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(

@@ -27,14 +27,14 @@ def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) 
     """The server to read a URI from, and its own URI; None if unknown to the profile, switched off or held."""
     if not offer.reads_resources:
         return None
-    key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
+    key = _named(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
     if key is None and not is_mcpd(uri):
         key = _listed(catalog, offer, uri) or _from_template(offer, uri) or _of_skill(catalog, offer, uri)
         key = key or _only_one(catalog, offer, uri)
     return None if key is None or _is_shut(catalog, key) else key
 
 
-def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
+def _named(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     if not is_mcpd(uri):
         return None
     key = catalog.names_of(Kind.RESOURCE).owners.get(uri) or read_mcpd_uri(uri)

@@ -70,7 +70,6 @@ class Health:
         self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
         self._parked = RetryPolicy(PARKED_SECONDS, PARKED_SECONDS, rng)
         self._notes: dict[str, str] = {}
-        self._said = ""
         self._why = NOT_YET
         self._cause: StoreCause | None = None
 
@@ -109,8 +108,7 @@ class Health:
     def degrade(self, fault: StoreFault, waiting: int) -> None:
         """Record that the store does not work, and how many changes wait."""
         reason = str(fault)
-        if reason != self._said:
-            self._said = reason
+        if reason != self._why:
             logger.error("{}", reason)
         self._why, self._cause = reason, fault.cause
         self._show(Condition.DEGRADED, waiting)
@@ -118,8 +116,7 @@ class Health:
     def mend(self, waiting: int) -> None:
         """Record that the store works."""
         self.failures = 0
-        if self._said:
-            self._said = ""
+        if self._cause is not None:
             logger.info("the store {} works again", self.persistence.value.where)
         self._why, self._cause = "", None
         self._show(Condition.OK, waiting)

@@ -350,7 +350,7 @@ class WebSocketLink:
     def give_up(self, closing: CloseReason) -> None:
         """End the link from this side."""
         self.closing = closing
-        self._writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
+        self._writer.end(ConnectionLost(f"closed here: {_words(closing)}"))
 
     async def leave(self, closing: CloseReason) -> None:
         """Send a close frame (`closing` unless another is set), and wait a moment for the peer to hang up.
@@ -396,7 +396,7 @@ class WebSocketLink:
             return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
         if not self._stream.said_goodbye:
             return ConnectionLost(f"{self._place} broke the WebSocket protocol: {reason.reason}")
-        text = f"{self._place} closed the WebSocket with {_said(reason)}"
+        text = f"{self._place} closed the WebSocket with {_words(reason)}"
         cause = Cause.WEBSOCKET_REFUSED if reason.code == POLICY else Cause.CONNECTION_LOST
         return ConnectionLost(text, cause, place=self._place)
 
@@ -407,7 +407,7 @@ class WebSocketLink:
         self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
 
 
-def _said(reason: CloseReason) -> str:
+def _words(reason: CloseReason) -> str:
     return f"code {reason.code} ({reason.name})" + (f": {reason.reason}" if reason.reason else "")
 
 

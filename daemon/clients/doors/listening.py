@@ -59,7 +59,7 @@ class Listener(Generic[V]):
     _keeps: int = attrs.field(default=KEPT_DESCRIPTORS, kw_only=True)
     """Descriptors of the process that this door leaves free; 0 for the operators' door."""
     _room: trio.Semaphore = attrs.field(init=False)
-    _said: float = attrs.field(default=-SAY_SECONDS, init=False)
+    _warned_at: float = attrs.field(default=-SAY_SECONDS, init=False)
     _refused: int = attrs.field(default=0, init=False)
     _accepting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
@@ -141,8 +141,8 @@ class Listener(Generic[V]):
         """Wait if the error is a shortage of resources; re-raise any other error."""
         if error.errno not in SHORTAGES:
             raise error
-        if trio.current_time() - self._said >= SAY_SECONDS:
-            self._said = trio.current_time()
+        if trio.current_time() - self._warned_at >= SAY_SECONDS:
+            self._warned_at = trio.current_time()
             logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
         await trio.sleep(BREATHER)
 
