@@ -61,7 +61,6 @@ class FdWriter:
         self.taken = 0  # bytes that the peer took in partial writes
         self.is_blocked = self.is_paused = False
         self.is_deaf = False  # whether the peer reads no more; it may have sent something before
-        self.is_closed = False
         self.failure: str | None = None
         self.reason: Exception | None = None  # the reason for the end of the connection; None while it lasts
         self.on_written: Callable[[], None] | None = None
@@ -77,7 +76,7 @@ class FdWriter:
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
-        if self.failure is not None or self.is_closed:
+        if self.failure is not None or self.fd == CLOSED:
             return
         out = self.out
         if len(frame) == 1:
@@ -93,7 +92,7 @@ class FdWriter:
 
     def queue(self, parts: Sequence[Buffer]) -> None:
         """Queue framed bytes."""
-        if self.failure is None and not self.is_closed:
+        if self.failure is None and self.fd != CLOSED:
             self.out += parts
             self.queued += sum(map(len, parts))
             self._note_queued()
@@ -117,9 +116,8 @@ class FdWriter:
 
     def close(self) -> None:
         """Close a descriptor that is used for writing only. Idempotent."""
-        if not self.is_closed:
+        if self.fd != CLOSED:
             self._clear()
-            self.is_closed = True
             os.close(self.fd)
             self.fd = CLOSED
 
@@ -262,7 +260,6 @@ class FdLink:
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
         self._receiver: Receiver | None = None
-        self._closed = False
 
     @property
     def queued(self) -> int:
@@ -292,15 +289,14 @@ class FdLink:
 
     def close(self) -> None:
         """Close the descriptors. Idempotent."""
-        if self._closed:
+        if self._read_fd == CLOSED:
             return
-        self._closed = True
         self.writer.fail("the connection was closed here")
         self._lines.drop()
         self._rest.clear()
         self._outbox.forget(self.resume)
         self.close_write()
-        self.writer.is_closed, self.writer.fd = True, CLOSED
+        self.writer.fd = CLOSED
         os.close(self._read_fd)
         self._read_fd = CLOSED
 

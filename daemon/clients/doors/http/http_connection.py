@@ -246,7 +246,7 @@ class HttpConnection:
         self._body, self._max_body = bytearray(), bounds.body
         self._deadline = trio.current_time() + HEAD_SECONDS
         self._seen = 0  # bytes taken by the client at the last check
-        self._is_idle = self._is_shut = self._is_released = False
+        self._is_idle = self._is_shut = False
         self._reads = self._piles_up = self._drops = False
         self._has_more = False  # whether bytes that were read wait for the next turn
 
@@ -298,15 +298,14 @@ class HttpConnection:
 
     def release(self) -> socket.socket:
         """Hand the socket over to its next owner."""
-        self.writer.fd, self._is_released = CLOSED, True
+        self.writer.fd = CLOSED
         return self._socket
 
     def close(self) -> None:
         """Close the socket, unless it was released. Idempotent."""
-        if not self._is_released:
-            self._is_released = True
+        if self.writer.fd != CLOSED:
             self.writer.fail("the connection was closed here")
-            self.writer.is_closed, self.writer.fd = True, CLOSED
+            self.writer.fd = CLOSED
             self._socket.close()
 
     def rewatch(self) -> None:
