@@ -493,9 +493,9 @@ class CallsInFlight:
         if trace is not None:
             call.trace = None
             _end_trace(call, trace, outcome, at, size)
-        # A script counts as sent once it runs.
-        runs = call.makes is not None and call.upstream is not None
-        sent = runs or (call.key is not None and not call.in_line)
+        # A script counts as sent once it runs, and a call whose server has asked for input was sent before.
+        began = call.round is not None or (call.makes is not None and call.upstream is not None)
+        sent = began or (call.key is not None and not call.in_line)
         if not sent and outcome in {OK, CANCELLED}:
             return
         if len(call.given) <= LARGE:

@@ -116,8 +116,14 @@ async def test_calls_without_an_answer(tmp_path: Path, nursery: trio.Nursery) ->
     await stage.alpha.wait_sent(2)
     await client.tell("notifications/cancelled", {"requestId": 2})
     await stage.alpha.wait_cancelled()
+    stage.alpha.is_modern = True
+    await client.call("alpha", "echo", {}, request_id=3)
+    stage.answer(await stage.alpha.wait_sent(3), b'{"requestState":"s","resultType":"input_required"}')
+    (await stage.alpha.wait_sent(4)).call.in_line = True
+    await client.tell("notifications/cancelled", {"requestId": 3})
+    await stage.alpha.wait_cancelled(2)
     outcomes = [(each["decision"], each["outcome"]) for each in await records(stage)]
-    assert outcomes == [("sent", "UpstreamLost"), ("sent", "cancelled")]
+    assert outcomes == [("sent", "UpstreamLost"), ("sent", "cancelled"), ("sent", "cancelled")]
 
 
 async def test_what_mcpd_answers_itself_is_no_decision(tmp_path: Path, nursery: trio.Nursery) -> None:
