@@ -224,7 +224,6 @@ class Listening:
         self._heard_at = -inf
         self._heartbeat_at: float | None = None
         self._failures = 0
-        self._complained = False
 
     @property
     def works(self) -> bool:
@@ -259,7 +258,10 @@ class Listening:
                 why = str(fault)
             except Exception as error:  # noqa: BLE001 - the boundary: without notifications the daemon polls
                 logger.opt(exception=error).error("internal error in mcpd while listening to the store")
-            self._complain(why)
+            if not self._failures:
+                logger.warning(
+                    "mcpd polls the store for other daemons' writes each second, as notifications fail: {}", why
+                )
             delay = self._retries.delay(self._failures)
             self._failures += 1
             await trio.sleep(delay)
@@ -295,22 +297,14 @@ class Listening:
 
     def _take(self, notification: Notification) -> None:
         if notification.own:
-            self._heard_at, self._heartbeat_at, self._failures = trio.current_time(), None, 0
-            if self._complained:
-                self._complained = False
+            if self._failures:
                 logger.info(
                     "the store {} sends notifications of other daemons' writes again", self._access.opener.where
                 )
+            self._heard_at, self._heartbeat_at, self._failures = trio.current_time(), None, 0
         elif notification.version != self.seen:
             self._look()
 
     def _look(self) -> None:
         self.news = True
         self._access.moved.unpark_all()
-
-    def _complain(self, why: str) -> None:
-        if not self._complained:
-            self._complained = True
-            logger.warning(
-                "mcpd polls the store for other daemons' writes each second, as notifications fail: {}", why
-            )

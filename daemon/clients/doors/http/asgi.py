@@ -126,7 +126,6 @@ class _Response:
         self._exchange = exchange
         self._outbox = outbox
         self._begun: tuple[HTTPStatus, dict[str, str]] | None = None
-        self._streams = False
 
     async def send(self, message: Message) -> None:
         """Take an ASGI message; raises ClientStuck after `STUCK_SECONDS` without progress."""
@@ -138,12 +137,11 @@ class _Response:
 
     async def _send(self, body: bytes, *, more: bool) -> None:
         assert self._begun is not None, "a body comes after its head"
-        if not more and not self._streams:
+        if not more and not self._exchange.is_begun:
             self._exchange.respond(self._begun[0], (body,), self._begun[1])
-        elif not self._streams:
-            self._streams = True
-            self._exchange.open_stream(self._begun[1])
-        if body and self._streams:
+        else:
+            if not self._exchange.is_begun:
+                self._exchange.open_stream(self._begun[1])
             self._exchange.send((body,))
         self._outbox.flush()
         if more:
@@ -163,7 +161,7 @@ class _Response:
         """End an incomplete response: with an error if nothing was sent yet, else by closing the connection."""
         exchange = self._exchange
         exchange.on_written = None
-        if exchange.is_open and not self._streams:
+        if exchange.is_open and not exchange.is_begun:
             exchange.refuse(internal_error())
         elif exchange.is_open:
             exchange.responses.is_last = True
