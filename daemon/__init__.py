@@ -18,7 +18,7 @@ def version() -> str:
 
 
 def program() -> str:
-    """The version and this module's source; they change when another version is installed."""
+    """Identifies the installed program by its version and this module's source."""
     return f"{version()} {_read(__file__)}"
 
 

@@ -146,8 +146,8 @@ class Cause(StrEnum):
 
 
 PASSING = ("ended", "silent")
-"""Problems of a sandbox that soon pass: its stub was killed, perhaps with the process that forks stubs, or says
-nothing: that process may hang."""
+"""Problems of a sandbox that soon pass: its stub was killed, perhaps with the process that forks stubs, or is
+silent because that process may hang."""
 
 CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
 """Causes that `mcpd login` cures."""
@@ -161,9 +161,9 @@ class Remedy(msgspec.Struct, frozen=True):
     waits: bool = False
     """Whether the server waits for an external thing: a login, a variable, a service, the network."""
     by_words: bool = False
-    """Whether the server's last words decided, not the cause alone."""
+    """Whether the diagnosis comes from the server's last words, not from the cause alone."""
     lacks: str = ""
-    """The variable whose value mends it, or `keyring:NAME`; empty: something else does."""
+    """The variable whose value cures the failure, or `keyring:NAME`; empty if something else does."""
 
 
 @attrs.frozen

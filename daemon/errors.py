@@ -152,12 +152,12 @@ class ToolNotLoaded(CallError):
 
 
 class ToolChanged(CallError):
-    """The tool changed since the client saw it; sent once, with the current definition."""
+    """The tool changed since the client saw it; reported once, with the current definition."""
 
     def __init__(self, message: str, *, key: tuple[str, str], unloads: bool = False, **details: object) -> None:
         super().__init__(message, **details)
         self.key = key
-        """Server and name."""
+        """The tool's server and name."""
         self.unloads = unloads
         """Whether the tool must be loaded again."""
 

@@ -32,11 +32,11 @@ class ServerStatus:
     """Runs that have ended since the daemon started."""
 
     of_instance: bool = False
-    """Whether it describes one instance, while other clients' instances may be healthy."""
+    """Whether the status describes one instance, while other clients' instances may be healthy."""
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a start follows without a request: first, queued, running, due, or after a restart."""
+        """Whether a start comes without a request: the first, a queued, running or due one, or a restart."""
         is_due = self.state is ServerState.BACKOFF and self.next_retry_at is None
         return is_due or self.state in COMING or self.state is ServerState.STOPPED
 
@@ -84,7 +84,7 @@ class DefinitionsListed:
     """The server's JSON-RPC error object, sent in place of a list."""
     at: float = 0.0
     first: bool = False
-    """Whether it is this run's first list, which may be empty while a backend warms up."""
+    """Whether the list is this run's first one, which may be empty while a backend warms up."""
     declared: bool = True
     said: SelfDescription | None = attrs.field(default=None, repr=False)
 
@@ -136,7 +136,7 @@ class Switched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True):
-    """Approvals to add to those known before; also says that the store was read."""
+    """Approvals to add to the known ones. The fact also says that the store was read."""
 
     approvals: tuple[Approval, ...] = ()
     at: float = 0.0
@@ -161,7 +161,7 @@ class Summarized(msgspec.Struct, frozen=True, kw_only=True):
     sentences: Mapping[str, Summary] = {}
 
     def __repr__(self) -> str:
-        """Without texts, which a model made from a server's."""
+        """Omit the texts, which a model made from a server's texts."""
         return f"<Summarized {self.server}>"
 
 

@@ -89,7 +89,7 @@ class GivenName:
     kind: Kind = Kind.TOOL
     """The kind; `RESOURCE` includes templates."""
     beside: bool = False
-    """Whether it is a second name, for lists in which a meta-tool has the first name."""
+    """Whether the name is a second one, for lists in which a meta-tool has the first name."""
     since: float = 0.0
 
 

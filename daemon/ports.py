@@ -29,7 +29,7 @@ class CallToSend(Protocol):
     """The caller's `_meta` without keys of its own connection (progress token, era envelope)."""
     wants_progress: bool
     in_line: bool
-    """Whether it is queued at the server; set by `upstreams.call_admission`."""
+    """Whether the call is queued at the server; set by `upstreams.call_admission`."""
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
@@ -58,7 +58,7 @@ class UpstreamConnection(Protocol):
 
     last_heard: float
     given_up: GivenUp
-    """Cancelled calls without an answer, which may still run."""
+    """Cancelled calls without an answer: they may still run at the server."""
     capabilities: Mapping[str, object]
     """The capabilities declared to the server (MCP, `ClientCapabilities`)."""
 
@@ -185,7 +185,7 @@ class Instances(Protocol):
         """The client's instance, created if missing; raises NoWorkspace, NoSession, Overloaded."""
 
     def take_loss(self, holder: Holder) -> str:
-        """The end of the session's last instance, told once: "after N s without use", "to make room" or ""."""
+        """Why the session's last instance ended, told once: "after N s without use", "to make room" or ""."""
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
         """Note that a session has no connection; its instances end after a while, or at once if `soon`."""
@@ -212,16 +212,16 @@ class Upstream(CallRoute, Protocol):
     """The name for logs and errors: the server's, or an instance's."""
     of: str
     is_modern: bool
-    """Whether it last spoke MCP 2026-07-28, whose results may ask for input."""
+    """Whether the server last spoke MCP 2026-07-28, whose results may ask for input."""
     has_resources: bool
     is_own: bool
-    """Whether it is an instance for one session, to which that session's capabilities were declared."""
+    """Whether this is an instance for one session, to which that session's capabilities were declared."""
     roots: bytes | None
     """An instance's workspace as a `roots/list` result, for a client that has no roots."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether it takes no more calls: an ended instance, or a replaced server."""
+        """Whether the server takes no more calls: an ended instance, or a replaced server."""
 
     @property
     def instances(self) -> Instances | None:
@@ -246,7 +246,7 @@ class Upstream(CallRoute, Protocol):
 
     @property
     def is_stale(self) -> bool:
-        """Whether its tools changed since it last listed them."""
+        """Whether the server's tools changed since it last listed them."""
 
     async def wait_current(self) -> None:
         """Return once the list is newer than every announced change. Raises `UpstreamUnavailable`."""

@@ -35,7 +35,7 @@ DROPPED: Mapping[str, str] = {
     "tasks/list": "each client knows its tasks",
     "tasks/result": "tasks/get has the result",
 }
-"""The methods that `MODERN_VERSION` lacks, except those of the handshake: what replaces each of them."""
+"""The replacement of each method that `MODERN_VERSION` lacks, except the methods of the handshake."""
 
 META = "io.modelcontextprotocol/"
 """The prefix of the protocol's keys in `_meta`."""
@@ -76,7 +76,7 @@ TASKS_EXTENSION = META + "tasks"
 
 IDENTITY = {"name": "mcpd", "version": __version__}
 TASKS: Mapping[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-"""The capability declared to clients of a server that has it (MCP 2025-11-25, tasks)."""
+"""The tasks capability (MCP 2025-11-25), declared to clients of a server that has it."""
 
 CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
@@ -84,7 +84,7 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
     "elicitation": {"form": {}, "url": {}},
     "extensions": {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
-"""The capabilities declared to servers, which show fewer tools without: the union of all clients'."""
+"""The capabilities declared to servers, the union of all clients': without them, servers show fewer tools."""
 
 LIST_ROOTS = "roots/list"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -110,7 +110,7 @@ GET_SKILL = "skills/get"
 READ_DIRECTORY = "resources/directory/read"
 COMPLETE = "completion/complete"
 RESOURCE_NOT_FOUND = -32002
-"""The JSON-RPC code before 2026-07-28, which uses -32602."""
+"""The JSON-RPC code for an unknown resource before 2026-07-28, which uses -32602."""
 
 CANCEL = "notifications/cancelled"
 PROGRESS = "notifications/progress"
@@ -274,7 +274,7 @@ def texts_in(value: object) -> list[str]:
 
 
 def already_in_flight(request_id: bytes) -> str:
-    """The error text for a request whose id an open request has."""
+    """The error text for a request with the id of another request that is still open."""
     return f"Invalid Request: id {request_id.decode(errors='replace')} is already in flight"
 
 

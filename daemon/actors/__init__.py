@@ -1,1 +1,1 @@
-"""The actors, in one module each. They never import each other, and meet in facts, ports and the catalog."""
+"""The actors, in one module each. They never import each other; they share facts, ports and the catalog."""

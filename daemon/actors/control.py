@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from daemon.clients.client import Principal
 
 MAX_REQUESTS = 64
-"""Requests of one operator that may be in progress; a command makes one."""
+"""Most requests of one operator in progress at a time; each command makes one."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without a request, at most twice as many, after which mcpd closes one of the few connections."""
+"""Seconds of idleness (at most twice as many) after which mcpd closes one of the few operators' connections."""
 
 CONFIG_FAULT = -32078
 """JSON-RPC error code of `reload` for a faulty configuration (78 is EX_CONFIG); `data` has all faults."""

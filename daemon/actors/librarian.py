@@ -1,4 +1,4 @@
-"""The librarian: keeps the search index up to date with the catalog, in a worker thread; then its vectors."""
+"""The librarian: updates the search index, and then its vectors, from the catalog in a worker thread."""
 
 from __future__ import annotations
 

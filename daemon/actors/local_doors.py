@@ -1,6 +1,6 @@
-"""Doors on loopback that open on demand: metrics at `metrics.listen`, and the console without HTTP.
+"""Doors on loopback that open on demand: metrics at `metrics.listen`, and the console if HTTP is off.
 
-If an address cannot be bound, mcpd tries again later, and serves its clients meanwhile.
+If mcpd cannot bind an address, it tries again later, and serves its clients meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ADDRESS = "127.0.0.1:0"
 
 @attrs.define(eq=False, repr=False)
 class ConsoleOpening:
-    """Serves the console on a port of its own from its first use on."""
+    """Serves the console on a separate port, from the console's first use on."""
 
     _console: Callable[[], WebApplication]
     _outbox: Outbox

@@ -43,7 +43,7 @@ OBSERVE_SECONDS = 1.0
 """Seconds between two results of one tool that are examined."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
-"""Faults after which a new store is begun; the first time, at once."""
+"""Faults after which mcpd begins a new store, at once unless earlier tries have failed."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Recorder:
         expiry = Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall)
         self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
-        """When the next try is due (seconds, trio's clock); None unless the last one failed."""
+        """When the next try is due (seconds, trio's clock); None unless the last try failed."""
         self._running = trio.CancelScope()
 
     async def keep_head(self, head: ChainHead) -> None:
@@ -148,7 +148,7 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write changes until `finish`; `adopt` takes a session in use that another daemon has written."""
+        """Write changes until `finish`; `adopt` gets each session in use that another daemon has written."""
         self._poll.live_keys, self._poll.adopt = live_keys, adopt
         self._sync.start()
         async with trio.open_nursery() as nursery:
@@ -198,7 +198,7 @@ class Recorder:
         self._sync.later(TOUCH)
 
     async def kept(self, key: str | None = None) -> bool:
-        """Wait until a session, or without a key all switches and approvals, is on disk; False if too slow."""
+        """Wait until a session (no key: all switches and approvals) is on disk; False if not in time."""
         notes = self._notes
         with trio.move_on_after(self._timing.patience):
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):
@@ -219,9 +219,9 @@ class Recorder:
                 await self._access.moved.park()
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """Read a session by its key; None if there is none. Raises `StoreFault` if it is unknown here, too.
+        """Read a session by its key; None if there is none. Raises `StoreFault`: no store and no copy here.
 
-        If the store fails, returns the session as known here; it is partial if the store may have more.
+        If the store fails, returns the session as known here, marked partial if the store may have more.
         """
         sessions = self._notes.sessions
         if (unwritten := sessions.unwritten(key)) is not None:
@@ -269,7 +269,7 @@ class Recorder:
                 await self._access.moved.park()
 
     def _failed(self, error: Exception) -> None:
-        """Contain an error, since a daemon without a store is better than none, and schedule the next try."""
+        """Contain an error and schedule the next try: a daemon without a store is better than no daemon."""
         fault = error if isinstance(error, StoreFault) else own_fault(self._opener.where)
         in_use = self._access.store is not None
         if fault is not error:

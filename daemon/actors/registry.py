@@ -17,7 +17,7 @@ from daemon.kit.waiting import Mailbox, Watch, keep_latest
 from daemon.operators.news import changed, newly_held, news
 
 MAX_HELD = 10_000
-"""Definitions recorded as reported, the latest: each held one is reported once, however often it changes."""
+"""Most held definitions remembered as reported, the latest: each is reported once, even if it changes."""
 
 
 class Registry:

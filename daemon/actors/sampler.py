@@ -15,7 +15,7 @@ from daemon.upstreams.servers import InstancedServer
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 LEAST = 1.0
-"""Seconds until the next sample at least: clocks differ, and no minute may be closed twice."""
+"""Fewest seconds until the next sample: clocks differ, and no minute may be closed twice."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -68,7 +68,7 @@ OPTIONAL: Mapping[str, str] = {
     "completion": "completions",
     "logging": "logging",
 }
-"""By beginning of a method: the capability that it needs, which a profile or an only server may lack."""
+"""By prefix of a method, the capability needed, which a profile or a client's only server may lack."""
 
 
 class Session:
@@ -89,7 +89,7 @@ class Session:
         """Whether a hello or a request has arrived; after that, a hello is ignored."""
         self._late_hello = False
         self._bridge_sends = False
-        """Whether a bridge, which now holds its requests back, may have sent some before it knew."""
+        """Whether a bridge may have sent requests before it learned that it must hold them back."""
         self._since = context.wall()
 
     async def run(self) -> None:

@@ -30,10 +30,10 @@ INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"
 """Commands whose first start may download a server, and so gets `timeouts.firstInitialize`."""
 
 QUESTIONS_SECONDS = 2.0
-"""Seconds to answer a server's questions before its first call, which the server might refuse otherwise."""
+"""Most seconds to answer a server's questions; until then, the server might refuse its first call."""
 
 REASON_SECONDS = 0.5
-"""Seconds that a lost request waits until the connection's end has a reason."""
+"""Seconds that a lost request waits for the reason why the connection ended."""
 
 
 class UpstreamActor:
@@ -192,7 +192,7 @@ class UpstreamActor:
                 self._report()
 
     def _report(self, _changed: Reason = HEALTHY) -> None:
-        """Report the server's state; a silent connection counts before problems of the list."""
+        """Report the server's state; a silent connection takes precedence over problems of the list."""
         if self.access.lifecycle is None or self.access.admission is None:
             return
         second = None if self._second is None else self._second.pings

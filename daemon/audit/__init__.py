@@ -1,1 +1,1 @@
-"""The audit: records every decision, in chained records in separate files."""
+"""The audit: writes every decision as a record of a chain, into files of its own."""

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class AuditQuery(NamedTuple):
-    """Selects records. A malformed line matches every query of its time, as it may hide a record."""
+    """Selects records. A malformed line matches every query for its time, because it may hide a record."""
 
     members: Mapping[str, Collection[str]] = {}
     """The accepted values for each attribute of a record."""
@@ -56,14 +56,14 @@ class AuditQuery(NamedTuple):
     until: float = math.inf
 
     def fits(self, entry: Entry) -> bool:
-        """Whether an entry is wanted, and complete."""
+        """Whether an entry matches the query and its line is complete."""
         wanted = ((getattr(entry.record, name), values) for name, values in self.members.items())
         is_wanted = entry.record is None or all(value in values for value, values in wanted)
         return is_wanted and self.since <= entry.at < self.until and entry.line.endswith(b"\n")
 
 
 def query(server: str, tool: str, session: str, decisions: Collection[str], *times: float) -> AuditQuery:
-    """An operator's query; empty words match everything. `session`: a key, or a connection's number."""
+    """An operator's query; empty arguments match everything. `session`: a key, or a connection's number."""
     number = session.removeprefix("#")
     members = {"server": [server], "tool": [tool], "session": [number, f"#{number}"], "decision": decisions}
     return AuditQuery({name: each for name, each in members.items() if any(filter("#".__ne__, each))}, *times)
@@ -97,7 +97,7 @@ def decoded(line: bytes) -> StoredRecord | None:
 
 
 def entries(chain: Path, since: float = 0.0, *, newest_first: bool = False) -> Iterator[Entry]:
-    """All entries of a chain, except files of days before `since`."""
+    """All entries of a chain, except those in files of days before `since`."""
     lines, step, begins = (backward, -1, DAY) if newest_first else (_forward, 1, 0.0)
     for file in files(chain)[::step]:
         day = datetime.fromisoformat(f"{file.name[:10]}T00:00Z").timestamp()

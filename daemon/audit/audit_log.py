@@ -36,13 +36,13 @@ LOCK = "lock"
 
 
 class Chain:
-    """Writes a chain."""
+    """Writes one chain of records."""
 
     def __init__(self, root: Path) -> None:
         """Take the first chain that no other daemon writes, and find its end. Raises `OSError`."""
         self.directory, self._lock = _taken(root)
         self.torn = 0
-        """Bytes of an incomplete line of a killed daemon, which were removed."""
+        """Bytes of the incomplete line that a killed daemon left, and that was removed."""
         self.turned = False
         """Whether a new file was begun; the reader resets this."""
         self.is_synced = True
@@ -65,7 +65,7 @@ class Chain:
             raise
 
     def append(self, bodies: Sequence[bytes], day: str) -> None:
-        """Append records (as JSON) to the file of a day (`2026-11-29`). Raises OSError: none was added."""
+        """Append records (as JSON) to a day's file (`2026-11-29`). If this raises OSError, none was added."""
         self._turn(day)
         seq, prev, lines = self.head.seq, self.head.digest, []
         for body in bodies:
@@ -91,7 +91,7 @@ class Chain:
             self.is_synced = True
 
     def lacks(self, heads: Iterable[ChainHead]) -> ChainHead | None:
-        """The first of these copied heads that belongs to this chain and is missing in its files."""
+        """The first of these copied heads that belongs to this chain and is missing from its files."""
         return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
 
     def _has(self, head: ChainHead) -> bool:
@@ -177,19 +177,19 @@ def _end_of(path: Path) -> tuple[int, str, int]:
 
 
 WAITING = 32_768
-"""Most records that wait for the disk; further ones are lost. Two seconds of the most calls, some 100 MB."""
+"""Most records that wait for the disk; others are lost. Two seconds at the highest call rate, some 100 MB."""
 
 EVERY_SECONDS = 0.25
 """Most seconds from a decision to its line in the file."""
 
 SYNC_SECONDS = 1.0
-"""Most seconds from a line to the disk (fsync(2)), which a crash of the machine may lose."""
+"""Most seconds until a written line is on the disk (fsync(2)): a crash of the machine may lose these lines."""
 
 AT_ONCE = 128
 """Records made and written together, in a millisecond, before other threads run."""
 
 HEAD_SECONDS = 60.0
-"""Seconds between two copies of the head, after which no editor of the files can change it unnoticed."""
+"""Seconds between two copies of the head: nobody can change a copied record in the files unnoticed."""
 
 STALLED_SECONDS = 5.0
 """Seconds without an answer after which the disk counts as unwritable."""
@@ -228,7 +228,7 @@ class Audit:
         self.problem = ""
         """Why the last records could not be written; empty if they were."""
         self.dropped = 0
-        """Decisions of this daemon that were dropped as the queue was full; counted by the event loop."""
+        """Decisions of this daemon that were dropped because the queue was full; the event loop counts them."""
         self.root = root
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head = daemon, version, keep_head
@@ -237,7 +237,7 @@ class Audit:
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
         self._told = 0
-        """The count of dropped decisions that a record has reported; the thread writes it."""
+        """The number of dropped decisions that a record has reported already; only the thread writes it."""
         self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None
@@ -252,12 +252,12 @@ class Audit:
 
     @property
     def lost(self) -> int:
-        """Records of this daemon that are missing in the files."""
+        """Records of this daemon that are missing from the files."""
         return self.dropped + self._faulty
 
     @property
     def refuses(self) -> str:
-        """Why calls are refused, as no record of them can be written; empty if they are not refused."""
+        """The reason why calls are refused while no record can be written; empty if calls are accepted."""
         if self.keys.fail is not AuditFailure.CLOSED or not self.on:
             return ""
         since = self._busy_since
@@ -291,7 +291,7 @@ class Audit:
             self.note(self._began)
 
     async def open(self, heads: Sequence[ChainHead] = ()) -> None:
-        """Find the end of the chain, compare it with `heads`, and record the start; later if the disk hangs."""
+        """Find the chain's end, compare it with `heads`, record the start; `run` does so if the disk hangs."""
         self.note(self._began, heads)
         if self.on:
             with trio.move_on_after(STOP_SECONDS):
@@ -326,7 +326,7 @@ class Audit:
         return max(0.0, due - trio.current_time())
 
     async def _round(self, *, opening: bool = False, last: bool = False) -> bool:
-        """Write, sync and copy whatever is due; returns whether the disk took it. `opening`: only write."""
+        """Write, sync and copy whatever is due; returns whether the disk accepted it. `opening`: only write."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
         keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)

@@ -22,7 +22,7 @@ JOURNAL_SECONDS = 10.0
 """Seconds for `journalctl`, which finds the heads of a month within one second."""
 
 NAMED = 20
-"""Most faults kept of a chain: an early edit may be followed by thousands."""
+"""Most faults kept of a chain: an edit near its beginning may cause thousands."""
 
 _CHAIN = re.compile(r"\b[0-9a-f]{64}\b")
 _HEAD = re.compile(r"audit head (\d{1,18}) ([0-9a-f]{64}) of ([0-9a-f]{64})|(\d{1,18}):([0-9a-f]{64})")
@@ -83,7 +83,7 @@ class CheckedChain:
 
 
 def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
-    """Check chains against copied heads; return them, and heads of other chains. 6 s for a million records."""
+    """Check chains against copied heads; return the chains, and heads of others. 6 s for a million records."""
     checked, others = [_check(each, {head.seq: "" for head in heads}) for each in chains(directory)], []
     for head in heads:
         about = [(chain, digests) for chain, digests in checked if head.chain in {"", chain.id}]
@@ -150,7 +150,7 @@ def heads_in(text: str) -> list[ChainHead]:
 
 
 def journal(uid: int) -> tuple[list[ChainHead], str]:
-    """The heads that a user's daemons wrote to the journal, and why they cannot be read, if so."""
+    """The heads that a user's daemons wrote to the journal, and the reason if the journal cannot be read."""
     words = ["journalctl", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=mcpd-audit", f"_UID={uid}"]
     try:
         told = subprocess.run(words, capture_output=True, timeout=JOURNAL_SECONDS, check=True, text=True).stdout

@@ -99,7 +99,7 @@ class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moment(at: float) -> datetime:
-    """A time in seconds since the epoch, for a record."""
+    """The UTC time of a record, from seconds since the epoch."""
     return datetime.fromtimestamp(at, UTC)
 
 
@@ -109,7 +109,7 @@ def _second(at: int) -> bytes:
 
 
 def timestamp(at: float) -> bytes:
-    """A time in seconds since the epoch in RFC 3339's form, with microseconds."""
+    """The RFC 3339 form, with microseconds, of a time in seconds since the epoch."""
     return b"%b.%06dZ" % (_second(int(at)), at % 1 * 1e6)
 
 

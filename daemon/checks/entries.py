@@ -39,7 +39,7 @@ HEAD = 256
 ELF = b"\x7fELF"
 
 INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
-"""Matches commands whose first argument that is no option is a script."""
+"""Matches commands whose first argument, apart from options, is a script."""
 
 SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
@@ -51,7 +51,7 @@ class Program(NamedTuple):
 
     path: Path | None
     blocked: Path | None = None
-    """A file of that name that cannot be executed."""
+    """A file of the command's name that cannot be executed."""
 
 
 def command(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
@@ -232,7 +232,7 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
 
 
 def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
-    """Findings on a server's URL; `connect` tries local ones, which is needless if the daemon knows them."""
+    """Findings on a server's URL; `connect` tries local URLs, unless the daemon knows their state."""
     if server.type in {TransportType.UNIX, TransportType.SCRIPT}:
         path = unix_path(server.url or "")
         if connect and server.url and (problem := _refusal(path)):

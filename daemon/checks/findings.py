@@ -82,7 +82,7 @@ class FindingText:
     """The texts about a cause; `{name}` stands for a value of the finding's data."""
 
     level: Level = attrs.field(converter=Level)
-    """Faults alone make `mcpd doctor` exit with 1."""
+    """Only faults make `mcpd doctor` exit with 1."""
     what: str
     why: str = ""
     do: str = ""
@@ -95,7 +95,7 @@ class Finding(FindingText):
     """A problem that a check has found."""
 
     cause: str
-    """The name of the finding's row in the table; its texts may change."""
+    """The name of the finding's row in the table; the row's texts may change."""
     data: Mapping[str, object] = attrs.field(repr=False)
     """Values for the texts; `server` is the name of the server in question."""
 

@@ -56,7 +56,7 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
 
 
 def limits(scene: Scene) -> Iterator[Finding]:
-    """Findings on the limit of open files for the configuration, and on limits of servers without effect."""
+    """Findings on the limit of open files for the configuration, and on servers' limits without effect."""
     yield from _void(scene)
     pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = proc.open_files("self" if pid is None else pid)

@@ -117,7 +117,7 @@ WIDTH = 15
 
 
 def show_versions(options: argparse.Namespace) -> int:
-    """Print the versions of what is installed."""
+    """Print the versions of mcpd and of the software that it uses."""
     found = versions()
     if options.json:
         print(document(found))
@@ -127,7 +127,7 @@ def show_versions(options: argparse.Namespace) -> int:
 
 
 def versions() -> dict[str, object]:
-    """The versions of what is installed, by name; None for what is not."""
+    """The versions of mcpd and of the software that it uses, by name; None for missing software."""
     import sqlite3  # noqa: PLC0415 - not for `--help`
 
     from daemon.protocol import HANDSHAKE_VERSIONS, MODERN_VERSION  # noqa: PLC0415 - likewise
@@ -207,7 +207,7 @@ def schema(_options: argparse.Namespace) -> int:
 
 
 def metrics(options: argparse.Namespace) -> int:
-    """Print all metrics, as text of Prometheus."""
+    """Print all metrics, in Prometheus' text format."""
     print(visible(ask_with(options, "metrics", {})["text"], lines=True), end="")
     return 0
 

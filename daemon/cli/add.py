@@ -200,11 +200,11 @@ def _remove(options: argparse.Namespace, name: str) -> int:
 
 
 _CACHES = {"npm": "npm cache npx rm --force", "pypi": "uv cache clean {}", "docker": "docker rmi {}"}
-"""Commands that delete a package which was fetched for whatever program wants it."""
+"""Commands that delete a package from a cache that other programs use, too."""
 
 
 def own_directory(options: argparse.Namespace, name: str) -> Path:
-    """The directory of a sandboxed server: below the state directory if the daemon is a system's unit."""
+    """The directory of a sandboxed server: below the state directory if the daemon is a system unit."""
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
         state = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]["stateDirectory"]
         if (servers := Path(state, "servers")).is_dir():

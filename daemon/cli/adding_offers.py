@@ -81,7 +81,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
 
 
 def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
-    """Delete a former entry's bundle that `text` does not name, or say how if its server may run; returns 0."""
+    """Delete a former entry's bundle unless `text` names it; if its server `runs`, only say how. Returns 0."""
     origin = before.servers.get(name, {}).get("origin")
     if gone := _bundles.remove(origin, os.environ, text, keep=runs):
         path = shlex.quote(str(gone))
@@ -158,7 +158,7 @@ def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def _former(registries: Any, origin: EntryOrigin) -> Any:
-    """The arguments that the version of an entry had; None where nothing tells any more."""
+    """The arguments that an offer had in the entry's version; None if no source has that version any more."""
     with suppress(SourceTrouble):
         if origin.bundle:
             return _bundles.arguments(origin, os.environ)
@@ -216,7 +216,7 @@ def _fit(parts: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _fresh(offer: ServerOffer, made: Mapping[str, Any], args: Sequence[Any] | None) -> dict[str, Any]:
-    """The part of an offer that is missing in an entry, and all arguments."""
+    """The keys of an offer that are missing from an entry, and all arguments."""
     fresh: dict[str, Any] = {"args": args or []}
     for key in ("env", "headers"):
         given = made.get(key, {})

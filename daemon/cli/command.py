@@ -110,7 +110,7 @@ class CommandLine(NamedTuple):
 
     name: str
     place: str
-    """The function that gets the options and returns the exit status; it may raise as in `control.guarded`."""
+    """Gets the options and returns the exit status; may raise what `control.guarded` reports."""
     arguments: str
     """The arguments besides `--socket`, as `add_arguments` reads them."""
     synopsis: str = ""

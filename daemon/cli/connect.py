@@ -84,12 +84,12 @@ def _default_socket() -> str:
 
 
 def _is_usual(path: str) -> bool:
-    """Whether a daemon started here would serve this socket, and not one of another user or container."""
+    """Whether a daemon started here would serve this socket, which may be another user's or container's."""
     return path == str(runtime_dir(os.environ) / FRONT)
 
 
 def _hello(params: dict[str, object]) -> bytes:
-    """The hello with this client's options. It is sent even without options: only a first hello counts."""
+    """The hello with this client's options. It is sent even without options: a later hello would not count."""
     members = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
         members += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()

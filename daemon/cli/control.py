@@ -104,7 +104,7 @@ class RemoteFault(CommandFailed):
 
     @property
     def is_of_the_file(self) -> bool:
-        """Whether the error is a faulty configuration."""
+        """Whether the error reports a faulty configuration."""
         return isinstance(self.data, dict) and "faults" in self.data
 
 
@@ -210,7 +210,7 @@ def ask(
     companion: Companion | None = None,
     before: Iterable[Message] = (),
 ) -> Message:
-    """Ask the daemon, after the messages `before`, for `timeout` s. Raises DaemonUnreachable or RemoteFault."""
+    """Send `before` and the request; wait `timeout` s for its answer. Raises DaemonUnreachable, RemoteFault."""
     # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
     readable = {
         key: value.encode(errors="surrogateescape").decode(errors="replace")

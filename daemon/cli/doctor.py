@@ -46,7 +46,7 @@ def gather(
     end_leftovers: bool = False,
     seconds: float = ASK_SECONDS,
 ) -> Scene:
-    """Gather the facts for the checks. A path that is None is the running daemon's, or else `mcpd run`'s."""
+    """Gather the facts for the checks. If a path is None, take the running daemon's, or `mcpd run`'s."""
     usual = paths.config_file(environ)
     path = named or usual
     config, faults, notes = _read(path, environ)

@@ -93,7 +93,7 @@ def set_keys(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:
-    """The file to change, its present text, and the path in it to the server or to the whole."""
+    """The file to change, its present text, and the path in it to the server (for `WHOLE`, empty)."""
     if (name := options.server) == WHOLE:
         return (path := edited_file(options)), read_present(path), ()
     path, present = configured(options, name)
@@ -151,7 +151,7 @@ def _change(
     stored: Mapping[str, str] = MappingProxyType({}),
     back: str = "",
 ) -> int:
-    """Write or remove keys. Secrets become variables, as `stored` are; `back` undoes what no `set` does."""
+    """Write or remove keys. Secrets become variables, like `stored`; `back` undoes what no `set` can."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
@@ -188,14 +188,14 @@ def _change(
 
 
 def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
-    """Write a key of a server for a command that lacks the options of `mcpd set`; the change stays."""
+    """Write a key of a server for a command that lacks the options of `mcpd set`, and keep the change."""
     usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False}
     options = argparse.Namespace(**{"json": False, **vars(options), **usual})
     return _change(options, [Setting(trail=trail, value=value)])
 
 
 def _undo_by(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> str:
-    """The command that undoes settings; empty if there is none without a secret."""
+    """The command that undoes settings; empty if no command can, or only one that quotes a secret."""
     verbs = {"unset" if was is UNSET else "set" for was in before}
     values = ["" if was is UNSET else f"={was if isinstance(was, str) else json.dumps(was)}" for was in before]
     words = [spelt(each.trail).removeprefix("$").removeprefix(".") for each in wished]
@@ -259,7 +259,7 @@ def _settle(
 
 
 def _tried(options: argparse.Namespace, name: str, path: Path, draft: Draft | SettingsEdit) -> tuple[int, bool]:
-    """Write a change and wait for its effect; the exit status, and whether the user keeps an upgrade."""
+    """Write a change, wait for its effect; return the exit status, and whether the user keeps an upgrade."""
     was, kept = dict[str, str](), True
     with suppress(DaemonUnreachable, RemoteFault, KeyError):
         was = tools_of(options, options.server)

@@ -159,7 +159,7 @@ class EventLines:
         return entry
 
     def heading(self, at: float) -> str:
-        """The date of an entry if it differs from the last one's; if the first entry is of today, none."""
+        """The date of an entry if it differs from the previous one's; empty if the first entry is of today."""
         before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
         return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
 

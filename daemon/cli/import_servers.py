@@ -223,7 +223,7 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
 
 
 def these(planned: ImportPlan) -> str:
-    """Name the servers to add in a question."""
+    """The servers to add, in words for a question."""
     return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 

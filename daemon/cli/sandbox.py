@@ -62,7 +62,7 @@ _show = asking("sandbox", "server", shown)
 
 
 class _LessonCompanion:
-    """Ends a lesson: after the command that uses the server, or when others have used it."""
+    """Ends a lesson after the file's calls, or after the time in which the user uses the server."""
 
     def __init__(self, options: argparse.Namespace, calls: list[Message]) -> None:
         self._options, self._calls = options, calls

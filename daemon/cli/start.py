@@ -68,7 +68,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int | None, Path | None]:
-    """Stop the daemon once it serves no call, or after `waits` s; returns its pid and unusual configuration."""
+    """Stop the daemon once it serves no call, or after `waits` s; returns its pid, and an unusual config."""
     config = None
     with suppress(DaemonUnreachable, RemoteFault):
         deadline = time.monotonic() + waits
@@ -84,7 +84,7 @@ def _stopped(control: Path, seconds: float, *, waits: float = 0.0) -> tuple[int 
 
 
 def _configuration(config: Path | None, *, tells: bool) -> Config:
-    """Read the daemon's configuration; `tells` warns of servers that will not start."""
+    """Read the daemon's configuration; with `tells`, warn of servers that will not start."""
     # 0.2 s, which a command that only waits for another start saves.
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415

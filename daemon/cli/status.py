@@ -71,7 +71,7 @@ def _show(options: argparse.Namespace, name: str | None, *, compact: bool) -> in
 
 
 def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport | None = None) -> int:
-    """0 if all servers and persistence are well; instances may still be starting, unless they cannot."""
+    """0 if all servers and persistence are well; instances may still be starting, but none has failed."""
     well = all(server["state"] in WELL for server in servers.values()) and all(
         each["state"] in WELL | COMING for server in servers.values() for each in server.get("instances", ())
     )

@@ -59,7 +59,7 @@ class ServerColumn(NamedTuple):
     """The column's importance: on a narrow screen, the least important columns are dropped first."""
     short: str = ""
     cell: Callable[[ServerReport, float], str] | None = None
-    """Makes a cell of a server or instance and the time (epoch seconds); None takes the report's words."""
+    """Makes the cell from a server or instance and the time (epoch seconds); None: the report's words."""
     if_any: bool = False
     """Whether the column is dropped if all its cells are empty, or if there is little room."""
 

@@ -91,7 +91,7 @@ def _refused(connections: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NAMED = 10
-"""Sessions named in front of their common surface."""
+"""Sessions named, at most, before the surface that they share."""
 
 
 def _repairs(repairs: Mapping[str, Mapping[str, int]]) -> Iterator[RenderableType]:
@@ -168,7 +168,7 @@ def _sessions(sessions: list[reports.ConnectionReport], now: float, screen: Scre
 
 
 def _why(sessions: list[reports.ConnectionReport]) -> Iterator[RenderableType]:
-    """Why each surface was chosen, once, and which clients' savings are not counted."""
+    """Each reason for a chosen surface, once, and the clients whose savings are not counted."""
     named: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
         named.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")

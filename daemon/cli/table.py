@@ -150,7 +150,7 @@ COMMANDS = {
     "summaries": "cli.settings:summaries (--models|--model:NAME|--test:QUESTION?) --config:F"
     f" {_within(MODEL_SECONDS)}",
 }
-"""The function of each command, and its arguments; of `connect`, which must start fast, the module."""
+"""The function of each command, and its arguments; for `connect`, which must start fast, its module."""
 
 _UNASKED = {"needs": False}
 _LOCAL = {"needs": False, "reaches": False}
@@ -202,7 +202,7 @@ def purposes(table: "Words") -> dict[str, tuple[str, str]]:
 
 
 def implementation(command: str) -> "Any":
-    """The object that implements a command: `main(argv)` returns the exit status; there is `make_parser()`."""
+    """The object that implements a command: `main(argv)` returns the exit status; it has `make_parser()`."""
     # By full name, since `python -m daemon` comes here too.
     import importlib  # noqa: PLC0415 - see the module's docstring
 

@@ -37,7 +37,7 @@ POLL_SECONDS = 0.25
 """Seconds between two requests for a starting server's state: cheap, and soon enough for a person."""
 
 FIRST_LOOKS = 4
-"""Requests made before a server must have begun to start: a second, enough on a busy machine."""
+"""Requests for which a dormant server still counts as starting: a second, enough on a busy machine."""
 
 WIDTH = 110
 TOOL_LINES = 2
@@ -61,7 +61,7 @@ class Effect(NamedTuple):
 
     @property
     def held(self) -> list[str]:
-        """The arguments of `mcpd approve` for what waits for approval."""
+        """The arguments of `mcpd approve` for the definitions that wait."""
         return [] if self.seen is None else list(self.seen.get("held", ()))
 
 

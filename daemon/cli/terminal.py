@@ -96,7 +96,7 @@ def columns_of(
     least: int | None = None,
     **cells: Callable[[Any], str],
 ) -> list[Column]:
-    """The columns for a table of reports; `cells` has functions that replace some columns' own words."""
+    """The columns for a table of reports; the functions in `cells` replace the usual text of some columns."""
     return [
         Column(
             each.heading,
@@ -120,7 +120,7 @@ def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
 
 
 def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
-    """A table with a row for each item; a column of names before a cut one gets at most half of the screen."""
+    """A table with a row for each item. Next to a cut column, names get at most half of the screen."""
     columns, drawn = tuple(columns), grid(screen, head=head)
     most = screen.width // 2 if any(each.cut for each in columns) else None
     for each in columns:

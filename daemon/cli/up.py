@@ -69,7 +69,7 @@ class _Offer(NamedTuple):
 
 
 def up(options: argparse.Namespace) -> int:
-    """Set up everything that the user agrees to; with --json, the words go to stderr."""
+    """Set up everything that the user agrees to; with --json, text for people goes to stderr."""
     report = dict[str, Any]()
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
         status = _set_up(options, report)
@@ -211,7 +211,7 @@ def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_s
 
 
 def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> str:
-    """Start or reload the daemon; returns why it does not have the servers, or nothing."""
+    """Start or reload the daemon; returns the reason if the daemon does not have the servers."""
     if with_service and offer.service is not None:
         try:
             done = service.install(os.environ, offer.service)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPTS = "script"
-"""The name under which scripts are called like a server (`config.config_files`)."""
+"""The name of the server whose tools are the scripts (`config.config_files`)."""
 
 # --- arguments --------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
-    """The arguments, with missing ones asked for. Raises UsageError, and sends nothing, if some still are."""
+    """The arguments, with missing ones asked for. If some stay missing, raises UsageError and sends nothing."""
     wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
         schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])

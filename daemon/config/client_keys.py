@@ -86,7 +86,7 @@ def top_level_keys() -> Mapping[str, str]:
 
 
 def fold(key: str) -> str:
-    """Normalise a client's key, in which case, `_` and `-` do not count."""
+    """Normalise a client's key, so that keys compare without regard to case, `_` and `-`."""
     return key.replace("_", "").replace("-", "").lower()
 
 

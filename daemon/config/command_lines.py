@@ -294,7 +294,7 @@ def packages_in(words: Sequence[str]) -> Iterator[Package]:
 
 
 def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False) -> Iterator[Package]:
-    """Packages without a version or with the latest (`again`: or an exact one), and images without a digest."""
+    """Packages with no version or `@latest` (if `again`, an exact one, too), and `images` with no digest."""
     for each in packages_in(words) if "--offline" not in words else ():
         is_image = each.source not in {"npm", "pypi"}
         if (images and not each.spec) if is_image else each.spec in {"", "@latest"} or (again and each.version):
@@ -470,7 +470,7 @@ def known_servers() -> tuple[KnownServer, ...]:
 
 
 def isolating() -> frozenset[str]:
-    """Arguments that mcpd adds to servers; without them, an entry is the same server as a client's."""
+    """Arguments that mcpd adds to entries; a comparison with a client's entry leaves them out."""
     return frozenset(row.apart.option for row in known_servers() if row.apart is not None)
 
 

@@ -36,7 +36,7 @@ _KNOWN = "int, float, str, bool, None, list[T], dict[str, T], Literal['a', 1] or
 
 
 def with_scripts(config: Config, path: Path) -> Config:
-    """Add a server to a configuration, whose tools are the scripts that profiles name."""
+    """Add to a configuration the server whose tools are the scripts that profiles name."""
     names = {name for each in config.profiles.values() for name in each.scripts}
     if "*" in names:
         names = {*names, *(each.stem for each in path.parent.glob(SCRIPT_FILES))} - {"*"}
@@ -131,13 +131,13 @@ MAX_LINKS = 40
 """Symbolic links to follow: the kernel's own limit (path_resolution(7))."""
 
 _UID_MAP, _ALL_USERS = Path("/proc/self/uid_map"), ["0", "0", "4294967295"]
-"""The map's content outside of user namespaces (user_namespaces(7))."""
+"""The uid map, and its content outside of user namespaces (user_namespaces(7))."""
 
 _WHY = "and with it have mcpd run any program as this user, so nothing was read:"
 
 
 def open_to_others(path: Path) -> list[Fault]:
-    """A fault for everything on the path to a file that others can write or replace. Raises OSError."""
+    """A fault for each step on a file's path that others can write or replace. Raises OSError."""
     steps = [*reversed(dict.fromkeys(_steps_to(path)))]
     faults = [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
     foreign = next((each for each in steps if _is_not_for_root(each)), None)

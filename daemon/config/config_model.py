@@ -399,7 +399,7 @@ class Server:
 
     @property
     def has_token(self) -> bool:
-        """Whether a header holds a token, or the URL a value looked up for each run: a login is for one URL."""
+        """Whether a header holds a token, or the URL varies from run to run (a login is for one URL)."""
         return "\0" in (self.url or "") or any(name.lower() == "authorization" for name in self.headers)
 
     @cached_property
@@ -532,7 +532,7 @@ class Summaries:
     api_key_env: KeyName | None = None
     """NAME of the variable that holds the key."""
     kept_key: str | None = from_the_key(default=None, repr=False)
-    """The key from that file; a variable of the environment takes precedence."""
+    """The key from the variable file; a variable of the environment takes precedence."""
     timeout: Seconds = 60
     """Limit for one answer."""
     batch: Count = 20

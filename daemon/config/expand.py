@@ -164,7 +164,7 @@ class References:
 
     _sources: Sources
     _faults: list[Fault] = attrs.field(repr=False)
-    """Gets a fault for each reference that cannot be resolved, and stays in its text."""
+    """Gets a fault for each unresolved reference, which stays in its text."""
     values: set[str] = attrs.field(factory=set, repr=False)
     credentials: set[str] = attrs.field(factory=set, repr=False)
     """Values or defaults that may be credentials, judged by kind of reference, by name, and by looks."""
@@ -192,7 +192,7 @@ class References:
         return text
 
     def text(self, text: str, here: str, *, workspaces: bool = False, late: bool = False) -> str:
-        """Resolve references; of `workspaces` and those looked up `late` (run, keyring), marks stay."""
+        """Resolve references, but put marks for `workspaces` and for values looked up `late` (run, keyring)."""
 
         def replace(match: re.Match[str]) -> str:
             body = match["body"] or ""

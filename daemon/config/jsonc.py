@@ -16,7 +16,7 @@ import msgspec
 from daemon.errors import ConfigError, Fault
 
 MAX_HOPS = 16
-"""References followed in a row, which ends cycles."""
+"""References followed in a row, at most; this bound ends cycles."""
 
 
 def resolve(root: Any, reference: object) -> Any:
@@ -252,7 +252,7 @@ def is_within(inner: str, outer: str) -> bool:
 
 
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
-    """Give faults a line and column: the last one of a repeated key, the parent's of a missing key."""
+    """Give faults a line and column: for a repeated key its last place, for a missing key its parent's."""
     text = text.removeprefix("\ufeff")
     offsets = _offsets(text)
     return [_placed(fault, text, offsets) if fault.line is None else fault for fault in faults]

@@ -69,7 +69,7 @@ DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
 
 
 METRICS_EXAMPLE = "127.0.0.1:9464"
-"""Its port is from Prometheus' list of default ports for exporters."""
+"""An example of `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
 
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
 """Characters of a token: a shorter one can be guessed, a longer one is probably a file."""

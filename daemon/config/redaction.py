@@ -232,7 +232,7 @@ def secrets(config: Config) -> frozenset[str]:
 
 
 def with_doubts(config: Config) -> tuple[frozenset[str], frozenset[str]]:
-    """The `secrets`, and those among them that may be common words, which definitions contain, too."""
+    """The `secrets`, and those among them that may be common words, as definitions contain."""
     return _long(chain(_of_daemon(config), *map(_of_server, config.mcp_servers.values())))
 
 

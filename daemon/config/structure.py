@@ -155,7 +155,7 @@ def _known(enum: Any) -> list[str]:
 
 
 def _one_of(value: object, union: Any) -> Any:
-    """Convert to the member of a union that is written as the value's type of JSON."""
+    """Convert to the union's member whose JSON type is the type of the value."""
     members = {_written_as(kind): kind for kind in get_args(union)}
     if members.pop(NoneType, None) is not None and value is None:
         return None
@@ -169,7 +169,7 @@ def _one_of(value: object, union: Any) -> Any:
 
 
 def _written_as(kind: Any) -> type:
-    """The type of JSON of a union's member; numbers have no alternatives."""
+    """The JSON type of a union's member; a number is never one of several members."""
     while hasattr(kind, "__origin__"):
         kind = kind.__origin__
     if attrs.has(kind):

@@ -23,7 +23,7 @@ MILLISECONDS_FROM = 1000
 LOCAL, REMOTE = "local", "remote"
 
 _LONGER = {"call": "call_max", "initialize": "first_initialize"}
-"""Limits with another one that must be at least as long."""
+"""Limits, each with another limit that must be at least as long."""
 
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
 
@@ -52,7 +52,7 @@ def _is_ours(key: str, value: object) -> bool:
 
 
 class Translated:
-    """An entry of any client in mcpd's keys; if `milliseconds` is None, the size of a time limit decides."""
+    """An entry of any client in mcpd's keys; if `milliseconds` is None, a time limit's size tells its unit."""
 
     def __init__(self, entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> None:
         self.entry = dict(entry)

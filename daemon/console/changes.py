@@ -83,7 +83,7 @@ def keys_of(shown: str) -> dict[str, Any]:
 
 
 def with_keys(shown: str, fields: Mapping[str, str]) -> str:
-    """The entry with the keys of a form; one that is empty there is taken out. Raises InvalidArguments."""
+    """The entry with a form's keys, without those that the form leaves empty. Raises InvalidArguments."""
     if not keys_of(shown):
         raise InvalidArguments("this entry has values of other shapes than the form: correct it as JSON")
     entry, given = json.loads(shown), {key: text.replace("\r", "").strip() for key, text in fields.items()}
@@ -135,7 +135,7 @@ async def change(viewer: Viewer, words: tuple[str, ...], given: str = "") -> Not
 
 
 async def give(viewer: Viewer, name: str, lacks: str, value: str) -> Notice:
-    """Put the value that a server `lacks` where its entry refers to it, else into its `env`, and start it."""
+    """Put the value that a server `lacks` where its entry refers to it, else into `env`; start the server."""
     if lacks.startswith(KEYRING):
         ran = await run_line(viewer.context, ("secret", "set", lacks.removeprefix(KEYRING)), value)
         ran = ran if ran.status else await run_line(viewer.context, ("restart", name))
@@ -147,7 +147,7 @@ async def give(viewer: Viewer, name: str, lacks: str, value: str) -> Notice:
 
 
 async def way_back(facts: DaemonFacts, name: str, before: Written = (None, {}), after: str = "") -> Undo:
-    """Make the undo of a change that led to `after`, or of an addition; refused once that has changed again."""
+    """Make the undo of a change that led to `after`, or of an addition; it refuses if `after` changed again."""
     after = after or name
     with trio.CancelScope(shield=True):  # a browser that has left finds the outcome on its next page
         now = await in_thread(_written, facts, after)

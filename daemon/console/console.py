@@ -52,7 +52,7 @@ class Console:
         self._loading = trio.Lock()
 
     async def link(self, who: str, *, may_change: bool) -> str:
-        """Make a link that lets one browser in as `who`, once. Raises OSError: nothing can serve it."""
+        """Make a link that lets one browser in as `who`, once. Raises OSError if nothing can serve it."""
         address = await self._address()
         await self._load()
         return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(who, may_change=may_change)})}"

@@ -83,7 +83,7 @@ class ChangeSignal:
     def __init__(
         self, *watches: Watch[Any], calls: Watch[Any] | None = None, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        """`busy` says whether calls are in flight, since no watch announces their begin and progress."""
+        """`busy` says whether calls are in flight, since no watch announces their start and progress."""
         self._seldom = watches
         self._calls: Watch[Any] = Watch(None) if calls is None else calls
         self._busy = busy

@@ -116,7 +116,7 @@ def sent(html: str, form_token: str, here: str) -> str:
 
 
 def sent_in_json(text: str, form_token: str, here: str) -> str:
-    """`sent`, for HTML in JSON, where a backslash in the address must not become an escape."""
+    """Like `sent`, for HTML in JSON, where a backslash in the address must not become an escape."""
     written = msgspec.json.encode(str(escape(here))).decode()[1:-1]
     return text.replace(FORM_TOKEN, form_token).replace(HERE, written)
 

@@ -26,7 +26,7 @@ NOISE_LINES = 1000
 """Lines of noise within `NOISE_SECONDS` beyond which a server is `degraded`."""
 
 NOISE_END = 50_000
-"""Lines of noise within `NOISE_SECONDS` beyond which the connection is ended: they use a whole core."""
+"""Lines of noise within `NOISE_SECONDS` beyond which mcpd ends the connection: so many use a whole core."""
 
 NOISE_SECONDS = 10.0
 

@@ -1,6 +1,6 @@
 """Counts events since the daemon started, with the latencies of each server's calls, and sums them up.
 
-The number of counters is bounded, whatever arrives, by the configuration, the tables, MCP and `errors`.
+Whatever arrives, the configuration, the tables, MCP and `errors` bound the number of counters.
 Everything else is counted as `OTHER`.
 """
 
@@ -42,7 +42,7 @@ MAX_CLIENTS = 64
 hour in the store."""
 
 MAX_NAME = 256
-"""Most characters of such a tool's or client's name, twice as many as real ones have."""
+"""Most characters of a separately counted tool's or client's name, twice as many as real ones have."""
 
 LATENCIES = 2048
 """Latencies kept for percentiles, the newest: all of a minute with up to 34 calls a second, in 64 KiB."""
@@ -398,13 +398,13 @@ def _one_of(value: str, known: frozenset[str]) -> str:
 
 
 NET = "estimatedTokensNotSent"
-"""The difference of two counters, which may fall."""
+"""The estimated tokens not sent, the difference of two counters: unlike a counter, it may fall."""
 
 TOOL_CALLS = "toolCalls."
 """The prefix of tools' counters, before `SERVER/TOOL`; they are many, and left out of summaries."""
 
 SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
-"""Tokens that clients were spared, and tokens sent to them instead later."""
+"""Tokens that clients were spared, and tokens that they were sent later instead."""
 
 HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
 """Members of `summary` that are kept by the hour."""

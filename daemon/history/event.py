@@ -105,7 +105,7 @@ _BAD = frozenset(
 )
 
 TOLD = frozenset(EventKind) - {EventKind.EPOCH}
-"""Kinds that people see by default; a higher epoch has another event as its cause."""
+"""Kinds that people see by default: all but a higher epoch, which another event causes."""
 
 MAY_BE_BAD = _BAD | {EventKind.ENDED, EventKind.RELOADED, EventKind.DAEMON_STARTED}
 """Kinds of events that may need attention (`Event.is_bad`)."""

@@ -212,7 +212,7 @@ class History:
     def __init__(
         self, wall: Callable[[], float], life: str = "", redact: Callable[[str, str, int], str] = _cut
     ) -> None:
-        """Start empty; `redact` removes a server's (empty: the daemon's) secrets from a text, and cuts it."""
+        """Start empty; `redact` removes the secrets of a server ("": the daemon) from a text, and cuts it."""
         self.newest: Watch[Event | None] = Watch(None)
         """The newest event; None before the first."""
         self.news: Watch[object] = Watch(None)
@@ -220,7 +220,7 @@ class History:
         self.life = life
         """The name of this life."""
         self.listeners: list[Callable[[Event], None]] = []
-        """Called with each event once it is kept; they must neither block nor raise."""
+        """Functions called with each event once it is kept; they must neither block nor raise."""
         self.stored: Callable[[EventQuery], Awaitable[Sequence[Event] | None]] = _nothing_stored
         """Reads events of all lives from the store; None if the store cannot be read now."""
         self.is_shared = False

@@ -145,7 +145,7 @@ _STDERR = 2
 
 
 class LogFile:
-    """A file for log lines, and for stderr if nobody reads it; a new file begins when it grows too large."""
+    """A file for log lines, and for stderr if nobody else reads it; a new file begins when one is too large."""
 
     def __init__(self, path: Path) -> None:
         """Open the file for the daemon's user only, and redirect stderr to it. Raises `OSError`."""

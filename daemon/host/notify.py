@@ -136,7 +136,7 @@ class Notifier:
 
 
 def handover(notify: Callable[[str], None], name: str) -> dict[str, Any]:
-    """The bytes of the previous daemon under a name, and the function that passes bytes on, as arguments."""
+    """Keyword arguments: the previous daemon's bytes of a name, and the function that passes bytes on."""
     if not isinstance(notify, Notifier):
         return {}
     return {"handed_over": notify.handed_over.get(name, b""), "hand_over": partial(notify.keep, name)}

@@ -29,7 +29,7 @@ OTHERS_WRITE = 0o022
 def distrust(link: _socket.socket, path: str) -> str:
     """Why the listener at the other end is not trusted, and the remedy; empty if it is trusted.
 
-    Trusted are this user, root, and a user whose socket is where only these could have put it.
+    mcpd trusts this user, root, and a user whose socket is where only these three could have put it.
     """
     # pid, uid, gid (unix(7), SO_PEERCRED) of the process that called listen(2).
     raw = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -50,7 +50,7 @@ def is_vouched_for(path: str, uid: int) -> bool:
 
 
 def _leads_on(path: str, uid: int) -> bool:
-    """Whether each directory above belongs to this user or root or, below one of theirs, to `uid`."""
+    """Whether each directory above belongs to this user or root, or to `uid` below a directory of theirs."""
     ours, given = {os.geteuid(), 0}, False
     for place in _above(path):
         try:

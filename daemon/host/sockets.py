@@ -21,7 +21,7 @@ from daemon.host.private_files import own_file, take
 
 
 def reason(error: BaseException) -> str:
-    """The root of a failure in words, as libraries wrap the one useful message in several others."""
+    """The root cause of a failure in words, as libraries wrap the one useful message in several others."""
     text = ""
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -131,7 +131,7 @@ def _stays_served(path: Path) -> bool:
 
 
 def _is_served(path: Path) -> bool:
-    """Whether a socket accepts connections, from a daemon without this lock or from another program."""
+    """Whether anything serves a socket: a daemon without this lock, or another program."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

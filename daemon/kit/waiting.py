@@ -100,7 +100,7 @@ W = TypeVar("W")
 async def serve_wanted(
     watch: Watch[T], wanted: Callable[[T], W | None], serve: Callable[[W], Awaitable[object]]
 ) -> NoReturn:
-    """Run `serve` with what is wanted under the present value, if anything, and again whenever that differs."""
+    """Run `serve` with what `wanted` makes of the value, unless None; restart it when that changes."""
     while True:
         now = wanted(watch.value)
         async with trio.open_nursery() as nursery:

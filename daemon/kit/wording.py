@@ -26,7 +26,7 @@ _TIMES = (
     (HOUR, HOUR, "h", MINUTE, "m"),
     (MINUTE, MINUTE, "m", 1, "s"),
 )
-"""From this many seconds on, a length of time is given in this unit and the smaller one."""
+"""From each row's first number of seconds on, a length of time is given in the row's two units."""
 
 TWO_DIGITS = 10
 """The value from which a number needs no decimals."""
@@ -34,7 +34,7 @@ _TENTHS = 10
 """Seconds below which tenths are shown."""
 
 BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON in English; results based on it are called estimates."""
+"""Bytes per token, a rule of thumb for JSON in English; results based on this number are called estimates."""
 
 ALIKE = 60
 """Least similarity of a suggested name, out of 100 (indel similarity)."""

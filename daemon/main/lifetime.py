@@ -33,8 +33,8 @@ FIRST_LIST_SECONDS = 0.3
 """Seconds during which the client that started the daemon has the interpreter to itself."""
 
 YOUNG_OBJECTS = 2_000
-"""New objects between collections of garbage. With Python's 700, a list of 10,000 tools has three full ones.
-Each stops all threads for 25 ms."""
+"""New objects between collections of garbage. With Python's 700, a list of 10,000 tools causes three full
+collections. Each stops all threads for 25 ms."""
 
 HEAP_SECONDS = 2.0
 """Seconds between two polls of the free end of the heap, which large answers reuse."""

@@ -122,7 +122,7 @@ def opened_listeners(
 
 
 def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
-    """Closes a socket, and removes its file unless the daemon failed: the file tells bridges which it was."""
+    """Closes a socket, and removes its file unless the daemon failed: a file left behind tells bridges so."""
 
     def release(_kind: object, error: object, _traceback: object) -> None:
         if isinstance(error, CoreFailed):

@@ -74,7 +74,7 @@ class Command(msgspec.Struct, Generic[P], frozen=True):
     run: Callable[[OperatorContext, P], Awaitable[object]]
     """Returns the answer, which msgspec encodes as a JSON object; raises an `McpdError` to refuse."""
     reads: bool = False
-    """Whether it changes nothing. The audit has no record of it; of a request to a server it has one."""
+    """Whether the command changes nothing. The audit then records only the command's requests to servers."""
 
 
 class NoParams(msgspec.Struct):

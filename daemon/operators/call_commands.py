@@ -55,7 +55,7 @@ class CallsParams(Seen):
     """Selects calls, and tells which ended calls the caller already has."""
 
     server: str | None = None
-    """A server or an instance; None for all. An ended call is known by its server only."""
+    """A server or an instance; None for all. An ended call is known only by its server, not by the instance."""
     session: str | None = None
     """The session's key, or its connection's number, with or without `#`; None for all."""
     since: float = 0.0

@@ -1,4 +1,4 @@
-"""Outcomes of operators' commands that change something, in JSON, and in lines that are to be escaped."""
+"""Outcomes of operators' commands that change something: as JSON, and as lines that the caller must escape."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LoginReport(StateReport):
 
 
 class PlaceReport(TypedDict):
-    """A place in a configuration file, as `$.lazy`."""
+    """A place in a configuration file, such as `$.lazy`."""
 
     file: str
     place: str
@@ -91,7 +91,7 @@ class WrittenReport(PlaceReport):
 
 
 class DescribeReport(TypedDict):
-    """The outcome of `mcpd describe`; `description` is None if the server's own counts."""
+    """The outcome of `mcpd describe`; `description` is None if the server's own is used."""
 
     tool: str
     description: str | None

@@ -30,7 +30,7 @@ def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, Ser
 
 
 def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[DefinitionReport]:
-    """Reports the definitions of one kind, each with whether it can be used now."""
+    """Reports the definitions of one kind, and whether each can be used now."""
     catalog = context.catalog
     names = catalog.names_of(kind)
     listed = [

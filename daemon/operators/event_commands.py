@@ -36,20 +36,20 @@ LATE_SECONDS = 60.0
 
 
 MAX_LIVES = 100
-"""Most runs of daemons in a cursor, the most recent: more than daemons share a store."""
+"""Most runs of daemons in a cursor, the most recent: fewer daemons than this share a store."""
 
 
 class Seen(msgspec.Struct):
     """Tells which lines or calls of one source the caller already has."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The number of the last one received."""
+    """The number of the last line or call received."""
     source: str = ""
     """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
 
 
 class Cursor(msgspec.Struct):
-    """Tells which events a caller has: all up to a time, and the last number for each run of a daemon."""
+    """Tells which events a caller has: up to a time, and in each run of a daemon up to a number."""
 
     at: float = 0.0
     lives: dict[str, int] = {}
@@ -219,7 +219,7 @@ def condensed(events: Iterable[Event]) -> list[Event]:
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
-    """The failure with the count of the similar one before it, whose places are removed from `shown`."""
+    """The failure, counting the similar one before it, whose row of places it removes from `shown`."""
     served = event.details.get("seconds", 0.0)
     is_retry = isinstance(served, (int, float)) and served < SHORT
     if not row or not is_retry or _form(shown[row[0]]) != _form(event):

@@ -21,7 +21,7 @@ from daemon.processes.children import MOST_PRINTED
 ALLOWED = frozenset({"add", "set", "unset", "remove", "rename", "pin", "upgrade", "enable", "up", "search"}) | {
     *("disable", "restart", "secret", "install", "uninstall", "allow-host")
 }
-"""Sub-commands that the console may run: each tries what it changes, has a way back, or changes no file."""
+"""Sub-commands that the console may run: each tests its change, can be undone, or changes no file."""
 
 LINE_SECONDS = 600.0
 """Most seconds of a command line: a server's first start may download its package, which takes minutes."""
@@ -30,7 +30,7 @@ _BEGIN = (
     "import os, sys; from daemon.processes.own import end_with; end_with(int(sys.argv.pop(1)));"
     " os.dup2(1, 2); os.read(0, 1); from daemon.cli import main; main()"
 )
-"""Ends with the daemon, even a killed one; merges stderr into stdout; begins once the daemon reads output."""
+"""The child ends with the daemon, even a killed one; merges stderr into stdout; waits until output is read."""
 
 _OF_UNITS = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "MCPD_DELEGATED")
 """Prefixes of variables that only the daemon may have."""

@@ -39,7 +39,7 @@ class CallInFlight(TypedDict):
     waitsFor: str
     """The name of a `call_commands.WaitsFor`."""
     sent: bool
-    """Whether its server may have received it."""
+    """Whether the server may have received the call."""
 
 
 class EndedCall(TypedDict):
@@ -251,11 +251,11 @@ class ServerReport(StandingReport, RunningReport):
     workspace: NotRequired[str | None]
     session: NotRequired[int | None]
     differs: NotRequired[bool]
-    """Whether its lists differ from the server's."""
+    """Whether an instance's lists differ from the server's."""
     idleMs: NotRequired[int | None]
     # Of a server alone, whether it runs or not:
     learning: NotRequired[bool]
-    """Whether it runs unconfined and watched (`mcpd sandbox --learn`)."""
+    """Whether the server runs unconfined and watched (`mcpd sandbox --learn`)."""
     title: NotRequired[str]
     type: NotRequired[str]
     share: NotRequired[str]

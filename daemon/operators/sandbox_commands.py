@@ -57,7 +57,7 @@ class LearnParams(OneServer):
 
 
 async def learn(context: OperatorContext, params: LearnParams) -> dict[str, object]:
-    """Run a server watched without its sandbox, and return the sandbox entry that it needs; raises `McpdError`.
+    """Watch a server run without its sandbox; return the sandbox entry that it needs; raises `McpdError`.
 
     The lesson ends after `seconds`, by `learned`, or when the operator disconnects; then the sandbox is back.
     """
@@ -101,7 +101,7 @@ LEARNED = Command("learned", OneServer, learned)
 
 
 def _local(context: OperatorContext, name: str) -> Server:
-    """The configuration of a server that mcpd can confine, since it starts it; raises `McpdError`."""
+    """The configuration of a server that mcpd starts, and so can confine; raises `McpdError`."""
     server = context.config.mcp_servers.get(name)
     if server is None:
         raise context.unknown(name)

@@ -26,7 +26,7 @@ from daemon.states import PASSED_THROUGH, WAITING
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 NUMBER = 0
-"""The number of operators in names of instances, as in `playwright#0`: clients' connections count from 1."""
+"""Stands for operators in names of instances, as in `playwright#0`: clients' connections count from 1."""
 
 
 class Whereabouts(msgspec.Struct, kw_only=True):
@@ -174,6 +174,6 @@ RELOAD = Command("reload", ReloadParams, reload)
 
 
 def _is_known(status: ServerStatus) -> bool:
-    """Whether the outcome of a start is known; a waiting server without a planned retry is restarting."""
+    """Whether the outcome of a start is known; not if a server waits without a planned retry: it restarts."""
     waits = status.state in WAITING and status.next_retry_at is None
     return not waits and status.state not in PASSED_THROUGH

@@ -95,7 +95,7 @@ _NOT_RUNNING: reports.RunningReport = {
     "noise": {"count": 0, "first": ""},
     "oneClientAtATime": False,
 }
-"""The members for a server that is switched off."""
+"""The `RunningReport` of a server that is switched off."""
 
 
 def server_status(
@@ -153,7 +153,7 @@ def _sandbox(
 def instance_status(
     instance: UpstreamAccess, context: OperatorContext, memory: Mapping[int, int]
 ) -> reports.ServerReport:
-    """An instance's report: the members of a server's that are its own, its owner and its idle time."""
+    """An instance's report: its own values of a server's members, and its owner and idle time."""
     redact, catalog = context.redact.of(instance.of), context.catalog
     own = instance.own_catalog(catalog)
     entry = own.servers.get(instance.of)
@@ -211,7 +211,7 @@ def _standing(
 def next_try(
     status: ServerStatus, upstream: UpstreamAccess | InstancedServer | None
 ) -> tuple[int, float | None]:
-    """The failed tries before the next retry, and its time: of a start, or of a degraded server's lists."""
+    """The failed tries before the next retry, and the retry's time, of a start or a degraded server's lists."""
     if status.state is ServerState.DEGRADED and upstream is not None:
         return upstream.list_status.attempt, upstream.list_status.next_at
     return status.attempt, status.next_retry_at

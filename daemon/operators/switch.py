@@ -36,7 +36,7 @@ class SwitchParams(msgspec.Struct):
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch a server or a definition, and report; raises an `McpdError` for unknown or configured names."""
+    """Switch a server or a definition, and report; raises an `McpdError`: unknown, or off by configuration."""
     off, registry = params.off, context.registry
     server, word = key = key_of(context.catalog, params.name)
     kind, name = (None, "") if word == WHOLE else switched_by(word)
@@ -109,7 +109,7 @@ async def unkept(context: OperatorContext) -> str:
 
 
 def key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
-    """A server, and an operator's word for its definition or `WHOLE`; raises `InvalidArguments`."""
+    """The server and the operator's word for its definition, or `WHOLE`; raises `InvalidArguments`."""
     servers = {*catalog.servers, *(server for server, _word in catalog.switched)}
     if reference in servers:
         return reference, WHOLE

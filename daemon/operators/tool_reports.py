@@ -357,7 +357,7 @@ def _example(validator: Validator | None) -> object:
 
 
 def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
-    """Each example, first with usual values in place of invented ones."""
+    """Yield each example twice: with usual values in place of invented ones, then as it is."""
     for made in _candidates(schema):
         if isinstance(made, dict):
             yield {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}

@@ -49,7 +49,7 @@ class ApproveParams(msgspec.Struct):
 
 
 async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, object]:
-    """Returns definitions that were approved, and those that wait or changed meanwhile; raises `McpdError`."""
+    """Approve definitions; returns these, and those that wait or changed meanwhile; raises `McpdError`."""
     keys = {name: _key_of(context, name) for name in params.names}
     wanted, catalog = {*keys.values()}, context.catalog
     found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
@@ -107,7 +107,7 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
 
 
 class LockParams(Whereabouts, kw_only=True):
-    """Servers with their packages, and whether these are all; `approve` also writes waiting definitions."""
+    """Servers with their packages; whether these are all servers; `approve` also writes held definitions."""
 
     servers: dict[str, dict[str, LockedPackage]]
     are_all: bool

@@ -2,7 +2,7 @@
 
 A leaf holds limits, ends a tree at once, and counts memory and CPU. A child joins right after its exec, and the
 processes that it forked before are moved by their mark; joining before the exec takes a `preexec_fn`, which
-forbids vfork. A move takes 12 ms, but 0.1 ms soon after another: so the daemon first moves to its own group.
+forbids vfork. A move takes 12 ms, but 0.1 ms soon after another, so the daemon first repeats its own move.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Leaf(msgspec.Struct, frozen=True):
         return used
 
     def cpu(self) -> float:
-        """Seconds of CPU used so far, also by processes that have ended."""
+        """Seconds of CPU used so far, including those of processes that have ended."""
         return _row(self.path / "cpu.stat", "usage_usec") / 1e6
 
     def outgrown(self) -> tuple[int, int] | None:
@@ -204,7 +204,7 @@ def claim(found: Delegation | None) -> Delegation | None:
 
 
 def void(limits: ServerLimits | None, found: Delegation | None) -> list[str]:
-    """The server's limits without effect, because only a control group enforces them and it has none."""
+    """The limits that have no effect on a server: only a control group enforces them, and it has none."""
     held = frozenset[str]() if found is None else found.controllers
     named = {"cpu": limits.cpu, "pids": limits.pids} if limits is not None else {}
     return [f"limits.{key}" for key, value in named.items() if value is not None and key not in held]

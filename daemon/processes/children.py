@@ -50,8 +50,8 @@ INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take; longer means uninterruptible sleep, which nothing can end."""
 LAST_SECONDS = 1.0
-"""Seconds for a command's pipes to close after its processes ended, as another program may hold one; also for
-mcpd's own command to end by itself."""
+"""Seconds for a command's pipes to close after its processes ended, as another program may hold one; also
+seconds for mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
 """Most bytes kept of each output of a command, from its end; one byte more shows that there were more."""
 
@@ -87,7 +87,7 @@ class ChildExit:
 
 
 class ChildProcess:
-    """One running child, with mcpd's ends of its pipes: non-blocking descriptors that the user closes."""
+    """One running child, with mcpd's ends of its pipes: non-blocking descriptors that the caller closes."""
 
     def __init__(
         self, process: ChildExit, mark: int, pipes: tuple[int, int, int], leaf: Leaf | None, *, confined: bool
@@ -207,7 +207,7 @@ class Children:
     ) -> tuple[int | None, bytearray, bytearray]:
         """Run a command in the home directory for at most `seconds`, then end its tree; raises as `start`.
 
-        Given stdin (`given`), it may control the daemon as mcpd's commands do. Returns status, stdout, stderr.
+        A command with stdin (`given`) may control the daemon, as mcpd's own do. Returns status, stdout, stderr.
         """
         child = await self.start(words[0], words[1:], environ, str(paths.home(environ)))
         printed, errors = bytearray(), bytearray()

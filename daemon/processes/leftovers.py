@@ -1,8 +1,8 @@
 """Records started processes (`Starts`), and ends those that a killed daemon left. Blocks.
 
 A daemon is dead if its file is unlocked and the machine was not rebooted since. Its processes have one of its
-marks, are recorded children (pid and start time), or descend from such. Other daemons and this process's own
-ancestors are spared.
+marks, are recorded children (pid and start time), or descend from one of these. Other daemons and this
+process's own ancestors are spared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_of_this_namespace(self) -> bool:
-        """Whether its pids are valid in this process's pid namespace."""
+        """Whether the daemon's pids are valid in this process's pid namespace."""
         return self.namespace == namespace()
 
 

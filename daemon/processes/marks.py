@@ -31,7 +31,7 @@ _STARTING = 0
 """Stands for the pid of a child that is being started."""
 
 ELSEWHERE = -1
-"""The pid, while unknown, of a process that another library starts for mcpd; strays are not swept then."""
+"""Stands for the unknown pid of a process that a library is starting for mcpd; strays stay meanwhile."""
 
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""

@@ -38,10 +38,10 @@ SO_PEERPIDFD = 77
 """The option for a descriptor of the connected process, safe from pid reuse (Linux 6.5)."""
 
 USER_SHARE = 2
-"""Divides the places: a user other than the daemon's and root gets half, as `listen.uids` may name several."""
+"""Divisor of the places: a user besides the daemon's and root gets half, as `listen.uids` may name several."""
 
 KEPT_SHARE = 4
-"""Divides the places: a quarter is for processes without a connection, so that none locks others out."""
+"""Divisor of the places: a quarter is for processes without a connection, so that none locks others out."""
 
 KEPT_MOST = 16
 """Most reserved places. A single process may have all others, as some programs act for many clients."""
@@ -81,7 +81,7 @@ class Shares(msgspec.Struct, frozen=True):
     of_user: int
     """Connections of one user other than the daemon's and root."""
     kept: int
-    """Of both, the number reserved for processes that have none yet."""
+    """Of each of these limits, the places reserved for processes without a connection."""
 
 
 def shares(places: int) -> Shares:

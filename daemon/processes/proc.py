@@ -54,12 +54,12 @@ class Process(NamedTuple):
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, even if it has not been reaped yet."""
+        """Whether the process has ended, even if it has not been reaped yet."""
         return self.state in _DEAD
 
     @property
     def is_working(self) -> bool:
-        """Whether its first thread runs, or waits for a CPU or the disk."""
+        """Whether the process's first thread runs, or waits for a CPU or the disk."""
         return self.state in _WORKING
 
 
@@ -136,7 +136,7 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """The user's living processes and limits, by pid; of hidden ones only children. Reads all of /proc."""
+    """The user's living processes and limits, by pid; hidden ones only if children. Reads all of /proc."""
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}

@@ -64,7 +64,7 @@ _NOUNS = frozenset({
     "scope", "scopes", "secret", "server", "session", "signature", "string", "the", "this", "to", "token",
     "type", "user", "value", "variable",
 })  # fmt: skip
-"""Words that occur next to those, as in `insufficient_scope`; without them, they may be a secret."""
+"""Words that occur next to the words above, as in `insufficient_scope`; alone they may be a secret."""
 
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
 """A word after a colon that is an explanation: `invalid token: signature mismatch`."""
@@ -88,7 +88,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of each text that looks like a credential."""
+    """Yield the span of each part of a text that looks like a credential."""
     lower = text.lower()
     for words, shape in _SHAPES:
         if any(word in lower for word in words):
@@ -202,7 +202,7 @@ REASON = 2000
 """Most characters of a server's failure reason, which every caller receives."""
 
 WHOLE = 16
-"""Characters of a secret below which definitions lose it only as a whole word: a longer one matches none."""
+"""Characters below which definitions lose a secret only as a whole word: a longer one is part of no word."""
 
 LONG_NUMBER = 8
 """Digits from which a number in a definition may be a secret; shorter ones are counts."""

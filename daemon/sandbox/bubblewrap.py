@@ -30,7 +30,7 @@ from daemon.sandbox.policy import Access, Policy, above, is_within, table
 # ruff: noqa: PTH112 - pathlib takes 7 ms
 
 _CLONE3, _NEWEST = 435, 469
-"""clone3, whose flags no filter sees as they are in memory, and the newest call of Linux 6.18."""
+"""clone3, whose flags are in memory, where no filter sees them, and the newest call of Linux 6.18."""
 
 _CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PERSONALITY = range(5)
 _JUDGED = ((56, 220), (16, 29), (41, 198), (53, 199), (135, 92))
@@ -119,7 +119,7 @@ BASE = (
     *(f"--unshare-{each}" for each in ("user", "ipc", "pid", "uts", "cgroup")),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
-"""Arguments of every sandbox, also of a trial (`probing`)."""
+"""Arguments of every sandbox, including a trial (`probing`)."""
 
 _PROC = ("--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys")
 """Makes /proc/sys read-only: root may write there, and one setting names a program that the kernel runs."""
@@ -140,7 +140,7 @@ _OPTIONS = {
 
 @cache
 def compiled_stub() -> bytes:
-    """The stub as bytecode, as compiling takes 4 ms; the bytecode's length stands in for the source's."""
+    """The stub as bytecode, as compiling takes 4 ms; the bytecode's length replaces the source's."""
     code = marshal.dumps(SourceFileLoader(stub.__name__, stub.__file__).get_code(stub.__name__))
     return MAGIC_NUMBER + bytes(8) + (16 + len(code)).to_bytes(4, "little") + code
 

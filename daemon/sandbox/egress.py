@@ -45,7 +45,7 @@ HEAD_SECONDS = 10.0
 """Seconds from a connection until its request's head is complete; programs connect when they have a request."""
 
 LOOKUPS = 8
-"""Most concurrent lookups of a server, in a limiter apart: slow names must not use up the daemon's threads."""
+"""Most concurrent lookups of a server, in its own limiter: slow names must not use up the daemon's threads."""
 
 LOOKUP_SECONDS = 15.0
 """Seconds for a lookup and its wait for a thread: the resolver tries two servers for five seconds each."""
@@ -311,7 +311,7 @@ async def _head(client: trio.SocketStream, parser: h11.Connection) -> h11.Reques
 
 
 def _for_host(request: h11.Request, authority: bytes, path: bytes) -> h11.Request:
-    """The request without fields for the proxy; chunks override a length, the target the Host field."""
+    """The request without fields for the proxy; chunks override a length, and the target overrides Host."""
     fields = [(raw.lower(), raw, value) for raw, value in request.headers.raw_items()]
     listed = b",".join(value.lower() for name, _, value in fields if name == b"connection")
     dropped = _HOP_BY_HOP | {each.strip() for each in listed.split(b",")} - _FRAMING
@@ -324,7 +324,7 @@ def _for_host(request: h11.Request, authority: bytes, path: bytes) -> h11.Reques
 
 
 async def _answer(client: trio.SocketStream, why: _NotConnected) -> None:
-    """Answer with a line, also in the reason phrase: after a CONNECT, Python and Go show only that."""
+    """Answer with a line, and repeat it as the reason phrase: after a CONNECT, Python and Go show only that."""
     body = f"{why}\n".encode()
     phrase = str(why).encode("ascii", "replace")
     fields = f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close"

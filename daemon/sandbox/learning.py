@@ -19,13 +19,13 @@ from daemon.kit.wording import counted
 from daemon.sandbox.policy import Access, Policy, above, is_within, table
 
 SIBLINGS = 3
-"""Sibling directories that are opened by their parent instead; up to two are opened one by one."""
+"""From this many sibling directories on, their parent is opened instead; up to two are opened one by one."""
 
 MAX_NOTES = 20
 """Most notes of one kind: as many as a person reads."""
 
 _DATED = re.compile(r"/[^/]*\d{4}-\d\d-\d\d.*")
-"""Matches a path from a directory named by a date on: the next day uses another directory."""
+"""Matches the end of a path from a directory with a date in its name: tomorrow's directory has another."""
 
 
 class Use(enum.Flag):

@@ -65,7 +65,7 @@ class DaemonPlaces:
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
     def directories_of(self, server: Server) -> tuple[str, str]:
-        """A server's directory, and the one in it whose files persist, which each instance has of its own."""
+        """A server's directory, and the directory in it whose files persist; each instance has its own."""
         root = os.path.realpath(os.path.join(self.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
         if not server.instance:
             return root, os.path.realpath(f"{root}/data")
@@ -169,7 +169,7 @@ def _refuser() -> str:
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Whether a path is a directory or below it; both are absolute and resolved."""
+    """Whether a path equals a directory or is below it; both are absolute and resolved."""
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
 
 

@@ -1,11 +1,11 @@
 """Makes a file system, and a network whose only way out is mcpd's proxy; sends the daemon the proxy's socket.
 
 `python -I -S /proc/self/fd/FILE FD FILE`: FILE contains this module, FD is a unix socket to the daemon. For
-each start the daemon sends two descriptors: a file with the steps that change the file system
-(`bubblewrap.stub_steps`), complete once a byte arrives through the other; and the other, to which the stub
-sends the listening socket or a failure's text. Given a hexadecimal filter (`watching.watched_calls`) or `--`,
-and a program, the stub becomes the program in the network, and FD gets the filter's listener. It imports only
-C: `os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
+each start the daemon sends a file and a socket. The file has the steps that change the file system
+(`bubblewrap.stub_steps`), and is complete once a byte arrives through the socket. To the socket the stub sends
+the listening socket or a failure's text. Given a hexadecimal filter (`watching.watched_calls`) or `--`, and a
+program, the stub becomes the program in the network, and FD gets the filter's listener. It imports only C:
+`os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
 """
 
 import _ctypes

@@ -179,10 +179,10 @@ DENSE_WEIGHT = 0.6
 """The weight of meaning relative to words, best at 0.6 to 0.8 on five public sets; 1.0 misses rare things."""
 
 DEPTH = 50
-"""Best tools of each half that are compared: as many as people read."""
+"""The best tools of each half (words, meaning) that are compared: as many as people read."""
 
 UNAIDED_COSINE = 0.39
-"""The cosine that finds a tool without a common word: at 0.39, 12 of 60 unserved needs list something."""
+"""The cosine that finds a tool without a shared word: at 0.39, 12 of 60 unserved needs list something."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -380,10 +380,10 @@ def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, fl
 def fuse(
     lexical: Mapping[ToolKey, float], dense: Mapping[ToolKey, float], *, weight: float = DENSE_WEIGHT
 ) -> dict[ToolKey, float]:
-    """Blend scores by words with cosines; best first, equal ones in the order of `lexical`, then `dense`.
+    """Blend scores by words with cosines; best first, equal scores in the order of `lexical`, then `dense`.
 
-    Each half counts by the lead over the last of its `DEPTH` best, in their standard deviations, since neither
-    is comparable between queries. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
+    Each half counts by the lead over the last of its `DEPTH` best, in their standard deviations: scores of two
+    queries are not comparable. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
     """
     if not lexical:
         near = {key: cosine for key, cosine in dense.items() if cosine >= UNAIDED_COSINE}

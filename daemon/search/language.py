@@ -148,7 +148,7 @@ OTHERWISE = 0.9
 """The factor for a tool with another action than the query's; not lower, as names are not always clear."""
 
 OPPOSED = 0.3
-"""The factor if only one of tool and query removes: such a mistake cannot be undone."""
+"""The factor if the tool removes something and the query does not, or the reverse: a removal is final."""
 
 
 class ToolAction(IntEnum):

@@ -145,8 +145,8 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 8.3
-"""Chance scores less in a catalog of up to `SMALL` tools. `bench.search` learned this and the numbers below.
-metatool_single limits it and `LEAST_SHARE`: 9.0 and 0.33 lower its recall@5 from 0.708 to 0.699."""
+"""Chance stays below this in a catalog of up to `SMALL` tools. `bench.search` learned this and the numbers
+below. metatool_single limits it and `LEAST_SHARE`: 9.0 and 0.33 lower its recall@5 from 0.708 to 0.699."""
 
 LEAST_SHARE = 0.31
 """The score per unit of the query's rarity that chance stays below: one word of many, in another context."""
@@ -159,7 +159,7 @@ SCORE_BY_DOUBLING, SHARE_BY_DOUBLING, MOST_SHARE = 1.75, 0.12, 0.6
 tool serves, 28 list something over 2,479 tools, instead of 43."""
 
 BEYOND_CHANCE = 3 * LEAST_SCORE
-"""A score that chance does not reach: it would take 100,000 tools."""
+"""A score that chance does not reach with fewer than 100,000 tools."""
 
 
 def is_chance(best: float, asked: float, tools: int) -> bool:

@@ -180,7 +180,7 @@ BATCH = 64
 """Tools encoded together, which limits the texts in memory to about 100 kB."""
 
 CLOSEST = 100
-"""Most tools returned for a query, and half of all: the farthest is the zero of the blended score."""
+"""Most tools returned for a query, at most half of all: the blended score counts from the farthest."""
 
 MAX_CLAUSES = 4
 """Most clauses compared separately, at up to 2 ms each among ten thousand tools."""

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Server
 
     Newest = Callable[[Package], str | None]
-    """Finds out a package's newest version; None if nothing can look it up."""
+    """Looks up a package's newest version; returns None if no program can."""
 
 
 LOOKUP_SECONDS = 30.0
-"""Seconds for a lookup: over a slow line, npm takes some for its first answer."""
+"""Seconds for a lookup: over a slow line, npm takes some of these for its first answer."""
 
 _NUMBER = r"(\d+(?:\.\d+)+[\w.+!-]*)"
 _BARE = re.compile(rf"^{_NUMBER}\s*$", re.MULTILINE)
@@ -158,7 +158,7 @@ class WantedServer:
     notes: tuple[str, ...] = ()
     """Remarks on keys of other clients in the entry."""
     kept: tuple[tuple[str, str], ...] = ()
-    """Packages that stay, having the newest version or a newer one, each with the version that was found."""
+    """Packages that stay, at the newest version or a newer one, each with the version that was found."""
     bounds: tuple[int, ...] = ()
     """The places in `args` of words that hold another package in a range of versions, as `--with mcp<2`."""
 

@@ -47,7 +47,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     wall: Callable[[], float]
     """Seconds since the epoch."""
     directory: Path
-    """The configuration's."""
+    """The configuration's directory."""
     shown: dict[tuple[object, ...], str] = msgspec.field(default_factory=dict)
     """Forms that operators have seen and not approved yet, by user, server and word (`switch_of`)."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)

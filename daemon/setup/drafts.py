@@ -130,7 +130,7 @@ def in_keyring(entry: object) -> list[str]:
 
 
 def known_values(present: Present, environ: Mapping[str, str], *, keyring_too: bool = False) -> dict[str, str]:
-    """Values of variables, and as `keyring:NAME` of secrets that entries need. Raises SecretTrouble."""
+    """Values of variables, and of secrets that entries need, as `keyring:NAME`. Raises SecretTrouble."""
     names = keyring.names(environ) if keyring_too or in_keyring(present.servers) else ()
     secrets = {f"{KEYRING}{name}": keyring.read(name, environ) for name in names}
     return {**present.variables, **environ, **secrets}

@@ -1,7 +1,7 @@
 """Downloads from untrusted addresses: over https, from public addresses, with limits on bytes and seconds.
 
 - Only a host that the user has named (`private`) may be private, or be asked over http.
-- It uses no proxy of the environment, no .netrc and no cookies.
+- mcpd uses no proxy of the environment, no .netrc and no cookies.
 """
 
 from __future__ import annotations

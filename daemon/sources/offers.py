@@ -1,4 +1,4 @@
-"""A server that a registry or bundle offers, in whose texts ${VAR} is plain text; its entry with answers."""
+"""A server that a registry or bundle offers (${VAR} in its texts is plain text); its entry with answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerOffer:
     name: str
     """The proposed name in `mcpServers`."""
     entry: Mapping[str, Any]
-    """The entry with `${input:NAME}` for inputs; a list in `args` counts only if all its inputs are given."""
+    """The entry with `${input:NAME}` for inputs; a list in `args` is used only if all its inputs are given."""
     origin: EntryOrigin
     inputs: tuple[Input, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """A model endpoint with OpenAI's HTTP API, its faults, and operators' questions to it.
 
-- It uses no proxy of the environment and follows no redirects, as for HTTP servers: a forgotten variable must
+- It uses no proxy of the environment and follows no redirects, as with HTTP servers: a forgotten variable must
   not send the key to somebody else.
 - mcpd itself retries (`actors.summarizer`). Only the body of a 200 is read, up to `MAX_ANSWER`, and requested
   uncompressed, so that a few bytes cannot unpack into many.

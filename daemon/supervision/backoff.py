@@ -65,7 +65,7 @@ def is_stable(policy: Restart, run: Run) -> bool:
 def judge(
     policy: Restart, streak: Sequence[Run], jitter: float, *, forgotten: int = 0, looping: bool = False
 ) -> Backoff:
-    """Decide what follows the last run of `streak`, the failures, oldest first, without `forgotten` ones.
+    """Decide what follows the last failure in `streak` (oldest first; it lacks `forgotten` earlier ones).
 
     `jitter` is in [0, 1); `looping`: this is a crash loop already, as failures at the longest delay are too
     rare to show it again.

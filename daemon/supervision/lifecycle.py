@@ -42,7 +42,7 @@ SHOWN = 120
 """Most characters that a remedy quotes from outside."""
 
 BY_SIGNAL = 128
-"""Added by a shell to the number of the signal that ended its program, as exit status."""
+"""A shell's exit status is this plus the number of the signal that ended its program."""
 
 _OPEN = frozenset(
     {Cause.ENDED, Cause.EXITED, Cause.CONNECTION_LOST, Cause.HANDSHAKE_TIMEOUT, Cause.HANDSHAKE_REFUSED}
@@ -50,7 +50,7 @@ _OPEN = frozenset(
 """Causes that do not tell what went wrong inside the program."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
-"""Signals that do not tell either: a runtime that aborts has usually printed why."""
+"""Signals that do not tell what went wrong, either: a runtime that aborts has usually printed why."""
 
 
 def needs_words(reason: Reason) -> bool:
@@ -92,7 +92,7 @@ def by_cause(name: str, reason: Reason) -> Reason:
 
 
 def mending(error: RunError) -> str:
-    """The remedy for an error that would keep servers from starting, before there is one; empty without any."""
+    """The remedy for an error that would keep servers from starting, for use before any server; else empty."""
     reason = error.reason
     for entry in table("remedies")[reason.cause] if reason.cause else ():
         if all(reason.data.get(key) in values for key, values in entry.get("when", {}).items()):
@@ -178,7 +178,7 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change(status)
 
     def _diagnosed(self, reason: Reason) -> Reason:
-        """The reason with its remedy; an end like the last one keeps that remedy until stderr is read."""
+        """The reason with its remedy; an end like the last one keeps the last remedy until stderr is read."""
         last = self.last
         if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
             reason = attrs.evolve(reason, remedy=last.remedy)
@@ -223,7 +223,7 @@ class ChildStatus(Watch[ServerStatus]):
             self.become(ServerState.STOPPING, reason)
 
     async def wait_settled(self, since: ServerStatus | None = None) -> bool:
-        """Wait until the child serves (True), or its attempt, current or of `since`, failed (False)."""
+        """Wait until the child serves (True) or its attempt fails (False), the current one or `since`'s."""
         seen = since or self.value
         while seen.state not in SERVING:
             if self._ends or seen.state is ServerState.DISABLED:
@@ -236,7 +236,7 @@ class ChildStatus(Watch[ServerStatus]):
 
 
 class Pause:
-    """The time between two runs of a child, which a nudge cuts short, also one given since `renew`."""
+    """The pause between two runs of a child. A nudge since `renew` cuts it short, even before it begins."""
 
     def __init__(self) -> None:
         self._hold_until = -math.inf
@@ -296,7 +296,7 @@ class ChildSpec:
     policy: Restart
     lazy: bool = False
     spawns: bool = True
-    """Whether it runs as processes on this machine, whose CPU time can be observed (`starts`)."""
+    """Whether the child runs as processes on this machine, whose CPU time can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
     event_details: Callable[[], Mapping[str, Detail]] = dict
     """Returns details for the event that a run became ready, such as its process id."""
@@ -390,7 +390,7 @@ _CANNOT_START = frozenset(
         *(Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME),
     }
 )
-"""Causes that a retry soon cures only if `PASSING`; all but these, a login's and `ENDED` are crashes."""
+"""Causes that an early retry cures only if `PASSING`. Others, except a login's and `ENDED`, are crashes."""
 
 
 def ending_of(reason: Reason) -> Ending:

@@ -28,7 +28,7 @@ HOLD_SECONDS = 30.0
 are in use, short enough that a few endless starts do not hold up all others."""
 
 BRIEF_SECONDS = 1.0
-"""As `HOLD_SECONDS`, for a start without a process on this machine, whose work is over by then."""
+"""The same for a start without a process on this machine, whose work is over by then."""
 
 URGENT_PLACES = 1
 """Places for urgent starts, as a multiple of all places, so that a boot delays neither calls nor restarts."""
@@ -118,7 +118,7 @@ class StartQueue:
         self._anyone_waits = trio.Event()
 
     def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
-        """Queue a start, or grant it at once; `on_line` gets the number of starts before it when it changes."""
+        """Queue a start, or grant it at once; `on_line` gets each new number of starts before it."""
         start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)
         self.advance()

@@ -1,4 +1,4 @@
-"""A one_for_one supervisor, which runs each child repeatedly behind a boundary that no exception passes.
+"""A one_for_one supervisor: runs each child repeatedly, behind a boundary that no exception passes.
 
 An exception of a run becomes the reason of a finished `Run`; `backoff` decides about the next one.
 """
@@ -39,7 +39,7 @@ class RunEvents:
     def __init__(
         self, spec: lifecycle.ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]
     ) -> None:
-        """Start before the first run; uses the wall clock, as an outage may outlast the daemon."""
+        """Begin as before a first run; uses the wall clock, as an outage may outlast the daemon."""
         self.spec = spec
         self._note = note
         self._wall = wall
@@ -303,7 +303,7 @@ class Child:
             self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
-        """Cut short the wait for the next run, also in the queue; at most once in `WAKE_INTERVAL`."""
+        """Cut short the wait for the next run, even in the queue, at most once in `WAKE_INTERVAL`."""
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return

@@ -76,7 +76,7 @@ class Surroundings:
     front: socket.socket
     control: socket.socket
     http: socket.socket | None = None
-    """For HTTP and WebSocket; its creator closes it, without shutdown: the next daemon may inherit it."""
+    """The socket for HTTP and WebSocket; its creator only closes it: the next daemon may inherit it."""
     tls: ssl.SSLContext | None = None
     facts: DaemonFacts
     redact: Redactors

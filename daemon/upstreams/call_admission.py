@@ -5,9 +5,9 @@ once it is full, the newest call of the client with most places makes room (McKe
 queueing", 1990).
 
 A server's request goes to the client whose call caused it. If it arrives in the answer to a call's POST, the
-cause is certain. Otherwise each client with a call in flight, or just cancelled, may be the cause. A single
-such client is asked; of several none is asked, and the server then gets one client's calls at a time (`Apart`).
-Exceptions are a request that none of them can answer, and a connection's first `roots/list`.
+cause is certain. Otherwise each client with a call in flight, or just cancelled, may be the cause. If there is
+one such client, mcpd asks it; if several, none, and the server then gets one client's calls at a time
+(`Apart`). Exceptions are a request that none of them can answer, and a connection's first `roots/list`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AT_START = (
 
 APART_SECONDS = 60.0
 """Seconds without a request of the server after which it gets all clients' calls together again. Longer than
-the time between two calls of a server that asks in each; so short that users do not pay long for a doubt."""
+the time between two calls of a server that asks in each; short, so that users soon stop paying for a doubt."""
 
 
 class Admitted(Struct, eq=False):
@@ -136,7 +136,7 @@ class Apart:
 
     def __init__(self, server: str, clock: Callable[[], float] = trio.current_time) -> None:
         self.until = 0.0
-        """The time when this ends unless the server asks again, on the clock; 0 if it is off."""
+        """When this mode ends, on the clock, unless the server asks again; 0 if it is off."""
         self._server = server
         self._clock = clock
 
@@ -297,7 +297,7 @@ class Line:
         return place
 
     def next(self, most: int = 1) -> list[InLine]:
-        """Remove and return one asker's oldest calls from the client whose turn it is, which then is last."""
+        """Remove and return one asker's oldest calls from the client whose turn it is, and end that turn."""
         # One connection may be shared by clients that only the asker tells apart.
         client = next(iter(self._turns))
         places = self._turns.pop(client)
@@ -312,7 +312,7 @@ class Line:
         return found
 
     def crowd_out(self, client: int) -> InLine | None:
-        """Remove the newest call of the client with most; None if that would not make the queue fairer."""
+        """Remove the newest call of the client with the most; None if the queue would be no fairer."""
         longest = max(self._turns.values(), key=len, default=None)
         if longest is None or self.places_of(client) + 1 >= len(longest):
             return None
@@ -320,7 +320,7 @@ class Line:
 
 
 RETRY_LEAST = 0.1
-"""Shortest hint when to try again, in seconds; a shorter one would be of no use."""
+"""The shortest time, in seconds, after which a client is told to try again; less would be of no use."""
 
 RETRY_MOST = 60.0
 """Longest hint, in seconds: the last calls predict nothing beyond a minute."""

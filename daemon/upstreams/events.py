@@ -201,12 +201,12 @@ _decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
 class _Held:
     def __init__(self, uris: frozenset[str]) -> None:
         self.uris = self.honoured = uris
-        """The resources that it is about, and those whose updates the server agrees to report."""
+        """The resources of the subscription, and those whose updates the server agrees to report."""
         self.refusal: RemoteError | None = None
         self.settled = trio.Event()
         """Set once the subscription is acknowledged or has ended."""
         self.request, self.use = trio.CancelScope(), trio.CancelScope()
-        """Around its request, and around its use, which is cancelled when it ends."""
+        """Scopes of the request, and of the subscription's use, which ends with the subscription."""
         self.since = trio.current_time()
 
     async def run(self, connection: UpstreamConnection, lists: Mapping[str, bool]) -> None:
@@ -302,7 +302,7 @@ class HeldSubscription:
             self._subscribers.settled(self._server, uri, held.refusal or unsupported)
 
     async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
-        """Return whether the subscription has ended, once it has or other resources are wanted."""
+        """Return once the subscription has ended (True), or other resources are wanted (False)."""
         with held.use:
             while watch.value.uris == held.uris:
                 wished = await watch.wait_changed(watch.value)

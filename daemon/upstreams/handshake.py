@@ -135,7 +135,7 @@ class Greeting:
     lists_tools: bool
     server_info: str
     others: tuple[str, ...] = ()
-    """Its declared capabilities among `OTHERS`."""
+    """The server's declared capabilities among `OTHERS`."""
     logs: bool = False
     updates: bool = False  # `resources.subscribe`
     skills: bool = False

@@ -53,7 +53,7 @@ class SecondConnection:
         self.pings: Keepalive | None = None
         """The pings over this connection, while it is up."""
         self.pid: int | None = None
-        """Its own process, while that is counted among the server's."""
+        """The connection's own process, while that counts as one of the server's."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
         self._refused_until = -math.inf
@@ -67,7 +67,7 @@ class SecondConnection:
 
     @property
     def can_wake(self) -> bool:
-        """Whether a call should wait for `wake`, also while only the second connection is down."""
+        """Whether a call should wait for `wake`, even while only the second connection is down."""
         return self._first.admission is not None or self._first.can_wake
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:

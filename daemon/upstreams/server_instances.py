@@ -189,10 +189,10 @@ BUSY_SECONDS = 5.0
 """Seconds until mcpd checks again a busy instance that is due to end."""
 
 UNUSED_LEAST = 1.0
-"""Seconds without use before an instance may make room: one just given to a call is about to start."""
+"""Seconds without use before an instance may make room: one that was just given to a call is about to start."""
 
 FIRST_LIST = "mcpd: "
-"""The owner of an instance that only lists (`servers.keep_listing`): it makes room for any client's."""
+"""The owner of an instance that only lists (`servers.keep_listing`): any client's instance may replace it."""
 
 MAX_LOSSES = 1024
 """Most sessions that mcpd has yet to tell why their instance ended: more than use one server in a day."""
@@ -218,12 +218,12 @@ class RunningInstance:
 
     @property
     def workspace(self) -> str | None:
-        """Its directory; None if its clients named none."""
+        """The instance's directory; None if its clients named none."""
         return self.key[1]
 
     @property
     def has_lost_directory(self) -> bool:
-        """Whether it cannot start because its workspace is gone; the directory may return."""
+        """Whether the instance cannot start because its workspace is gone; the directory may return."""
         status = self.actor.child.status.value
         return status.cause is Cause.DIRECTORY_UNUSABLE and status.why.data.get("directory") == self.workspace
 

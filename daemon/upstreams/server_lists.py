@@ -272,7 +272,7 @@ class ListingStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: Reason = HEALTHY
     """Why the server offers nothing from the list, or outdated entries; `HEALTHY` without a problem."""
     attempt: int = 0
-    """Faulty lists in a row."""
+    """The number of faulty lists in a row."""
     next_at: float | None = None
     """The time of the next listing, in seconds since the epoch; None without a problem."""
 
@@ -316,9 +316,9 @@ class Listing:
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._begun = self._begun_before = 0
-        """The number of listings begun so far, and on earlier connections."""
+        """The number of all listings begun so far, and of those begun on earlier connections."""
         self.is_stale = False
-        """Whether the server announced a change and has not listed since."""
+        """Whether the server announced a change, and mcpd has not listed since."""
         self._needed = self._obtained = 0
         """The numbers of the first listing after the last announced change, and of the last that succeeded."""
         self._outcome = Watch((0, ""))

@@ -292,7 +292,7 @@ class Servers:
         self._around = around
         self._settle = settle
         self._speaking: dict[str, object] = {}
-        """By name, a token of the actor whose facts count: an old server's list is not the new one's."""
+        """By server, a token of the actor whose facts count: an old server's list is not the new one's."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
@@ -334,7 +334,7 @@ class Servers:
         """Apply a configuration as far as a running daemon can, one at a time; return the changes made.
 
         Returns once removed servers have stopped; others may still be starting, and instances finishing calls.
-        If cancelled midway, some servers stay that only the daemon's stop ends.
+        If cancelled midway, it leaves servers that only the daemon's stop ends.
         """
         old = self._config
         made = plan(old, config)

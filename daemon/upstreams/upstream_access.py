@@ -50,10 +50,10 @@ CHARACTERS = 200
 """Characters by which lines are compared: lines that differ only after them count as equal."""
 
 SAID_AGAIN_FIRST = 60.0
-"""Seconds until the log says again that runs still end alike, doubled each time ..."""
+"""Seconds until the log says again that runs still end alike; doubled each time."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""... up to this: an hour of log must show that a server does not work."""
+"""Most of these seconds: an hour of log must show that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
 """Decimal or hexadecimal numbers, matched only at their beginning, so that the search stays linear."""
@@ -174,7 +174,7 @@ def _form(line: str) -> int:
 
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
-"""Seconds that a call waits for a start to begin: that of a called server at the head of the queue has."""
+"""Seconds that a call waits for a start to begin: a called server at the head of the queue begins sooner."""
 
 
 class Waking:
@@ -344,7 +344,7 @@ class UpstreamAccess:
         self.instances: Instances | None = None
         self.is_gone = self.has_resources = False
         self.is_modern = False
-        """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
+        """Whether the server speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.is_own = server.instance is not None and server.instance.capabilities is not None
         self.roots = roots_of(server)
         self.second: CallRoute | None = None

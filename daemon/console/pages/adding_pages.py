@@ -150,7 +150,7 @@ _UP = ("--no-service", "--json")
 
 
 async def first_run(viewer: Viewer) -> list[Fragment]:
-    """Before there are servers, those that `mcpd up` finds in the files of clients; after it, its outcome."""
+    """Without servers, those that `mcpd up` finds in clients' files; after `mcpd up`, its outcome."""
     context, may, states = viewer.context, viewer.may_change, dict[str, ServerStatus]()
     key, servers = context.facts.config, context.catalog.servers
     if servers:
@@ -177,7 +177,7 @@ async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
 
 
 async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
-    """Undo the last `mcpd up`: clients get their servers back, and only then mcpd loses them."""
+    """Undo the last `mcpd up`: clients get their servers back, and only then does mcpd lose them."""
     context, done = viewer.context, _done.get(viewer.context.facts.config, _NONE).data
     clients = [each["client"] for each in done.get("clients", ()) if not each["pending"]]
     taken = [each["name"] for each in done.get("servers", ()) if not each["alreadyThere"]]

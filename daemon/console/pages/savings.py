@@ -26,7 +26,7 @@ CLIENTS = 100
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that the charts cover."""
+    """A period that the charts cover."""
 
     title: str
     step: int
@@ -45,7 +45,7 @@ SPANS = {
 USUAL = "day"
 
 Hours = Mapping[str, Sequence[tuple[int, int]]]
-"""Hourly counts by name, each with the begin of its hour."""
+"""Hourly counts by name, each with the start of its hour."""
 
 Counts = dict[str, list[float | None]]
 """Counts of each part of a period, by name; None if no daemon was counting."""

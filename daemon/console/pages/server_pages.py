@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 MEBIBYTE = 1 << 20
-"""Memory is rounded to this, since each call changes it, and the page would change, too."""
+"""Memory is rounded to mebibytes: otherwise each call would change it, and with it the page."""
 
 
 _PASSING = ("nextRetryInMs", "pings", "stderr", "rssBytes", "idleMs")
@@ -285,7 +285,7 @@ async def _allow(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
 
 
 async def _chosen(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notice:
-    """Have a line change all servers that are ticked in the table."""
+    """Run one command line for all servers that are ticked in the table."""
     names = [name for name in viewer.context.catalog.servers if f"chosen-{name}" in fields]
     if not names:
         raise InvalidArguments("tick the servers first, at the left of the table")

@@ -444,7 +444,7 @@ async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]
 
 
 FOUND_TO_GO = 20
-"""Places that a few letters find."""
+"""Servers and tools that a search by a few letters shows, at most."""
 
 
 async def _places(viewer: Viewer) -> Holders:

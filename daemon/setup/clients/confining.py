@@ -1,4 +1,4 @@
-"""Takes over the sandbox that a client gives a server, in VS Code's keys, which mcpd has, too."""
+"""Imports the sandbox that a client gives a server in VS Code's keys, which mcpd also has."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def with_common(entry: Any, common: object) -> Any:
 def with_sandbox(
     entry: Mapping[str, Any], *, by_project: bool, unsandboxed: bool
 ) -> tuple[dict[str, Any], list[Note]]:
-    """Give an entry, in mcpd's keys, the sandbox that it gets in mcpd; returns notes on what is lost, too.
+    """Return an entry, in mcpd's keys, with the sandbox that it gets in mcpd, and notes on what is lost.
 
-    `by_project`: its author must not take the entry out of the sandbox; `unsandboxed`: the user does.
+    `by_project`: a project's entry must not leave the sandbox; `unsandboxed`: the user takes it out.
     """
     made, notes = {key: value for key, value in entry.items() if key not in _OURS}, list[Note]()
     given = {key: entry[key] for key in _OURS if entry.get(key) is not None and entry.get("command")}

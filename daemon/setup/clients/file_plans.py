@@ -103,7 +103,7 @@ MOST_LINES = 20_000
 
 
 class _Hunk(NamedTuple):
-    """Lines of the common text that one side replaced."""
+    """A range of lines of the common text, and the lines by which one side replaced them."""
 
     first: int
     last: int
@@ -200,7 +200,7 @@ def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> N
 
 
 def _as_written(record: Record, current: str, document: EditedText) -> str:
-    """The text with the original's lines where both mean the same: these have comments and order."""
+    """The text with the original's lines where both mean the same: the original has comments and order."""
     merged = merged_lines(record.installed, current, record.original or "")
     if merged is not None:
         try:

@@ -114,12 +114,12 @@ class ClientServers:
     own: list[Origin] = attrs.field(factory=list)
     """Entries of mcpd itself."""
     looked: dict[str, list[Path]] = attrs.field(factory=dict)
-    """The files of each client, also those that do not exist."""
+    """The files of each client, including those that do not exist."""
     _read: dict[Path, object] = attrs.field(factory=dict, repr=False)
 
     @property
     def there(self) -> frozenset[Path]:
-        """Those of the `looked` files that exist."""
+        """The files in `looked` that exist."""
         return frozenset(path for path, value in self._read.items() if value is not None)
 
     def look(self, program: ClientProgram, machine: Machine) -> None:
@@ -296,7 +296,7 @@ class ConfiguredServers:
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
-        """Match a client's server, also by `records`; one that cannot run only if it is off there, too."""
+        """Match a client's server, also by `records`. If ours cannot run, the client's must be off."""
         there, on = dict[tuple[object, ...], str](), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, entry in _translated(self.servers).items():
@@ -334,7 +334,7 @@ def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -
 def _same_as(
     entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
 ) -> T | None:
-    """The match in any directory or its own; variables that are not set match by name."""
+    """The entry's match, without a directory or in one of its own; variables that are not set match by name."""
     kinds = [identity(entry, variables)]
     if any(name not in variables for name in references(entry)):
         kinds.append(identity(entry, None))
@@ -343,7 +343,7 @@ def _same_as(
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
-    """A value, never to be shown, that is equal for entries of the same program or address.
+    """A value, never to be shown, that is the same for entries with the same program or address.
 
     Versions, arguments and their order, tokens and directories make a difference; limits, descriptions and
     switches do not.

@@ -71,11 +71,11 @@ class NamedEntry:
     """A server in a client's file, by name."""
 
     trail: tuple[str, ...]
-    """Leads to the servers, as in `ClientPlace`; so does `listed`."""
+    """Leads to the servers; `trail` and `listed` mean the same as in `ClientPlace`."""
     name: str
     listed: bool = False
     ours: str = attrs.field(default="", eq=False)
-    """In a record: mcpd's name of the server; empty if unknown, as from mcpd 0.1.0."""
+    """In a record: mcpd's name of the server; empty if unknown, as in records of mcpd 0.1.0."""
 
     def entry(self, value: object) -> object:
         """The server's entry in a decoded file; None without one."""
@@ -244,7 +244,7 @@ def without_own(text: str, places: Sequence[ClientPlace]) -> str:
 
 
 VERSION = 1
-"""Of the format of `record.json`."""
+"""The version of the format of `record.json`."""
 
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
 

@@ -84,7 +84,7 @@ class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tr
     never: str = ""
     """A key that an entry must not have."""
     otherwise: str = ""
-    """Said of all other entries, which only their client can run: `is part of Goose itself`."""
+    """Why only the client can run any other entry, as a predicate: `is part of Goose itself`."""
 
     def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | str:
         """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it."""
@@ -223,7 +223,7 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
     def rules(self, machine: Machine) -> list[RulePlace]:
-        """The lists of rules in files that exist; entries may have rules, too."""
+        """The lists of rules in files that exist; servers' entries may hold rules, too."""
         # A directory that is closed to us holds no rules for us, either.
         return [
             place

@@ -22,7 +22,7 @@ _PAGE = Path(__file__).with_name("skill.md").read_text(encoding="utf-8")
 
 
 def page(servers: Mapping[str, str]) -> str:
-    """The skill's text; `servers` maps names to a few words, and the last are left out if there is no room."""
+    """The skill's text; `servers` maps names to a few words; if there is no room, the last are only counted."""
     lines, left = [_line(name, words) for name, words in servers.items()], 0
     while True:
         more = [f"- {left} more: `mcpd tools` lists them"] if left else []

@@ -179,7 +179,7 @@ def _quoted(text: str) -> str:
 
 
 LINGER = Path("/var/lib/systemd/linger")
-"""Has a file for each user whose units run without a login (loginctl(1), enable-linger)."""
+"""The directory with a file for each user whose units run without a login (loginctl(1), enable-linger)."""
 
 LOGINCTL_SECONDS = 10.0
 """Seconds for loginctl, which answers in milliseconds unless it asks for a password."""

@@ -131,7 +131,7 @@ def holder(front: Path) -> int | None:
 
 
 def pause(deadline: float, why: str) -> None:
-    """Sleep until the next poll. Raises NotStarted after the deadline."""
+    """Sleep until the next poll. Raises NotStarted with the text `why` once the deadline has passed."""
     if time.monotonic() >= deadline:
         raise NotStarted(why)
     time.sleep(LOOK_SECONDS)

@@ -272,7 +272,7 @@ def session_ended(place: str, status: int) -> Failure:
 
 
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
-    """Whether an HTTP error says that the server does not know the session; None if it may.
+    """Whether an HTTP error says that the server does not know the session; None if that is uncertain.
 
     The specification has 404; with -32601 that means "no such method" (2026-07-28). Servers also answer 410, or
     400 with -32000 (TypeScript SDK), -32600 or no JSON-RPC error (Python SDKs), which may be about the request.

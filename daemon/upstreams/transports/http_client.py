@@ -35,7 +35,7 @@ MAX_REDIRECTS = 20
 """Most redirects of one request: as many as browsers follow."""
 
 POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""No limit here, where a call that waits would look like a dead server; `limits.inFlight` bounds calls."""
+"""No limit on connections: a server would look dead while a call waits; `limits.inFlight` bounds calls."""
 
 NETWORK_ERRORS = (httpx2.TransportError, httpx2.DecodingError)
 """Errors that break a request or its response."""
