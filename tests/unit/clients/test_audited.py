@@ -15,7 +15,7 @@ from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch
 from daemon.config.tuning import AuditKeys
 from daemon.errors import UpstreamLost, UpstreamUnavailable
-from tests.fakes_upstream import Guest, Stage, error_of
+from tests.fakes_upstream import Client, Guest, Stage, error_of
 from tests.unit.clients.inputs import META, asks
 from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
 
@@ -34,14 +34,18 @@ def audited(root: Path, rules: Any = (), surface: str = "category", **keys: Any)
     return stage
 
 
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return audited(tmp_path)
+
+
 async def records(stage: Stage) -> list[dict[str, Any]]:
     await stage.context.audit._round()
     found = read(stage.context.audit.root, AuditQuery())
     return [msgspec.json.decode(entry.line) for entry in found]
 
 
-async def test_a_call_that_was_sent(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path)
+async def test_a_call_that_was_sent(stage: Stage, nursery: trio.Nursery) -> None:
     client = (await stage.connect(nursery, Principal(owner="token ci: ", token="ci"))).client
     digest = ""
     for number in range(2):
@@ -106,9 +110,7 @@ async def test_a_question_and_who_agreed(tmp_path: Path, nursery: trio.Nursery) 
     assert (call["decision"], call["by"], call["rule"]) == ("sent", GUEST, "default: alpha/*: ask")
 
 
-async def test_calls_without_an_answer(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path)
-    client = await stage.client(nursery)
+async def test_calls_without_an_answer(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {}, request_id=1)
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone"))
     await client.get()
@@ -126,8 +128,7 @@ async def test_calls_without_an_answer(tmp_path: Path, nursery: trio.Nursery) ->
     assert outcomes == [("sent", "UpstreamLost"), ("sent", "cancelled"), ("sent", "cancelled")]
 
 
-async def test_what_mcpd_answers_itself_is_no_decision(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path)
+async def test_what_mcpd_answers_itself_is_no_decision(stage: Stage, nursery: trio.Nursery) -> None:
     client = await greeted(stage, nursery)
     await client.describe("alpha")
     await client.get()
@@ -135,10 +136,8 @@ async def test_what_mcpd_answers_itself_is_no_decision(tmp_path: Path, nursery: 
 
 
 async def test_a_call_that_mcpd_fails_on_after_it_was_sent(
-    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = audited(tmp_path)
-    client = await stage.client(nursery)
     monkeypatch.setattr(Dispatch, "_note", lambda *_args: 1 / 0)
     await client.call("alpha", "echo", {})
     await stage.alpha.wait_sent()
@@ -147,9 +146,7 @@ async def test_a_call_that_mcpd_fails_on_after_it_was_sent(
     assert (found["decision"], found["outcome"]) == ("sent", "InternalError")
 
 
-async def test_records_keep_no_arguments_of_calls(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path)
-    guest = await stage.connect(nursery)
+async def test_records_keep_no_arguments_of_calls(stage: Stage, guest: Guest) -> None:
     await guest.client.call("alpha", "echo", {"text": "x" * 5000})
     stage.answer(await stage.alpha.wait_sent())
     await guest.client.get()
@@ -158,9 +155,7 @@ async def test_records_keep_no_arguments_of_calls(tmp_path: Path, nursery: trio.
     assert guest.session._connection.dispatch.calls.recorded == {}
 
 
-async def test_a_parked_call_whose_client_never_comes_back(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path)
-    client = await stage.client(nursery)
+async def test_a_parked_call_whose_client_never_comes_back(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {}, _meta=META)
     asks(stage, await stage.alpha.wait_sent())
     assert (await client.get())["result"]["resultType"] == "input_required"
@@ -185,10 +180,8 @@ async def test_a_cut_shows_no_half_of_a_secret(tmp_path: Path, nursery: trio.Nur
     assert "correct" not in found["arguments"]
 
 
-async def test_a_sent_call_whose_place_another_request_takes(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_sent_call_whose_place_another_request_takes(stage: Stage, guest: Guest) -> None:
     """As when the task of a call asks for input: its client may never come back."""
-    stage = audited(tmp_path)
-    guest = await stage.connect(nursery)
     await guest.client.call("alpha", "echo", {})
     await stage.alpha.wait_sent()
     calls = guest.session._connection.dispatch.calls

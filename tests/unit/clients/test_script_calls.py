@@ -40,6 +40,11 @@ def stage(scripts: Scripts) -> Stage:
     return staged(scripts)
 
 
+@pytest.fixture
+async def client(stage: Stage, nursery: trio.Nursery) -> Client:
+    return await greeted(stage, nursery)
+
+
 async def run(client: Client, code: str, request_id: Any = 1, *, name: str = "run_code", **more: Any) -> None:
     inputs = {"inputs": more.pop("inputs")} if "inputs" in more else {}
     params = {"name": name, "arguments": {"code": code, **inputs}, **more}
@@ -57,9 +62,8 @@ def value_of(message: Any) -> Any:
 
 
 async def test_a_script_gets_results_as_data_and_its_last_value_is_the_answer(
-    stage: Stage, nursery: trio.Nursery
+    stage: Stage, client: Client
 ) -> None:
-    client = await greeted(stage, nursery)
     await run(client, "found = await call('alpha/echo', {'x': size})\nfound['y'] + 1", inputs={"size": 3})
     sent = await stage.alpha.wait_sent()
     assert sent.arguments == {"x": 3}
@@ -71,16 +75,14 @@ async def test_a_script_gets_results_as_data_and_its_last_value_is_the_answer(
 
 @cases("content", "value")
 async def test_content_is_parsed_as_json_if_it_is_json(
-    stage: Stage, nursery: trio.Nursery, content: Any, value: Any
+    stage: Stage, client: Client, content: Any, value: Any
 ) -> None:
-    client = await greeted(stage, nursery)
     await run(client, "await call('alpha/echo', {})")
     stage.answer(await stage.alpha.wait_sent(), json.dumps({"content": content}).encode())
     assert value_of(await answer_to(client)) == (content if value is None else value)
 
 
-async def test_calls_are_made_side_by_side(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_calls_are_made_side_by_side(stage: Stage, client: Client) -> None:
     code = "import asyncio\nawait asyncio.gather(*[call('alpha/echo', {'x': n}) for n in range(3)])"
     await run(client, code)
     await stage.alpha.wait_sent(3)
@@ -89,8 +91,7 @@ async def test_calls_are_made_side_by_side(stage: Stage, nursery: trio.Nursery) 
     assert value_of(await answer_to(client)) == [0, 10, 20]
 
 
-async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, client: Client) -> None:
     failed = json.dumps({"content": [{"type": "text", "text": "no such file"}], "isError": True}).encode()
     caught = "try:\n    await call('alpha/echo', {})\nexcept ToolError as error:\n    found = error.text\nfound"
     await run(client, caught)
@@ -174,8 +175,7 @@ async def test_a_script_that_only_reads_calls_nothing_else(scripts: Scripts, nur
     assert len(stage.alpha.sent) == 2
 
 
-async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, client: Client) -> None:
     await run(client, "await call('alpha/echo', {})\nawait call('alpha/add', {})")
     await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": 1})
@@ -185,16 +185,14 @@ async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, nursery
     assert len(stage.alpha.sent) == 1
 
 
-async def test_the_calls_of_a_client_that_leaves_are_cancelled(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_the_calls_of_a_client_that_leaves_are_cancelled(stage: Stage, client: Client) -> None:
     await run(client, "await call('alpha/echo', {})")
     await stage.alpha.wait_sent()
     client.close()
     await stage.alpha.wait_cancelled()
 
 
-async def test_progress_counts_calls(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_progress_counts_calls(stage: Stage, client: Client) -> None:
     code = "for n in range(2):\n    await call('alpha/echo', {'n': n})"
     await run(client, code, _meta={"progressToken": "p"})
     for count in (1, 2):
@@ -204,28 +202,24 @@ async def test_progress_counts_calls(stage: Stage, nursery: trio.Nursery) -> Non
     assert value_of(await answer_to(client)) is None
 
 
-async def test_a_long_name_goes_nowhere(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_long_name_goes_nowhere(client: Client) -> None:
     await run(client, "await call('alpha/' + 'x' * 100_000, {})", _meta={"progressToken": "p"})
     answer = await client.get()
     assert "UnknownTool: no tool has a name of 100,006 characters" in error_of(answer)["message"]
 
 
-async def test_inputs_that_are_too_long_are_not_decoded(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_inputs_that_are_too_long_are_not_decoded(client: Client) -> None:
     await run(client, "1", inputs={"lists": [[]] * 100_000})
     assert error_of(await answer_to(client))["limit"] == MAX_INPUTS
 
 
-async def test_inputs_that_cannot_be_read_are_refused(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_inputs_that_cannot_be_read_are_refused(client: Client) -> None:
     params = b'{"name":"run_code","arguments":{"code":"1","inputs":{"a":1e400}}}'
     await client.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
     assert error_of(await answer_to(client))["code"] == "InvalidArguments"
 
 
-async def test_a_script_leaves_nothing_that_listens(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_script_leaves_nothing_that_listens(stage: Stage, client: Client) -> None:
     await run(client, "await call('alpha/echo', {})")
     asked = {"mode": "url", "message": "Log in", "url": "https://a.example/", "elicitationId": "e"}
     error = {"code": -32042, "message": "log in first", "data": {"elicitations": [asked]}}
@@ -235,7 +229,7 @@ async def test_a_script_leaves_nothing_that_listens(stage: Stage, nursery: trio.
 
 
 async def test_a_fault_while_a_script_is_cancelled_costs_no_other(
-    scripts: Scripts, stage: Stage, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    scripts: Scripts, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = trio.Event(), trio.Event()
 
@@ -252,7 +246,6 @@ async def test_a_fault_while_a_script_is_cancelled_costs_no_other(
             inner.start_soon(fail_at_the_end)
             await trio.sleep_forever()
 
-    client = await greeted(stage, nursery)
     with monkeypatch.context() as patched:
         patched.setattr(scripts.interpreter, "run", failing)
         await run(client, "1")
@@ -283,8 +276,7 @@ async def test_a_script_that_is_too_long_is_not_run(scripts: Scripts, nursery: t
     assert error_of(await answer_to(client))["limit"] == 10
 
 
-async def test_a_tool_that_changed_is_refused_once(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_tool_that_changed_is_refused_once(stage: Stage, client: Client) -> None:
     described = {"name": "describe_tools", "arguments": {"names": ["alpha/echo", "nothing"]}}
     text = (await client.request("tools/call", described, request_id=5))["result"]["content"][0]["text"]
     assert "alpha/echo" in text
@@ -337,15 +329,13 @@ async def test_without_an_interpreter_the_error_says_what_to_install(
 
 
 @pytest.mark.parametrize("count", [0, 51])
-async def test_so_many_names_are_not_described(stage: Stage, nursery: trio.Nursery, count: int) -> None:
-    client = await greeted(stage, nursery)
+async def test_so_many_names_are_not_described(client: Client, count: int) -> None:
     params = {"name": "describe_tools", "arguments": {"names": [f"n{each}" for each in range(count)]}}
     error = error_of(await client.request("tools/call", params))
     assert (error["code"], "1 to 50 names" in error["message"]) == ("InvalidArguments", True)
 
 
-async def test_tools_are_found_by_what_they_do(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_tools_are_found_by_what_they_do(client: Client) -> None:
     params = {"name": "search_tools", "arguments": {"query": "echo"}}
     found = (await client.request("tools/call", params))["result"]["structuredContent"]["tools"]
     assert next(iter(found)) in {"alpha/echo", "beta/echo"}
@@ -354,8 +344,7 @@ async def test_tools_are_found_by_what_they_do(stage: Stage, nursery: trio.Nurse
     assert names == ["search_tools", "describe_tools", "run_code", "run_read_only_code"]
 
 
-async def test_results_that_stay_in_a_script_count_as_spared(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await greeted(stage, nursery)
+async def test_results_that_stay_in_a_script_count_as_spared(stage: Stage, client: Client) -> None:
     await run(client, "len(await call('alpha/echo', {}))")
     stage.answer(await stage.alpha.wait_sent(), gives("x" * 8000))
     assert value_of(await answer_to(client)) == 8000
@@ -375,8 +364,7 @@ async def test_a_script_that_runs_is_never_given_to_the_next_daemon(
 
 
 @pytest.mark.parametrize("code", ["```python\n{}\n```", "\n```py\n{}```\n\n", "```\n{}\n```", "{}"])
-async def test_a_fence_is_no_part_of_a_script(stage: Stage, nursery: trio.Nursery, code: str) -> None:
-    client = await greeted(stage, nursery)
+async def test_a_fence_is_no_part_of_a_script(client: Client, code: str) -> None:
     await run(client, code.format("x = '```'\nlen(x)"))
     assert value_of(await answer_to(client)) == 3
 

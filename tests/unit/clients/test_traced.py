@@ -9,12 +9,17 @@ from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.history.event import Event, EventKind
+from daemon.model import Kind
 from daemon.tracing.call_trace import CallTrace, trace_id
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.clients.asking import greeted
+from tests.unit.clients.permissions.agreeing import accept, reply
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+ASKING = {"default": {"surface": "category", "permissions": [{"match": "*", "then": "ask"}]}}
 
 
 def traced(ratio: float = 1.0, *, arguments: bool = False, **written: Any) -> Stage:
@@ -30,6 +35,15 @@ def taken(stage: Stage) -> list[CallTrace]:
     return list(tracer.queues["traces"])
 
 
+@pytest.fixture
+def stage() -> Stage:
+    return traced()
+
+
+def queue(sent: Any) -> None:
+    sent.call.in_line = True
+
+
 async def answered(stage: Stage, client: Client, **params: Any) -> CallTrace:
     """The trace of a call that is answered at once."""
     await client.call("alpha", "echo", {"a": 1}, request_id="x", **params)
@@ -38,8 +52,7 @@ async def answered(stage: Stage, client: Client, **params: Any) -> CallTrace:
     return taken(stage)[-1]
 
 
-async def test_a_call_is_a_trace_with_the_part_of_its_server(nursery: trio.Nursery) -> None:
-    stage = traced()
+async def test_a_call_is_a_trace_with_the_part_of_its_server(stage: Stage, nursery: trio.Nursery) -> None:
     guest = await greeted(stage, nursery, {})
     trace = await answered(stage, guest.client)
     assert trace.series == (
@@ -53,18 +66,16 @@ async def test_a_call_is_a_trace_with_the_part_of_its_server(nursery: trio.Nurse
     assert trace.waits == ()
 
 
-async def test_a_modern_client_s_version_is_that_of_its_request(nursery: trio.Nursery) -> None:
-    stage = traced()
-    trace = await answered(stage, await stage.client(nursery), _meta=MODERN)
+async def test_a_modern_client_s_version_is_that_of_its_request(stage: Stage, client: Client) -> None:
+    trace = await answered(stage, client, _meta=MODERN)
     assert trace.about[3] == "2026-07-28"
 
 
 async def test_the_server_gets_our_span_in_place_of_the_client_s_and_all_else_as_it_was(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = traced()
     meta = {"traceparent": PARENT, "tracestate": "a=b", "x": [1]}
-    trace = await answered(stage, await stage.client(nursery), _meta=meta)
+    trace = await answered(stage, client, _meta=meta)
     sent = stage.alpha.sent[0].call.meta
     assert sent == {
         "traceparent": Raw(b'"00-%032x-%016x-01"' % (trace.trace, trace.sent_span)),
@@ -100,11 +111,9 @@ async def test_arguments_are_in_traces_only_if_they_are_to_be(nursery: trio.Nurs
 
 
 async def test_a_wait_for_a_start_is_part_of_the_trace(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, client: Client, autojump_clock: MockClock
 ) -> None:
-    stage = traced()
     stage.alpha.up = False
-    client = await stage.client(nursery)
     await client.call("alpha", "echo")
     await stage.alpha.wait_woken()
     await trio.sleep(1)
@@ -117,13 +126,9 @@ async def test_a_wait_for_a_start_is_part_of_the_trace(
     assert trace.sent == ended
 
 
-async def test_a_wait_in_line_is_part_of_the_trace(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
-
-    def queue(sent: Any) -> None:
-        sent.call.in_line = True
-
+async def test_a_wait_in_line_is_part_of_the_trace(
+    stage: Stage, client: Client, autojump_clock: MockClock
+) -> None:
     stage.alpha.on_send = queue
     await trio.sleep(1)
     await client.call("alpha", "echo")
@@ -140,13 +145,7 @@ async def test_a_wait_in_line_is_part_of_the_trace(nursery: trio.Nursery, autoju
     assert trace.sent == ended
 
 
-async def test_a_call_that_never_left_the_line_has_no_part_of_a_server(nursery: trio.Nursery) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
-
-    def queue(sent: Any) -> None:
-        sent.call.in_line = True
-
+async def test_a_call_that_never_left_the_line_has_no_part_of_a_server(stage: Stage, client: Client) -> None:
     stage.alpha.on_send = queue
     await client.call("alpha", "echo")
     stage.lose(await stage.alpha.wait_sent(), UpstreamUnavailable("gone"))
@@ -160,17 +159,14 @@ async def test_a_call_that_never_left_the_line_has_no_part_of_a_server(nursery: 
 async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
     choice: str, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    rules = [{"match": "*", "then": "ask"}]
-    stage = traced(profiles={"default": {"surface": "category", "permissions": rules}})
+    stage = traced(profiles=ASKING)
     events: list[Event] = []
     object.__setattr__(stage.context, "note", events.append)
-    guest = await greeted(stage, nursery, {"elicitation": {}})
-    client = guest.client
+    client = (await greeted(stage, nursery, {"elicitation": {}})).client
     await client.call("alpha", "echo", request_id=7)
     question = await client.get()
     await trio.sleep(3)
-    result = {"action": "accept", "content": {"choice": choice}}
-    await client.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
+    await reply(client, question, accept(choice))
     if choice == "allow once":
         stage.answer(await stage.alpha.wait_sent())
     await client.get()
@@ -187,10 +183,8 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
     ("result", "error"), [(b'{"content":[],"isError":true}', "tool_error"), (b'{"content":[]}', "")]
 )
 async def test_a_failure_that_the_tool_reports_is_an_error(
-    result: bytes, error: str, nursery: trio.Nursery
+    stage: Stage, result: bytes, error: str, client: Client
 ) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo")
     stage.answer(await stage.alpha.wait_sent(), result)
     await client.get()
@@ -198,9 +192,7 @@ async def test_a_failure_that_the_tool_reports_is_an_error(
     assert [series[-1] for series in trace.series] == [error, error]
 
 
-async def test_a_server_s_own_error_has_its_code(nursery: trio.Nursery) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
+async def test_a_server_s_own_error_has_its_code(stage: Stage, client: Client) -> None:
     await client.tell("mcpd/hello", {"servers": ["alpha"]})
     await client.ask("tools/call", {"name": "echo", "arguments": {}})
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad"}')
@@ -210,9 +202,7 @@ async def test_a_server_s_own_error_has_its_code(nursery: trio.Nursery) -> None:
     assert trace.series[0][1:] == ("tools/call", "echo", "", "UpstreamCallError")
 
 
-async def test_a_name_that_a_client_makes_up_is_none(nursery: trio.Nursery) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
+async def test_a_name_that_a_client_makes_up_is_none(stage: Stage, client: Client) -> None:
     await client.ask("tools/call", {"name": "made-up-7f3a", "arguments": {}})
     await client.get()
     await client.call("alpha", "made-up", request_id=2)
@@ -221,13 +211,9 @@ async def test_a_name_that_a_client_makes_up_is_none(nursery: trio.Nursery) -> N
     assert named == [("", "", "UnknownTool"), ("call-category-tool", "", "UnknownTool")]
 
 
-async def test_prompts_and_resources_are_traced_by_their_methods(nursery: trio.Nursery) -> None:
-    from daemon.model import Kind  # noqa: PLC0415
-
-    stage = traced()
+async def test_prompts_and_resources_are_traced_by_their_methods(stage: Stage, client: Client) -> None:
     stage.offers("alpha", Kind.PROMPT, "greet")
     stage.offers("alpha", Kind.RESOURCE, "file:///a")
-    client = await stage.client(nursery)
     await client.ask("prompts/get", {"name": "greet"})
     stage.answer(await stage.alpha.wait_sent(), b'{"messages":[]}')
     await client.get()
@@ -240,9 +226,7 @@ async def test_prompts_and_resources_are_traced_by_their_methods(nursery: trio.N
     ]
 
 
-async def test_a_call_without_an_answer_ends_its_trace_once(nursery: trio.Nursery) -> None:
-    stage = traced()
-    client = await stage.client(nursery)
+async def test_a_call_without_an_answer_ends_its_trace_once(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo")
     sent = await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": 1})
@@ -253,7 +237,9 @@ async def test_a_call_without_an_answer_ends_its_trace_once(nursery: trio.Nurser
     assert len(taken(stage)) == 1
 
 
-async def test_without_telemetry_a_call_has_no_trace(stage: Stage, client: Client) -> None:
+async def test_without_telemetry_a_call_has_no_trace(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
     await client.call("alpha", "echo")
     sent = await stage.alpha.wait_sent()
     assert sent.call.trace is None  # type: ignore[attr-defined]
@@ -263,14 +249,12 @@ async def test_without_telemetry_a_call_has_no_trace(stage: Stage, client: Clien
 async def test_a_request_that_ends_with_a_question_is_a_trace_and_its_retry_another(
     nursery: trio.Nursery,
 ) -> None:
-    rules = [{"match": "*", "then": "ask"}]
-    stage = traced(profiles={"default": {"surface": "category", "permissions": rules}})
+    stage = traced(profiles=ASKING)
     client = await stage.client(nursery)
     able = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     await client.call("alpha", "echo", _meta=able)
     asked = (await client.get())["result"]
-    answer = {"permission": {"action": "accept", "content": {"choice": "allow once"}}}
-    said = {"requestState": asked["requestState"], "inputResponses": answer}
+    said = {"requestState": asked["requestState"], "inputResponses": {"permission": accept()}}
     await client.call("alpha", "echo", request_id=2, _meta=able, **said)
     stage.answer(await stage.alpha.wait_sent())
     await client.get()

@@ -140,12 +140,34 @@ async def asking(trust: Trusting, nursery: trio.Nursery, surface: str = "full", 
     return Asking(await trust.client(nursery, modern=modern), surface, modern=modern)
 
 
+@pytest.fixture
+async def client(trust: Trusting, nursery: trio.Nursery, surface: str, modern: bool) -> Asking:
+    """A client of each era."""
+    return await asking(trust, nursery, surface, modern=modern)
+
+
+other = client
+"""One more, whose user is another."""
+
+
+@pytest.fixture
+async def older(trust: Trusting, nursery: trio.Nursery) -> Asking:
+    """A client of the handshake era alone."""
+    return await asking(trust, nursery, modern=False)
+
+
+async def question_about_new(trust: Trusting, client: Asking) -> dict[str, Any]:
+    """What the user of a client is asked whose call waits for them."""
+    trust.change(NEW)
+    await client.call()
+    return await client.question()
+
+
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_new_tool_runs_once_its_user_has_approved_it(
-    trust: Trusting, nursery: trio.Nursery, surface: str, modern: bool
+    trust: Trusting, client: Asking, nursery: trio.Nursery, surface: str, modern: bool
 ) -> None:
     trust.change(OLD, tool("add"))
-    client = await asking(trust, nursery, surface, modern=modern)
     await client.call("add")
     question = await client.question()
     assert question["method"] == "elicitation/create"
@@ -171,32 +193,28 @@ async def test_a_new_tool_runs_once_its_user_has_approved_it(
 
 
 async def test_a_client_that_was_shown_the_old_form_is_shown_the_approved_one_first(
-    trust: Trusting, nursery: trio.Nursery
+    trust: Trusting, older: Asking
 ) -> None:
-    client = await asking(trust, nursery, modern=False)
-    await client.client.request("tools/list", request_id=99)
+    await older.client.request("tools/list", request_id=99)
     trust.change(NEW)
-    await client.call()
-    question = await client.question()
+    await older.call()
+    question = await older.question()
     assert question["params"]["message"] == (
         "mcpd asks: may models use alpha/echo as it is now? It waits for approval: it changed: description,"
         " argument path added. `mcpd approve alpha/echo --diff` shows the change."
     )
-    await client.answer(question, accept("approve"))
-    error = await client.error()
+    await older.answer(question, accept("approve"))
+    error = await older.error()
     assert (error["code"], error["definition"]["description"]) == ("ToolChanged", "Says more.")
-    await client.call()
+    await older.call()
     await trust.stage.alpha.wait_sent()
 
 
 @cases("answer", "why")
 async def test_without_approval_nothing_is_sent_and_the_model_is_told_why(
-    trust: Trusting, nursery: trio.Nursery, modern: bool, answer: Any, why: str
+    trust: Trusting, client: Asking, answer: Any, why: str
 ) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    await client.answer(await client.question(), answer)
+    await client.answer(await question_about_new(trust, client), answer)
     error = await client.error()
     assert (error["code"], error["tool"], error["because"]) == ("ToolHeld", "echo", "changed")
     assert error["message"].startswith(
@@ -210,34 +228,21 @@ async def test_without_approval_nothing_is_sent_and_the_model_is_told_why(
 
 
 async def test_a_user_who_does_not_answer_has_not_approved(
-    trust: Trusting, nursery: trio.Nursery, autojump_clock: MockClock
+    trust: Trusting, older: Asking, autojump_clock: MockClock
 ) -> None:
     trust.change(NEW)
-    client = await asking(trust, nursery, modern=False)
     began = trio.current_time()
-    await client.call(_meta={"progressToken": 5})
-    await client.question()
-    assert "the user has not answered within" in (await client.error())["message"]
+    await older.call(_meta={"progressToken": 5})
+    await older.question()
+    assert "the user has not answered within" in (await older.error())["message"]
     assert trio.current_time() - began == pytest.approx(ASK_SECONDS, abs=1)
     # Nor is a user who is away asked about the next call at once.
-    await client.call()
-    assert (await client.error())["code"] == "ToolHeld"
+    await older.call()
+    assert (await older.error())["code"] == "ToolHeld"
 
 
-async def question_about_new(
-    trust: Trusting, nursery: trio.Nursery, *, modern: bool
-) -> tuple[Asking, dict[str, Any]]:
-    """A client whose call waits for its user, and the question."""
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    return client, await client.question()
-
-
-async def test_a_form_that_comes_while_the_user_is_asked_stays_held(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
-) -> None:
-    client, question = await question_about_new(trust, nursery, modern=modern)
+async def test_a_form_that_comes_while_the_user_is_asked_stays_held(trust: Trusting, client: Asking) -> None:
+    question = await question_about_new(trust, client)
     trust.change(NEWER)
     await client.answer(question, accept("approve"))
     assert (await client.error())["code"] == "ToolHeld"
@@ -247,9 +252,9 @@ async def test_a_form_that_comes_while_the_user_is_asked_stays_held(
 
 
 async def test_a_form_that_comes_while_the_approval_is_on_its_way_stays_held(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
+    trust: Trusting, client: Asking
 ) -> None:
-    client, question = await question_about_new(trust, nursery, modern=modern)
+    question = await question_about_new(trust, client)
     trust.told = trio.Event()
     await client.answer(question, accept("approve"))
     await trio.testing.wait_all_tasks_blocked()
@@ -261,9 +266,9 @@ async def test_a_form_that_comes_while_the_approval_is_on_its_way_stays_held(
 
 
 async def test_a_tool_that_is_back_as_it_was_runs_whatever_the_answer_approves(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
+    trust: Trusting, client: Asking
 ) -> None:
-    client, question = await question_about_new(trust, nursery, modern=modern)
+    question = await question_about_new(trust, client)
     trust.change(OLD)
     await client.answer(question, accept("approve"))
     await trust.stage.alpha.wait_sent()
@@ -273,12 +278,9 @@ async def test_a_tool_that_is_back_as_it_was_runs_whatever_the_answer_approves(
 
 @pytest.mark.parametrize(("choice", "seconds"), [("refuse", REFUSED_SECONDS), ("later", AGAIN_SECONDS)])
 async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
-    trust: Trusting, nursery: trio.Nursery, autojump_clock: MockClock, modern: bool, choice: str, seconds: float
+    trust: Trusting, client: Asking, other: Asking, autojump_clock: MockClock, choice: str, seconds: float
 ) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    await client.answer(await client.question(), accept(choice))
+    await client.answer(await question_about_new(trust, client), accept(choice))
     await client.error()
     for wait in (0.0, seconds - 1):
         await trio.sleep(wait)
@@ -287,7 +289,6 @@ async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
         assert error["code"] == "ToolHeld"
         assert "waits for an operator's approval" in error["message"]
     # Another tool, and another client's user, are another question.
-    other = await asking(trust, nursery, modern=modern)
     await other.call()
     await other.question()
     trust.change(NEW, tool("add"))
@@ -300,10 +301,8 @@ async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
     await client.question()
 
 
-async def test_a_user_is_asked_once_about_calls_that_come_together(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
-) -> None:
-    client, question = await question_about_new(trust, nursery, modern=modern)
+async def test_a_user_is_asked_once_about_calls_that_come_together(trust: Trusting, client: Asking) -> None:
+    question = await question_about_new(trust, client)
     await client.call()
     assert "waits for an operator's approval" in (await client.error())["message"]
     await client.answer(question, accept("approve"))
@@ -333,27 +332,23 @@ async def test_a_client_that_cannot_be_asked_gets_the_error(trust: Trusting, nur
     assert error["message"].startswith("'echo' waits for an operator's approval: it changed")
 
 
-async def test_no_user_can_agree_to_what_the_lock_cannot_judge(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
-) -> None:
+async def test_no_user_can_agree_to_what_the_lock_cannot_judge(trust: Trusting, client: Asking) -> None:
     stage = trust.stage
     config = attrs.evolve(stage.catalog.value.config, lock=Lock(problem="it is torn"))
     stage.learn(Configured(config=config, now=1.0))
     assert trust.held() == {"echo": HeldBecause.LOCK}
-    client = await asking(trust, nursery, modern=modern)
     await client.call()
     assert "mcpd.lock does not approve it" in (await client.error())["message"]
 
 
 async def test_a_lock_that_cannot_be_written_approves_nothing(
-    trust: Trusting, nursery: trio.Nursery, tmp_path: Path, modern: bool
+    trust: Trusting, client: Asking, tmp_path: Path
 ) -> None:
     stage = trust.stage
     (tmp_path / "mcpd.lock").mkdir()
     identity = stage.catalog.value.servers["alpha"].gate.identity
     lock = Lock(servers={"alpha": LockedServer(identity=identity)})
     stage.learn(Configured(config=attrs.evolve(stage.catalog.value.config, lock=lock), now=1.0))
-    client = await asking(trust, nursery, modern=modern)
     await client.call()
     await client.answer(await client.question(), accept("approve"))
     error = await client.error()
@@ -364,9 +359,8 @@ async def test_a_lock_that_cannot_be_written_approves_nothing(
 
 
 async def test_the_user_of_a_call_in_line_is_asked_when_its_tool_is_held(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
+    trust: Trusting, client: Asking
 ) -> None:
-    client = await asking(trust, nursery, modern=modern)
     await client.call()
     queued = await trust.stage.alpha.wait_sent()
     trust.change(NEW)
@@ -397,17 +391,17 @@ async def test_between_a_notice_and_the_new_list_no_call_is_sent_where_trust_jud
 
 
 async def test_what_one_instance_alone_lists_is_approved_by_its_user(
-    trust: Trusting, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    trust: Trusting, older: Asking, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    instances, client = divided(trust.stage), await asking(trust, nursery, modern=False)
-    await client.call()
+    instances = divided(trust.stage)
+    await older.call()
     await trio.sleep(WORKSPACE_SECONDS + 1)  # the client does not say its roots
     (instance,) = instances.running.values()
     new = tools_of("alpha", NEW)
     listed = DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=new)
     monkeypatch.setattr(instance, "own_catalog", lambda catalog: fold(catalog, listed))
-    await client.call()
-    await client.answer(await client.question(), accept("approve"))
+    await older.call()
+    await older.answer(await older.question(), accept("approve"))
     await instance.wait_sent(2)
 
 
@@ -425,12 +419,11 @@ async def test_a_call_in_line_whose_name_means_another_tool_now_is_not_sent_to_t
         queued.call.check()
 
 
-async def test_a_call_as_a_task_is_held_and_asked_about(trust: Trusting, nursery: trio.Nursery) -> None:
+async def test_a_call_as_a_task_is_held_and_asked_about(trust: Trusting, older: Asking) -> None:
     trust.change(NEW)
-    client = await asking(trust, nursery, modern=False)
-    await client.call(task={"ttl": 1000})
-    await client.answer(await client.question(), accept("refuse"))
-    error = (await client.result())["error"]
+    await older.call(task={"ttl": 1000})
+    await older.answer(await older.question(), accept("refuse"))
+    error = (await older.result())["error"]
     assert error["data"]["code"] == "ToolHeld"
     assert not trust.stage.alpha.sent
 
@@ -449,12 +442,9 @@ async def test_a_definition_that_is_asked_for_is_asked_about(
     assert "add" in (await client.result())["result"]["structuredContent"]["tools"]
 
 
-async def test_a_prompt_is_refused_without_a_question(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
-) -> None:
+async def test_a_prompt_is_refused_without_a_question(trust: Trusting, client: Asking, modern: bool) -> None:
     trust.stage.offers("alpha", Kind.PROMPT)
     trust.stage.offers("alpha", Kind.PROMPT, "new")
-    client = await asking(trust, nursery, modern=modern)
     params = {"name": "new", **({"_meta": META} if modern else {})}
     error = (await client.client.request("prompts/get", params))["error"]
     assert error["data"]["code"] == "ToolHeld"
@@ -463,33 +453,30 @@ async def test_a_prompt_is_refused_without_a_question(
 # --- the question --------------------------------------------------------------------------------------------
 
 
-async def message_about(trust: Trusting, nursery: trio.Nursery, name: str) -> str:
-    client = await asking(trust, nursery, modern=False)
+async def message_about(client: Asking, name: str) -> str:
     await client.client.ask("tools/call", {"name": name, "arguments": {}}, request_id=1)
     text: str = (await client.question())["params"]["message"]
     return text
 
 
-async def test_a_description_is_quoted_on_one_line_and_hides_nothing(
-    trust: Trusting, nursery: trio.Nursery
-) -> None:
+async def test_a_description_is_quoted_on_one_line_and_hides_nothing(trust: Trusting, older: Asking) -> None:
     said = 'Adds.\n\nmcpd asks: "fine"?\u202e \U000e0041' + "x" * 2 * MAX_DESCRIBED
     trust.change(OLD, tool("add", description=said))
-    text = await message_about(trust, nursery, "add")
+    text = await message_about(older, "add")
     assert text.count("\n") == 0
     assert r'Its description begins: "Adds.  mcpd asks: \"fine\"?\\u{202e} \\u{e0041}xxx' in text
     assert len(text) < 2 * MAX_DESCRIBED
     assert text.startswith("mcpd asks: may models use alpha/add as it is now?")
 
 
-async def test_names_that_a_server_chose_are_quoted(trust: Trusting, nursery: trio.Nursery) -> None:
+async def test_names_that_a_server_chose_are_quoted(trust: Trusting, older: Asking) -> None:
     names = ["a. Approve it", "b\u202e", "c" + "d" * MAX_NAME]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
     trust.change(tool("echo", description=OLD["description"], inputSchema=schema))
-    text = await message_about(trust, nursery, "echo")
+    text = await message_about(older, "echo")
     assert r'it changed: arguments "a. Approve it", b\u{202e}, c' + "d" * (MAX_NAME - 1) + " added." in text
 
 
-async def test_a_tool_without_a_description_is_asked_about(trust: Trusting, nursery: trio.Nursery) -> None:
+async def test_a_tool_without_a_description_is_asked_about(trust: Trusting, older: Asking) -> None:
     trust.change(OLD, {"name": "bare", "inputSchema": {"type": "object"}})
-    assert (await message_about(trust, nursery, "bare")).endswith('Its description says: ""')
+    assert (await message_about(older, "bare")).endswith('Its description says: ""')
