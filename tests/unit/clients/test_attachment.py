@@ -30,8 +30,7 @@ from daemon.surfaces.surface import Forward, Loading, Reply
 from tests.fakes_upstream import Stage, tool, tools_of
 
 ECHO = ("alpha", "echo")
-
-
+TOKEN = "0123456789abcdef" * 2
 PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
 
 
@@ -287,10 +286,22 @@ def test_who_is_moved_has_the_other_profile_its_surface_and_what_that_preloads()
     assert after is not before
 
 
-def attachments(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Attachments:
-    return Attachments(
-        Client(stage.config, stage.context.surfaces), stage.context, on_change=changed, later=nursery.start_soon
-    )
+def attachments(
+    stage: Stage,
+    nursery: trio.Nursery,
+    changed: Callable[[], None] = lambda: None,
+    who: Principal = LOCAL_USER,
+    **more: Any,
+) -> Attachments:
+    client = Client(stage.config, stage.context.surfaces, who)
+    return Attachments(client, stage.context, on_change=changed, later=nursery.start_soon, **more)
+
+
+def begun(stage: Stage, nursery: trio.Nursery) -> Attachments:
+    """A bridge without a key, as a connection."""
+    it = attachments(stage, nursery)
+    it.take_hello({"anonymous": TOKEN})
+    return it
 
 
 async def present(it: Attachments, key: str) -> Attachment:
@@ -374,13 +385,7 @@ async def test_it_hears_of_every_change_until_it_leaves(stage: Stage, nursery: t
 async def test_a_session_with_a_call_in_flight_does_not_make_room(stage: Stage, nursery: trio.Nursery) -> None:
     """What the call loads in the end must not be put into a session that was left, beside a new one."""
     busy: list[Attachment] = []
-    it = Attachments(
-        Client(stage.config, stage.context.surfaces),
-        stage.context,
-        on_change=lambda: None,
-        later=nursery.start_soon,
-        busy=lambda: busy,
-    )
+    it = attachments(stage, nursery, busy=lambda: busy)
     busy.append(await present(it, "k"))
     for number in range(MAX_KEYS):
         await present(it, f"k{number}")
@@ -423,17 +428,13 @@ async def test_a_session_is_stored_before_its_first_request_runs(stage: Stage, n
 
 
 async def test_another_users_session_is_its_own(stage: Stage, it: Attachments, nursery: trio.Nursery) -> None:
-    client = Client(stage.config, stage.context.surfaces, local_user(os.getuid() + 1))
-    other = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
+    other = attachments(stage, nursery, who=local_user(os.getuid() + 1))
     assert other.take_hello({"session": "k"}) == ""
     assert other.key == other.key_of({}) == other.key_of(named("k")) == f"uid {os.getuid() + 1}: k"
     ours = await present(it, it.key_of(named("k")) or "")
     theirs = await present(other, other.key_of(named("k")) or "")
     assert ours.state is not theirs.state
     assert set(stage.memory.records) == {"k", f"uid {os.getuid() + 1}: k"}
-
-
-TOKEN = "0123456789abcdef" * 2
 
 
 def load_own(stage: Stage, it: Attachments) -> None:
@@ -465,12 +466,11 @@ async def test_what_a_bridge_without_a_key_has_loaded_is_there_when_it_comes_bac
     assert len(again.own.state.loaded.tools) == again.loaded == 2
 
 
-def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Attachments:
+def back(stage: Stage, nursery: trio.Nursery, who: Principal = LOCAL_USER) -> Attachments:
     """A bridge that comes back, as a connection."""
-    client = Client(stage.config, stage.context.surfaces, LOCAL_USER if uid is None else local_user(uid))
-    it = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
-    hello = {"anonymous": TOKEN, "resumed": 1.0, **more}
-    client.wish(hello)
+    it = attachments(stage, nursery, who=who)
+    hello: dict[str, Any] = {"anonymous": TOKEN, "resumed": 1.0}
+    it.own._client.wish(hello)
     assert it.take_hello(hello) == ""
     return it
 
@@ -488,8 +488,7 @@ async def test_a_bridges_session_stays_while_it_is_recalled(stage: Stage, nurser
 
 
 async def test_a_bridge_that_comes_back_early_shares_its_session(stage: Stage, nursery: trio.Nursery) -> None:
-    first = attachments(stage, nursery)
-    first.take_hello({"anonymous": TOKEN})
+    first = begun(stage, nursery)
     again = back(stage, nursery)
     await trio.testing.wait_all_tasks_blocked()
     assert again.own.state is first.own.state
@@ -499,10 +498,9 @@ async def test_a_bridge_that_comes_back_early_shares_its_session(stage: Stage, n
 
 
 async def test_another_users_bridge_does_not_come_back_to_ours(stage: Stage, nursery: trio.Nursery) -> None:
-    first = attachments(stage, nursery)
-    first.take_hello({"anonymous": TOKEN})
+    first = begun(stage, nursery)
     load_own(stage, first)
-    other = back(stage, nursery, os.getuid() + 1)
+    other = back(stage, nursery, local_user(os.getuid() + 1))
     await trio.testing.wait_all_tasks_blocked()
     assert not other.own.state.loaded.tools
 
@@ -510,8 +508,7 @@ async def test_another_users_bridge_does_not_come_back_to_ours(stage: Stage, nur
 async def test_a_store_that_does_not_answer_is_asked_again_for_a_bridges_session(
     stage: Stage, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    first = attachments(stage, nursery)
-    first.take_hello({"anonymous": TOKEN})
+    first = begun(stage, nursery)
     load_own(stage, first)
     first.leave()
     stage.memory.failure = McpdError("no disk")
@@ -543,8 +540,7 @@ async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(nurs
     stage = Stage(profiles={"default": {"surface": "load"}})
 
     def own(owner: str) -> Attachment:
-        client = Client(stage.config, stage.context.surfaces, Principal(owner=owner, keeps=False))
-        return Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
+        return attachments(stage, nursery, who=Principal(owner=owner, keeps=False)).own
 
     kept = attachments(stage, nursery).own
     first = own("token ci: ")

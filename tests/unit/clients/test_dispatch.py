@@ -523,16 +523,18 @@ class Elsewhere:
         self._sessions.adopt(SessionRecord(key="k", loaded=loaded))
 
 
-async def at_load(stage: Stage, nursery: trio.Nursery, **hello: str) -> Client:
+async def at_load(
+    nursery: trio.Nursery, *, loaded: bool = True, **hello: str
+) -> tuple[Stage, Elsewhere, Client]:
+    stage = stage_of("load")
+    elsewhere = Elsewhere(stage, loaded=loaded)
     client = await stage.client(nursery)
     await client.tell("mcpd/hello", hello)
-    return client
+    return stage, elsewhere, client
 
 
 async def test_a_tool_that_was_loaded_at_another_daemon_a_moment_ago_is_called(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    elsewhere = Elsewhere(stage)
-    client = await at_load(stage, nursery, session="k")
+    stage, elsewhere, client = await at_load(nursery, session="k")
     await call(client, "load")
     await trio.testing.wait_all_tasks_blocked()
     stage.answer(stage.alpha.sent[0])
@@ -548,18 +550,14 @@ async def test_a_tool_that_was_loaded_at_another_daemon_a_moment_ago_is_called(n
 
 
 async def test_a_tool_that_is_loaded_nowhere_is_refused_after_one_look(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    elsewhere = Elsewhere(stage, loaded=False)
-    client = await at_load(stage, nursery, session="k")
+    _, elsewhere, client = await at_load(nursery, loaded=False, session="k")
     await call(client, "load")
     assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
     assert elsewhere.looks == 1
 
 
 async def test_a_session_without_a_key_is_nowhere_else(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    elsewhere = Elsewhere(stage)
-    client = await at_load(stage, nursery)
+    _, elsewhere, client = await at_load(nursery)
     await call(client, "load")
     assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
     await client.ask("tools/list", request_id=3)
@@ -568,9 +566,7 @@ async def test_a_session_without_a_key_is_nowhere_else(nursery: trio.Nursery) ->
 
 
 async def test_a_list_has_what_was_loaded_at_another_daemon_a_moment_ago(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    Elsewhere(stage)
-    client = await at_load(stage, nursery, session="k")
+    *_, client = await at_load(nursery, session="k")
     await client.ask("tools/list", request_id=2)
     listed = (await answer_to(client, 2))["result"]["tools"]
     assert [each["name"] for each in listed] == ["load_mcp_server", "load_mcp_tool", "echo"]

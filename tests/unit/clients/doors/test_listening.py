@@ -34,6 +34,14 @@ class Starving(socket.socket):
         return super().accept()
 
 
+@pytest.fixture
+def door(nursery: trio.Nursery, path: Path, listener: socket.socket) -> Door:
+    """A door that is open."""
+    door = Door(path, listener)
+    nursery.start_soon(door.listener.run)
+    return door
+
+
 async def test_further_clients_wait_in_the_backlog_until_there_is_room(
     nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
 ) -> None:
@@ -103,10 +111,8 @@ async def test_a_broken_listener_is_a_crash_of_the_core(path: Path) -> None:
 
 
 async def test_once_told_to_the_door_takes_nobody_new_and_keeps_who_is_there(
-    nursery: trio.Nursery, path: Path, listener: socket.socket
+    door: Door, nursery: trio.Nursery, listener: socket.socket
 ) -> None:
-    door = Door(path, listener)
-    nursery.start_soon(door.listener.run)
     guest = await door.greeted(nursery)
     door.listener.stop_accepting()
     late = door.connect(nursery)
@@ -290,9 +296,7 @@ async def test_a_stranger_is_turned_away_before_a_byte_is_read(
     assert [line for line in log if f"refused a connection of uid {os.getuid()} (pid {os.getpid()})" in line]
 
 
-async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
-    door = Door(path, listener)
-    nursery.start_soon(door.listener.run)
+async def test_no_descriptor_is_left_behind(door: Door, nursery: trio.Nursery) -> None:
     (await door.greeted(nursery)).close()
     await trio.testing.wait_all_tasks_blocked()
     before = descriptors()

@@ -27,10 +27,14 @@ async def chosen(stage: Stage, nursery: trio.Nursery, *servers: str, **more: obj
     return client
 
 
-async def test_an_unknown_request_and_its_answer_pass_as_they_are(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await chosen(stage, nursery, "alpha")
-    await client.send(
+@pytest.fixture
+async def alone(stage: Stage, nursery: trio.Nursery) -> Client:
+    """A client that has chosen alpha alone."""
+    return await chosen(stage, nursery, "alpha")
+
+
+async def test_an_unknown_request_and_its_answer_pass_as_they_are(stage: Stage, alone: Client) -> None:
+    await alone.send(
         b'{"jsonrpc":"2.0","id":"p","method":"com.example/draw","params":{"x":1.50,"name":"echo",'
         b'"_meta":{"a":1,"progressToken":7},"arguments":{"who" : "\\u00e4"}}}'
     )
@@ -40,15 +44,15 @@ async def test_an_unknown_request_and_its_answer_pass_as_they_are(nursery: trio.
     assert members == b'"x":1.50,"name":"echo","arguments":{"who" : "\\u00e4"}'
     assert {key: bytes(value) for key, value in sent.call.meta.items()} == {"a": b"1"}
     stage.progress(sent, progress=1)
-    assert (await client.get())["params"] == {"progressToken": 7, "progress": 1}
+    assert (await alone.get())["params"] == {"progressToken": 7, "progress": 1}
     stage.answer(sent, b'{"drawn": [ 1.0 ], "x":{"y":1}}')
-    assert await client.line() == b'{"jsonrpc":"2.0","id":"p","result":{"drawn": [ 1.0 ], "x":{"y":1}}}'
-    await client.ask("com.example/draw")
+    assert await alone.line() == b'{"jsonrpc":"2.0","id":"p","result":{"drawn": [ 1.0 ], "x":{"y":1}}}'
+    await alone.ask("com.example/draw")
     sent = await stage.alpha.wait_sent(2)
     assert params_of(sent) == ("com.example/draw", {})
     error = {"code": -32042, "message": "no", "data": {"b": [1, None]}}
     stage.refuse(sent, json.dumps(error).encode())
-    assert (await client.get())["error"] == error
+    assert (await alone.get())["error"] == error
 
 
 async def test_a_profile_with_permissions_passes_no_unknown_request(nursery: trio.Nursery) -> None:
@@ -61,9 +65,8 @@ async def test_a_profile_with_permissions_passes_no_unknown_request(nursery: tri
 @pytest.mark.parametrize("method", ["com.example/draw", "resources/com.example/draw"])
 @pytest.mark.parametrize("servers", [(), ("alpha", "beta")])
 async def test_where_there_are_several_servers_it_goes_to_none(
-    nursery: trio.Nursery, servers: tuple[str, ...], method: str
+    stage: Stage, nursery: trio.Nursery, servers: tuple[str, ...], method: str
 ) -> None:
-    stage = Stage()
     client = await chosen(stage, nursery, *servers) if servers else await stage.client(nursery)
     assert (await client.request(method, {}))["error"]["code"] == -32601
     assert (await client.request(method, {"_meta": MODERN}))["error"]["code"] == -32601
@@ -92,12 +95,10 @@ async def test_where_there_are_several_servers_it_goes_to_none(
     ],
 )
 async def test_no_method_of_the_base_protocol_passes_in_any_spelling(
-    nursery: trio.Nursery, method: str
+    stage: Stage, alone: Client, method: str
 ) -> None:
-    stage = Stage()
     assert not may_pass(method, SERVED)
-    client = await chosen(stage, nursery, "alpha")
-    assert (await client.request(method, {"name": "echo"}))["error"] == {
+    assert (await alone.request(method, {"name": "echo"}))["error"] == {
         "code": -32601,
         "message": "Method not found",
     }
@@ -113,10 +114,8 @@ async def test_a_profile_without_resources_keeps_their_family_from_passing(nurse
 
 
 @pytest.mark.parametrize("params", [[], [1], "x", 7, {"_meta": 7}])
-async def test_params_that_are_no_object_are_refused(nursery: trio.Nursery, params: object) -> None:
-    stage = Stage()
-    client = await chosen(stage, nursery, "alpha")
-    assert (await client.request("com.example/draw", params))["error"]["code"] in {-32600, -32602}
+async def test_params_that_are_no_object_are_refused(stage: Stage, alone: Client, params: object) -> None:
+    assert (await alone.request("com.example/draw", params))["error"]["code"] in {-32600, -32602}
     assert not stage.alpha.sent
 
 
@@ -140,9 +139,8 @@ async def test_a_servers_refusal_of_a_list_is_its_own_where_it_is_alone(
 
 
 async def test_a_prompt_that_a_server_does_not_list_is_its_own_matter_where_it_is_alone(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = Stage()
     stage.offers("alpha", Kind.PROMPT, "greet", "off")
     stage.learn(Switched(off=frozenset({("alpha", "prompt:off")})))
     client = await chosen(stage, nursery, "alpha")
@@ -156,8 +154,9 @@ async def test_a_prompt_that_a_server_does_not_list_is_its_own_matter_where_it_i
     assert (await both.request("prompts/get", {"name": "never"}))["error"]["data"]["code"] == "UnknownPrompt"
 
 
-async def test_an_unknown_notification_reaches_who_has_chosen_its_server_alone(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_an_unknown_notification_reaches_who_has_chosen_its_server_alone(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     others = [await chosen(stage, nursery, "beta"), await chosen(stage, nursery, "alpha", "beta")]
     others.append(await stage.client(nursery))
     alone = [await chosen(stage, nursery, "alpha") for _ in range(2)]
@@ -178,9 +177,8 @@ async def test_an_unknown_notification_reaches_who_has_chosen_its_server_alone(n
 
 @pytest.mark.parametrize("servers", [("alpha",), ("alpha", "beta")])
 async def test_what_comes_with_a_call_goes_to_the_calls_client_if_its_server_is_alone(
-    nursery: trio.Nursery, servers: tuple[str, ...]
+    stage: Stage, nursery: trio.Nursery, servers: tuple[str, ...]
 ) -> None:
-    stage = Stage()
     client = await chosen(stage, nursery, *servers)
     await client.ask("tools/call", {"name": "add" if len(servers) == 1 else "alpha__add", "arguments": {}})
     sent = await stage.alpha.wait_sent()

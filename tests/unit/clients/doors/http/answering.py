@@ -59,6 +59,11 @@ class Endpoint:
         """Connect a client to it."""
         return visiting(self.serve, outbox=self.outbox)
 
+    def answer(self, request_id: bytes, result: bytes = b"{}", session: int = -1) -> None:
+        """Have a session, the newest unless told otherwise, answer a request."""
+        self.served[session].peer.answer(request_id, result)
+        self.outbox.flush()
+
     def _start(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
         self.served.append(Served(link, visitor, self.outbox))
         self._nursery.start_soon(self._run, self.served[-1], done)
@@ -112,10 +117,8 @@ def modern(method: str, request_id: object = None, **params: object) -> tuple[di
 
 async def begun(endpoint: Endpoint, client: HttpClient) -> dict[str, str]:
     """Begin a session; returns the headers of further requests."""
-    await client.send("POST", "/mcp", POST, message("initialize", 0, **INITIALIZE))
-    await trio.testing.wait_all_tasks_blocked()
-    endpoint.served[-1].peer.answer(b"0", b"{}")
-    endpoint.outbox.flush()
+    await client.post(POST, message("initialize", 0, **INITIALIZE))
+    endpoint.answer(b"0")
     response = await client.response()
     assert response.status == HTTPStatus.OK
     return {**POST, "mcp-protocol-version": "2025-11-25", "mcp-session-id": response.headers["mcp-session-id"]}

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http import http_connection
+from daemon.clients.doors.http.http_connection import HttpExchange
 from daemon.clients.doors.http.http_sessions import COMMENT, COMMENT_SECONDS, PostReply
 from daemon.clients.doors.http.reading import HEAD_BYTES, Refusal
 from daemon.wire import envelope
@@ -19,14 +20,14 @@ BOUND = 1000.0
 """Seconds of the virtual clock that a test may take."""
 
 
-def echo(exchange: http_connection.HttpExchange, body: bytes) -> None:
+def echo(exchange: HttpExchange, body: bytes) -> None:
     exchange.respond(HTTPStatus.OK, (exchange.head.path.encode(), b" ", body), http_connection.PLAIN)
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 @pytest.mark.parametrize("by", ["head", "body"])
 async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, delay: float) -> None:
-    def refuse(_exchange: http_connection.HttpExchange, _body: bytes = b"") -> None:
+    def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
     async with visiting(refuse if by == "head" else taking(refuse)) as visit, trio.open_nursery() as nursery:
@@ -41,7 +42,7 @@ async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, del
 
 
 async def test_a_pipelined_request_is_served_after_the_one_before() -> None:
-    waiting: list[http_connection.HttpExchange] = []
+    waiting: list[HttpExchange] = []
     async with visiting(waiting.append) as visit:
         await visit.client.stream.send_all(
             b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -129,7 +130,7 @@ async def test_a_slow_body_is_refused_in_time() -> None:
 
 
 async def test_an_idle_connection_is_closed_and_a_working_one_is_not() -> None:
-    waiting: list[http_connection.HttpExchange] = []
+    waiting: list[HttpExchange] = []
     async with visiting(waiting.append) as visit:
         await visit.client.send("GET", "/")
         await ticking(visit, 10 * http_connection.BODY_SECONDS)
@@ -144,9 +145,9 @@ async def test_an_idle_connection_is_closed_and_a_working_one_is_not() -> None:
 
 async def test_a_client_that_leaves_is_noticed_at_once() -> None:
     gone = trio.Event()
-    waiting: list[http_connection.HttpExchange] = []
+    waiting: list[HttpExchange] = []
 
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         exchange.on_gone = gone.set
         waiting.append(exchange)
 
@@ -163,7 +164,7 @@ async def test_a_client_that_leaves_is_noticed_at_once() -> None:
 
 
 async def test_a_stopping_daemon_answers_what_is_under_way_and_closes() -> None:
-    waiting: list[http_connection.HttpExchange] = []
+    waiting: list[HttpExchange] = []
     async with visiting(waiting.append) as visit:
         await visit.client.send("GET", "/")
         await trio.testing.wait_all_tasks_blocked()
@@ -183,7 +184,7 @@ async def test_a_stopping_daemon_closes_what_is_idle() -> None:
 
 
 async def test_a_fault_of_the_application_is_answered_and_ends_its_connection() -> None:
-    def serve(_exchange: http_connection.HttpExchange) -> None:
+    def serve(_exchange: HttpExchange) -> None:
         raise RuntimeError("broken")
 
     async with visiting(serve) as visit:
@@ -195,7 +196,7 @@ async def test_a_fault_of_the_application_is_answered_and_ends_its_connection() 
 async def test_what_is_due_is_called_once_and_the_last_wish_counts() -> None:
     called: list[str] = []
 
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         exchange.wait_until(1.0, lambda: called.append("never"))
         exchange.wait_until(2.0, lambda: called.append("once"))
 
@@ -207,7 +208,7 @@ async def test_what_is_due_is_called_once_and_the_last_wish_counts() -> None:
     assert called == ["once"]
 
 
-def answer(exchange: http_connection.HttpExchange) -> None:
+def answer(exchange: HttpExchange) -> None:
     exchange.headers = {"x-always": "1"}
     exchange.respond(HTTPStatus.OK, (b"he", memoryview(b"llo")), {"x-once": "2"})
 
@@ -220,7 +221,7 @@ async def test_head_gets_no_body() -> None:
 
 
 async def test_a_client_of_http_1_0_gets_a_stream_until_it_is_closed() -> None:
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         exchange.open_stream({})
         exchange.send((b"all",))
         exchange.finish()

@@ -36,8 +36,7 @@ async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for()
 async def test_a_sessions_key_is_passed_on() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/list", 1)
-        await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": "work"}, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post({**headers, "mcpd-session": "work"}, body)
         told = json.loads(endpoint.served[0].notifications[0][1] or b"")
         assert told == {"profile": "default", "session": "work"}
 
@@ -45,18 +44,15 @@ async def test_a_sessions_key_is_passed_on() -> None:
 async def test_an_answer_comes_as_json_and_an_error_with_its_status() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", "a", name="x")
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         served = endpoint.served[0]
         assert served.asked == [(b'"a"', "tools/call")]
         assert not served.visitor.keeps
-        served.peer.answer(b'"a"', b'{"content":[]}')
-        endpoint.outbox.flush()
+        endpoint.answer(b'"a"', b'{"content":[]}')
         response = await visit.client.response()
         assert (response.status, response.headers["content-type"]) == (200, "application/json")
         assert response.body == b'{"jsonrpc":"2.0","id":"a","result":{"content":[]}}'
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         served.peer.refuse(b'"a"', -32601, "no such method")
         endpoint.outbox.flush()
         response = await visit.client.response()
@@ -69,12 +65,8 @@ async def test_each_client_of_a_shared_connection_has_a_link_of_its_own() -> Non
         for place in (ALICE, BOB, ALICE):
             endpoint.place = place
             headers, body = modern("tools/list", 1)
-            await visit.client.send("POST", "/mcp", headers, body)
-            await trio.testing.wait_all_tasks_blocked()
-            for served in endpoint.served:
-                if served.visitor.token == place.visitor.token:
-                    served.peer.answer(b"1", b"{}")
-            endpoint.outbox.flush()
+            await visit.client.post(headers, body)
+            endpoint.answer(b"1", session=place is BOB)
             await visit.client.response()
         assert [each.visitor.token for each in endpoint.served] == ["alice", "bob"]
 
@@ -83,10 +75,8 @@ async def test_links_of_a_connection_are_bounded() -> None:
     async with at_the_door() as (endpoint, visit):
         for number in range(mcp.MAX_LINKS + 1):
             headers, body = modern("tools/list", 1)
-            await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": f"k{number}"}, body)
-            await trio.testing.wait_all_tasks_blocked()
-            endpoint.served[number].peer.answer(b"1", b"{}")
-            endpoint.outbox.flush()
+            await visit.client.post({**headers, "mcpd-session": f"k{number}"}, body)
+            endpoint.answer(b"1", session=number)
             await visit.client.response()
         await trio.testing.wait_all_tasks_blocked()
         assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * mcp.MAX_LINKS
@@ -95,12 +85,10 @@ async def test_links_of_a_connection_are_bounded() -> None:
 async def test_progress_makes_the_answer_a_stream() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", 7, name="x")
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         peer = endpoint.served[0].peer
         peer.notify("notifications/progress", b'{"progress":1}', b"7")
-        peer.answer(b"7", b"{}")
-        endpoint.outbox.flush()
+        endpoint.answer(b"7")
         response = await visit.client.response()
         assert response.headers["content-type"] == "text/event-stream"
         assert response.body == (
@@ -112,21 +100,18 @@ async def test_progress_makes_the_answer_a_stream() -> None:
 async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/list", 7)
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         peer = endpoint.served[0].peer
         peer.notify("notifications/tools/list_changed")
         peer.answer(b"8", b"{}")
-        peer.answer(b"7", b"{}")
-        endpoint.outbox.flush()
+        endpoint.answer(b"7")
         assert (await visit.client.response()).json["id"] == 7
 
 
 async def test_the_end_of_a_connection_ends_its_links() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", 7, name="x")
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         await visit.client.stream.aclose()
         await visit.ended.wait()
         endpoint.mcp.forget(visit.connection.responses)
@@ -165,8 +150,7 @@ async def test_other_methods_are_not_allowed() -> None:
 async def test_a_request_that_is_cancelled_in_a_session_gets_an_end() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
-        await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, message("tools/call", 5, name="x"))
         async with endpoint.visiting() as other:
             cancel = message(protocol.CANCEL, requestId=5)
             assert (await other.client.ask("POST", "/mcp", headers, cancel)).status == 202
@@ -178,13 +162,11 @@ async def test_a_request_that_is_cancelled_in_a_session_gets_an_end() -> None:
 async def test_an_id_that_is_in_flight_is_refused_and_its_request_goes_on() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
-        await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, message("tools/call", 5, name="x"))
         async with endpoint.visiting() as other:
             response = await other.client.ask("POST", "/mcp", headers, message("tools/call", 5, name="y"))
             assert (response.status, response.json["error"]["code"]) == (400, -32600)
-        endpoint.served[0].peer.answer(b"5", b"{}")
-        endpoint.outbox.flush()
+        endpoint.answer(b"5")
         assert (await visit.client.response()).json["id"] == 5
 
 
@@ -206,8 +188,7 @@ async def test_half_characters_are_mended_as_on_every_door() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
         body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud83d"}}'
-        await visit.client.send("POST", "/mcp", headers, body)
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, body)
         assert endpoint.served[0].requests[-1][2] == b'{"name":"\\ufffd"}'
 
 

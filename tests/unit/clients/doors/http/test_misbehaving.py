@@ -11,6 +11,7 @@ import trio.testing
 
 from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.binding import peer_of
+from daemon.clients.doors.http.http_connection import HttpExchange
 from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply
 from daemon.clients.doors.http.reading import Refusal
 from daemon.errors import ProtocolFault
@@ -32,14 +33,14 @@ LARGE = 500_000
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-def large(exchange: http_connection.HttpExchange, _body: bytes = b"") -> None:
+def large(exchange: HttpExchange, _body: bytes = b"") -> None:
     exchange.respond(HTTPStatus.OK, (b"x" * LARGE,), http_connection.PLAIN)
 
 
 async def test_who_does_not_read_is_not_served_on() -> None:
-    served: list[http_connection.HttpExchange] = []
+    served: list[HttpExchange] = []
 
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         served.append(exchange)
         large(exchange)
 
@@ -56,7 +57,7 @@ async def test_who_does_not_read_is_not_served_on() -> None:
 
 
 async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered() -> None:
-    served: list[http_connection.HttpExchange] = []
+    served: list[HttpExchange] = []
     count = 900
     async with visiting(served.append) as visit, trio.open_nursery() as nursery:
         nursery.start_soon(visit.client.stream.send_all, GET * count)
@@ -89,7 +90,7 @@ async def reading(client: HttpClient) -> None:
 async def test_connections_take_turns_request_by_request() -> None:
     served: list[str] = []
 
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         served.append(exchange.head.path)
         exchange.respond(HTTPStatus.NO_CONTENT)
 
@@ -111,7 +112,7 @@ async def test_connections_take_turns_request_by_request() -> None:
 async def test_a_body_of_many_parts_takes_many_turns() -> None:
     served: list[str] = []
 
-    def serve(exchange: http_connection.HttpExchange) -> None:
+    def serve(exchange: HttpExchange) -> None:
         if exchange.head.method == "GET":
             served.append("a request")
             exchange.respond(HTTPStatus.NO_CONTENT)
@@ -133,7 +134,7 @@ async def test_a_body_of_many_parts_takes_many_turns() -> None:
 
 
 async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
-    def serve(_exchange: http_connection.HttpExchange) -> None:
+    def serve(_exchange: HttpExchange) -> None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit, trio.open_nursery() as nursery:
@@ -158,7 +159,7 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> 
 
 
 async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed() -> None:
-    def serve(_exchange: http_connection.HttpExchange) -> None:
+    def serve(_exchange: HttpExchange) -> None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
     async with visiting(serve) as visit:
@@ -219,8 +220,7 @@ async def test_a_session_that_breaks_ends_and_not_the_connection_that_it_was_tol
 async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open() -> None:
     async with an_endpoint() as endpoint, endpoint.visiting() as visit:
         headers = await begun(endpoint, visit.client)
-        await visit.client.send("POST", "/mcp", headers, message("tools/list", 2))
-        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.post(headers, message("tools/list", 2))
         endpoint.mcp.sessions.end_all()
         endpoint.outbox.flush()
         assert (await visit.client.response()).status == 404

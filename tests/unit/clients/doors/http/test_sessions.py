@@ -26,8 +26,7 @@ async def visited(clients: int) -> AsyncIterator[tuple[Any, ...]]:
 async def broken_off(endpoint: Endpoint, headers: dict[str, str]) -> str:
     """A call whose connection broke off after some progress: the id of the first event that came."""
     async with endpoint.visiting() as broken:
-        await broken.client.send("POST", "/mcp", headers, message("tools/call", 9, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await broken.client.post(headers, message("tools/call", 9, name="x"))
         endpoint.served[0].peer.notify("p", b"1", b"9")
         endpoint.outbox.flush()
         await broken.client.head()
@@ -100,8 +99,7 @@ async def test_a_client_comes_back_for_what_it_has_missed() -> None:
         endpoint.outbox.flush()
         await again.client.send("GET", "/mcp", {**headers, "last-event-id": primed})
         await trio.testing.wait_all_tasks_blocked()
-        peer.answer(b"9", b'"done"')
-        endpoint.outbox.flush()
+        endpoint.answer(b"9", b'"done"')
         response = await again.client.response()
         assert [b'"params":1' in response.body, b'"params":2' in response.body] == [True, True]
         assert response.body.endswith(b'"result":"done"}\n\n')
@@ -148,11 +146,9 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> N
         assert len(sessions) == 2
         with pytest.raises(Refusal, match="no such session"):
             sessions.find(first["mcp-session-id"], ALICE)
-        await two.client.send("POST", "/mcp", second, message("tools/call", 1, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await two.client.post(second, message("tools/call", 1, name="x"))
         third = await begun(endpoint, one.client)
-        await three.client.send("POST", "/mcp", third, message("tools/call", 1, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await three.client.post(third, message("tools/call", 1, name="x"))
         with pytest.raises(Refusal, match=r"2 sessions are in use"):
             sessions.begin(ALICE)
 
@@ -160,8 +156,7 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> N
 async def test_sessions_of_some_visitors_can_be_ended() -> None:
     async with visited(2) as (endpoint, visit, waiting):
         headers = await begun(endpoint, visit.client)
-        await waiting.client.send("POST", "/mcp", headers, message("tools/call", 1, name="x"))
-        await trio.testing.wait_all_tasks_blocked()
+        await waiting.client.post(headers, message("tools/call", 1, name="x"))
         endpoint.place = BOB
         await begun(endpoint, visit.client)
         endpoint.mcp.sessions.end_all(lambda visitor: visitor.token == "alice")

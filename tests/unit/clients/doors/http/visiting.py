@@ -52,6 +52,11 @@ class HttpClient:
         parts.append(self.http.send(h11.EndOfMessage()))
         await self.stream.send_all(b"".join(part or b"" for part in parts))
 
+    async def post(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Send a message under `/mcp`, which has come to its session."""
+        await self.send("POST", "/mcp", headers, body)
+        await trio.testing.wait_all_tasks_blocked()
+
     async def event(self) -> h11.Event:
         """The next thing that h11 makes of what was received."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
