@@ -98,18 +98,6 @@ async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nurse
     assert (found["server"], found["rule"]) == ("alpha", "default: alpha/echo: deny")
 
 
-async def test_a_question_and_who_agreed(tmp_path: Path, nursery: trio.Nursery) -> None:
-    stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}])
-    client = await greeted(stage, nursery)
-    await client.call("alpha", "echo", {})
-    await reply(client, await asked(client), accept())
-    stage.answer(await stage.alpha.wait_sent())
-    await client.get()
-    question_of, call = await records(stage)
-    assert (question_of["decision"], question_of["tool"]) == ("asked", "echo")
-    assert (call["decision"], call["by"], call["rule"]) == ("sent", GUEST, "default: alpha/*: ask")
-
-
 async def test_calls_without_an_answer(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {}, request_id=1)
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone"))
@@ -195,23 +183,7 @@ async def answered(stage: Stage, guest: Guest, number: int) -> None:
     await guest.client.get()
 
 
-async def test_a_call_that_was_not_sent_shares_nothing_with_those_that_were(
-    tmp_path: Path, nursery: trio.Nursery
-) -> None:
-    stage = audited(tmp_path, surface="full")
-    guest = await stage.connect(nursery)
-    for number in (1, 2):
-        await answered(stage, guest, number)
-    assert {each["decision"] for each in await records(stage)} == {"sent"}
-    stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
-    stage.alpha.can_wake = False
-    await guest.client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=3)
-    await guest.client.get()
-    last = (await records(stage))[-1]
-    assert (last["decision"], last["outcome"]) == ("refused", "UpstreamUnavailable")
-
-
-async def test_a_call_shares_nothing_with_those_of_another_session(
+async def test_a_call_shares_nothing_with_those_of_another_session_nor_with_those_that_were_sent(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     stage = audited(tmp_path, surface="full")
@@ -223,10 +195,17 @@ async def test_a_call_shares_nothing_with_those_of_another_session(
     ((key, (forward, _session, client, _made)),) = known.items()
     known[key] = forward, object(), client, b'"daemon":"","decision":"another session\'s"'  # type: ignore[assignment]
     await answered(stage, guest, 3)
-    assert [each["decision"] for each in await records(stage)] == ["sent"] * 3
+    stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
+    stage.alpha.can_wake = False
+    await guest.client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=4)
+    await guest.client.get()
+    found = [(each["decision"], each["outcome"]) for each in await records(stage)]
+    assert found == [("sent", "ok")] * 3 + [("refused", "UpstreamUnavailable")]
 
 
-async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_question_is_recorded_and_each_call_after_it_says_who_agreed(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
     stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}], surface="full")
     guest = await stage.connect(nursery)
     await greet(guest.client)
@@ -240,5 +219,7 @@ async def test_each_record_of_a_rule_that_asks_says_who_agreed(tmp_path: Path, n
             await reply(guest.client, await asked(guest.client), accept())
         stage.answer(await stage.alpha.wait_sent(number))
         await guest.client.get()
-    sent = [each["by"] for each in await records(stage) if each["decision"] == "sent"]
-    assert sent == [GUEST, GUEST, "uid 0 (terminal)"]
+    found = await records(stage)
+    assert [each["decision"] for each in found] == ["asked", "sent", "asked", "sent", "sent"]
+    assert (found[0]["tool"], found[1]["rule"]) == ("add", "default: alpha/*: ask")
+    assert [each["by"] for each in found if each["decision"] == "sent"] == [GUEST, GUEST, "uid 0 (terminal)"]

@@ -36,8 +36,6 @@ from tests.unit.clients.inputs import ABLE, META
 from tests.unit.clients.inputs import asks as asks_about
 from tests.unit.config.reading import config_of
 
-"""Results that a lesser proxy would change."""
-
 
 def raw(value: object) -> Raw:
     return Raw(json.dumps(value).encode())
@@ -462,6 +460,7 @@ async def test_an_error_whose_details_cannot_be_written_still_answers(stage: Sta
 
 ARGUMENTS = b'{"x":[1,{"id":2}]}'
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":[1,{"id":2}]}}}'
+JUNK = [b"", b" ", b"\xc3\xa9", *b'0 - .0 e1 " \\ ,"id":8 "id":8, { [] NaN'.split()]
 CALLS = st.builds(
     lambda line, at, junk, gone: line[:at] + junk + line[at + gone :],
     st.sampled_from(
@@ -472,25 +471,7 @@ CALLS = st.builds(
         ]
     ),
     st.integers(0, 100),
-    st.sampled_from(
-        [
-            b"",
-            b" ",
-            b"0",
-            b"-",
-            b".0",
-            b"e1",
-            b'"',
-            b"\\",
-            b',"id":8',
-            b'"id":8,',
-            b"{",
-            b"[]",
-            b"\xc3\xa9",
-            b"NaN",
-        ]
-    )
-    | st.binary(max_size=2),
+    st.sampled_from(JUNK) | st.binary(max_size=2),
     st.integers(0, 9),
 )
 
@@ -607,25 +588,20 @@ async def test_calls_over_the_limit_wait(nursery: trio.Nursery, mock_clock: trio
     assert len(stage.alpha.sent) == 2, "the client has taken it back"
 
 
-@pytest.fixture
-def unlisted() -> Stage:
-    return Stage(listed=False)
-
-
 async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.Nursery) -> None:
-    unlisted = Stage()
+    catalog = Stage().catalog
     index = Watch(Index())
     done = trio.Event()
 
     async def wait() -> None:
-        await wait_indexed(index, unlisted.catalog)
+        await wait_indexed(index, catalog)
         done.set()
 
     with trio.fail_after(30):
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         assert not done.is_set()
-        index.set(index.value.updated(unlisted.catalog.value.servers))
+        index.set(index.value.updated(catalog.value.servers))
         await done.wait()
 
 
@@ -636,7 +612,8 @@ async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autoju
 
 
 @pytest.mark.parametrize("calling", [True, False])
-async def test_only_who_calls_is_told_how(unlisted: Stage, autojump_clock: MockClock, calling: bool) -> None:
+async def test_only_who_calls_is_told_how(autojump_clock: MockClock, calling: bool) -> None:
+    unlisted = Stage(listed=False)
     unlisted.alpha.up, unlisted.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
     told: list[str] = []
     awaited = AwaitListing(servers=("alpha",), calling=calling)
@@ -646,18 +623,10 @@ async def test_only_who_calls_is_told_how(unlisted: Stage, autojump_clock: MockC
     assert told == (each if calling else [])
 
 
-@pytest.fixture
-def full() -> Stage:
-    return on_full_surface()
-
-
-@pytest.fixture
-async def known(full: Stage, nursery: trio.Nursery) -> Guest:
-    return await greeted(full, nursery)
-
-
-async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(full: Stage, known: Guest) -> None:
+async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(nursery: trio.Nursery) -> None:
     """Its call is forgotten only afterwards: over HTTP, what belongs to no call goes another way."""
+    full = on_full_surface()
+    known = await greeted(full, nursery)
     await called(full, known.client)
     asked = asks(full, "roots/list")
     uid = (await known.client.get())["id"]
@@ -675,7 +644,8 @@ async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(full: S
 
 
 @pytest.mark.parametrize("holds", [True, False])
-async def test_a_bridge_gets_back_what_was_not_sent(full: Stage, nursery: trio.Nursery, *, holds: bool) -> None:
+async def test_a_bridge_gets_back_what_was_not_sent(nursery: trio.Nursery, *, holds: bool) -> None:
+    full = on_full_surface()
     known = await full.connect(nursery)
     await known.client.tell("mcpd/hello", {"holds": holds})
     for request_id in (7, "eight"):
@@ -766,37 +736,24 @@ async def test_calls_that_end_together_are_recorded_after_their_answers(stage: S
     assert stage.tally.servers["alpha"].count == 3
 
 
-INTERNAL, PARAMS, NO_RESOURCE = -32603, -32602, -32002
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "modern"),
-    [
-        (errors.UnknownPrompt, PARAMS, PARAMS),
-        (errors.PromptDisabled, PARAMS, PARAMS),
-        (errors.UnknownResource, NO_RESOURCE, PARAMS),
-        (errors.ResourceDisabled, NO_RESOURCE, PARAMS),
-        (errors.UpstreamUnavailable, INTERNAL, INTERNAL),
-        (errors.Overloaded, INTERNAL, INTERNAL),
-    ],
-)
+@cases("error", "code", "modern")
 async def test_an_error_has_its_code_its_text_and_its_details(
-    stage: Stage, nursery: trio.Nursery, error: type[errors.CallError], code: int, modern: int
+    stage: Stage, nursery: trio.Nursery, error: str, code: int, modern: int
 ) -> None:
     for kind in (Kind.RESOURCE, Kind.PROMPT, Kind.TEMPLATE):
         for server in ("alpha", "beta"):
             stage.offers(server, kind)
     stage.offers("alpha", Kind.PROMPT, "p")
-    stage.alpha.refusal = error("What happened. What to do.", detail=7)
+    stage.alpha.refusal = getattr(errors, error)("What happened. What to do.", detail=7)
     client = await stage.client(nursery)
     for meta, wanted in (({}, code), ({"_meta": MODERN}, modern)):
         answer = await client.request("prompts/get", {"name": "p", **meta})
         assert answer["error"] == {
             "code": wanted,
-            "message": f"{error.code}: What happened. What to do.",
-            "data": {"code": error.code, "detail": 7},
+            "message": f"{error}: What happened. What to do.",
+            "data": {"code": error, "detail": 7},
         }
-    assert [each[3] for each in stage.log.notes] == [error.code] * 2
+    assert [each[3] for each in stage.log.notes] == [error] * 2
 
 
 async def test_a_request_is_logged_without_what_it_was_given(stage: Stage, nursery: trio.Nursery) -> None:

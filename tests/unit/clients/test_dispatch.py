@@ -549,20 +549,17 @@ async def test_a_tool_that_was_loaded_at_another_daemon_a_moment_ago_is_called(n
     assert elsewhere.looks == 1
 
 
-async def test_a_tool_that_is_loaded_nowhere_is_refused_after_one_look(nursery: trio.Nursery) -> None:
-    _, elsewhere, client = await at_load(nursery, loaded=False, session="k")
+@pytest.mark.parametrize(("hello", "looks"), [({"session": "k"}, [1, 2]), ({}, [0, 0])])
+async def test_a_tool_that_is_loaded_nowhere_is_refused_after_one_look_if_its_session_has_a_key(
+    nursery: trio.Nursery, hello: dict[str, str], looks: list[int]
+) -> None:
+    _, elsewhere, client = await at_load(nursery, loaded=not hello, **hello)
     await call(client, "load")
     assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
-    assert elsewhere.looks == 1
-
-
-async def test_a_session_without_a_key_is_nowhere_else(nursery: trio.Nursery) -> None:
-    _, elsewhere, client = await at_load(nursery)
-    await call(client, "load")
-    assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
+    after_the_call = elsewhere.looks
     await client.ask("tools/list", request_id=3)
     await answer_to(client, 3)
-    assert elsewhere.looks == 0
+    assert [after_the_call, elsewhere.looks] == looks
 
 
 async def test_a_list_has_what_was_loaded_at_another_daemon_a_moment_ago(nursery: trio.Nursery) -> None:

@@ -164,9 +164,13 @@ def refused(asked: Question) -> bool:
     return bool(asked.back.said) and asked.back.said[0][0] == "refused"
 
 
-async def test_the_only_client_with_roots_is_asked(stage: Stage, nursery: trio.Nursery) -> None:
+async def test_the_only_client_with_roots_is_asked_for_them_and_for_nothing_else(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     await greeted(stage, nursery, {"sampling": {}})
     client = (await greeted(stage, nursery)).client
+    assert refused(asked_apart(stage, "sampling/createMessage"))
+    assert refused(asked_apart(stage, "elicitation/create"))
     asked = asked_apart(stage)
     got = await client.get()
     assert got["method"] == "roots/list"
@@ -202,12 +206,6 @@ async def test_only_a_client_that_sees_the_server_is_asked(nursery: trio.Nursery
     await greeted(stage, nursery)
     assert refused(asked_apart(stage))
     assert not refused(asked_apart(stage, server="beta"))
-
-
-async def test_nothing_but_roots_is_asked_outside_of_calls(stage: Stage, nursery: trio.Nursery) -> None:
-    await greeted(stage, nursery)
-    assert refused(asked_apart(stage, "sampling/createMessage"))
-    assert refused(asked_apart(stage, "elicitation/create"))
 
 
 async def test_a_client_that_never_tells_its_roots_is_waited_for_no_longer_than_a_minute(

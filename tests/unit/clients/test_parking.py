@@ -99,6 +99,12 @@ async def until(holds: Callable[[], object]) -> None:
             await trio.lowlevel.checkpoint()
 
 
+async def accepted(told: Told) -> None:
+    """The server is told what the client has accepted."""
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+
+
 @pytest.fixture
 async def call(nursery: trio.Nursery) -> Parked:
     return await parked(nursery)
@@ -113,8 +119,7 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest:
     assert state.startswith(input_required.PREFIX)
     assert guest.session.in_flight == 0
     await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    await until(lambda: told.count)
-    assert told.results == [ACCEPTED]
+    await accepted(told)
     assert guest.session.in_flight == 1
     stage.answer(sent, b'{"content":[]}')
     assert await client.get() == {
@@ -181,8 +186,7 @@ async def test_what_is_not_answered_is_asked_again(call: Parked, responses: Any)
     same, next_state = await required(call.client, 2)
     assert same == call.requests
     await again(call.client, next_state, {key: ACCEPTED, "else": 7}, request_id=3)
-    await until(lambda: call.told.count)
-    assert call.told.results == [ACCEPTED]
+    await accepted(call.told)
 
 
 @pytest.mark.parametrize("responses", [[], "x", 5])
@@ -190,8 +194,7 @@ async def test_answers_that_are_no_object_are_refused(call: Parked, responses: o
     await again(call.client, call.state, responses)
     assert (await call.client.get())["error"]["code"] == -32602
     await call.goes_on(request_id=3)
-    await until(lambda: call.told.count)
-    assert call.told.results == [ACCEPTED]
+    await accepted(call.told)
 
 
 # --- states that are not good ------------------------------------------------------------------------------
@@ -243,26 +246,20 @@ async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
     assert {note[3] for note in stage.log.notes} == {"ok", "UnknownRequestState"}
 
 
-async def test_arguments_may_be_written_differently_but_not_be_others(stage: Stage, client: Client) -> None:
-    await client.call("alpha", "echo", {"a": 1, "b": [1, 2]}, _meta=META)
-    sent = await stage.alpha.wait_sent()
-    _, told = asks(stage, sent)
+@pytest.mark.parametrize(("size", "compared"), [(1, True), (MAX_COMPARED, False)])
+async def test_arguments_may_be_written_differently_unless_they_are_long(
+    stage: Stage, client: Client, size: int, compared: bool
+) -> None:
+    given: dict[str, Any] = {"a": "x" * size, "b": [1, 2]}
+    await client.call("alpha", "echo", given, _meta=META)
+    _, told = asks(stage, await stage.alpha.wait_sent())
     requests, state = await required(client)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED), args={"b": [1, 2], "a": 1})
-    await until(lambda: told.count)
-    assert told.results == [ACCEPTED]
-
-
-async def test_long_arguments_have_to_be_the_same_bytes(stage: Stage, client: Client) -> None:
-    long = {"a": "x" * MAX_COMPARED, "b": 1}
-    await client.call("alpha", "echo", long, _meta=META)
-    sent = await stage.alpha.wait_sent()
-    _, told = asks(stage, sent)
-    requests, state = await required(client)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED), args=dict(reversed(long.items())))
-    await refused(client)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED), args=long)
-    await until(lambda: told.count)
+    answers = dict.fromkeys(requests, ACCEPTED)
+    await again(client, state, answers, args=dict(reversed(given.items())))
+    if not compared:
+        await refused(client)
+        await again(client, state, answers, args=given)
+    await accepted(told)
 
 
 @pytest.mark.parametrize("state", ["v1.abc", "", "mcpd", None])
@@ -299,8 +296,7 @@ async def test_a_request_for_a_prompt_is_parked(stage: Stage, nursery: trio.Nurs
         await refused(client)
     again = {"arguments": {"n": "1", "to": "Ada"}, "name": "greet"}
     await client.ask("prompts/get", {**more, **again}, request_id=3)
-    await until(lambda: told.count)
-    assert told.results == [ACCEPTED]
+    await accepted(told)
     stage.answer(sent, b'{"messages":[]}')
     assert await client.get() == {
         "jsonrpc": "2.0",

@@ -117,7 +117,9 @@ async def test_a_call_that_is_refused_is_not_sent(
     assert not stage.alpha.sent
 
 
-async def test_the_user_is_asked_in_the_middle_of_a_script(scripts: Scripts, nursery: trio.Nursery) -> None:
+async def test_the_user_is_asked_in_the_middle_of_a_script_and_may_refuse(
+    scripts: Scripts, nursery: trio.Nursery
+) -> None:
     stage = staged(scripts, {"match": "alpha/add", "then": "ask"})
     client = await greeted(stage, nursery)
     await run(client, "one = await call('alpha/echo', {})\nawait call('alpha/add', {'to': one})")
@@ -128,6 +130,10 @@ async def test_the_user_is_asked_in_the_middle_of_a_script(scripts: Scripts, nur
     await reply(client, question, accept())
     stage.answer(await stage.alpha.wait_sent(2), gives("done"))
     assert value_of(await answer_to(client)) == "done"
+    await run(client, "await call('alpha/add', {})", 2)
+    await reply(client, await asked(client), accept("refuse"))
+    assert "PermissionDenied" in error_of(await answer_to(client, 2))["message"]
+    assert len(stage.alpha.sent) == 2
 
 
 async def test_a_modern_client_is_asked_in_rounds_while_the_script_waits(
@@ -149,15 +155,6 @@ async def test_a_modern_client_is_asked_in_rounds_while_the_script_waits(
     assert len(stage.alpha.sent) == 2
 
 
-async def test_a_user_who_refuses_is_an_error_in_the_script(scripts: Scripts, nursery: trio.Nursery) -> None:
-    stage = staged(scripts, {"match": "alpha/*", "then": "ask"})
-    client = await greeted(stage, nursery)
-    await run(client, "await call('alpha/echo', {})")
-    await reply(client, await asked(client), accept("refuse"))
-    assert "PermissionDenied" in error_of(await answer_to(client))["message"]
-    assert not stage.alpha.sent
-
-
 async def test_a_script_that_only_reads_calls_nothing_else(scripts: Scripts, nursery: trio.Nursery) -> None:
     stage = staged(scripts, surface="full", runCode=True)
     stage.lists("alpha", READS, "add")
@@ -175,7 +172,9 @@ async def test_a_script_that_only_reads_calls_nothing_else(scripts: Scripts, nur
     assert len(stage.alpha.sent) == 2
 
 
-async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, client: Client) -> None:
+async def test_calls_end_with_their_script_which_is_cancelled_or_whose_client_leaves(
+    stage: Stage, client: Client
+) -> None:
     await run(client, "await call('alpha/echo', {})\nawait call('alpha/add', {})")
     await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": 1})
@@ -183,13 +182,10 @@ async def test_a_cancelled_script_ends_and_so_do_its_calls(stage: Stage, client:
     await run(client, "1", 2)
     assert value_of(await answer_to(client, 2)) == 1
     assert len(stage.alpha.sent) == 1
-
-
-async def test_the_calls_of_a_client_that_leaves_are_cancelled(stage: Stage, client: Client) -> None:
-    await run(client, "await call('alpha/echo', {})")
-    await stage.alpha.wait_sent()
+    await run(client, "await call('alpha/echo', {})", 3)
+    await stage.alpha.wait_sent(2)
     client.close()
-    await stage.alpha.wait_cancelled()
+    await stage.alpha.wait_cancelled(2)
 
 
 async def test_progress_counts_calls(stage: Stage, client: Client) -> None:
@@ -208,15 +204,12 @@ async def test_a_long_name_goes_nowhere(client: Client) -> None:
     assert "UnknownTool: no tool has a name of 100,006 characters" in error_of(answer)["message"]
 
 
-async def test_inputs_that_are_too_long_are_not_decoded(client: Client) -> None:
+async def test_inputs_that_are_too_long_or_cannot_be_read_are_refused(client: Client) -> None:
     await run(client, "1", inputs={"lists": [[]] * 100_000})
     assert error_of(await answer_to(client))["limit"] == MAX_INPUTS
-
-
-async def test_inputs_that_cannot_be_read_are_refused(client: Client) -> None:
     params = b'{"name":"run_code","arguments":{"code":"1","inputs":{"a":1e400}}}'
-    await client.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
-    assert error_of(await answer_to(client))["code"] == "InvalidArguments"
+    await client.send(b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":%b}' % params)
+    assert error_of(await answer_to(client, 2))["code"] == "InvalidArguments"
 
 
 async def test_a_script_leaves_nothing_that_listens(stage: Stage, client: Client) -> None:
@@ -292,11 +285,12 @@ async def test_a_tool_that_changed_is_refused_once(stage: Stage, client: Client)
     assert value_of(await answer_to(client, 2)) == 1
 
 
-async def test_records_of_its_calls_name_the_script(
+async def test_records_of_its_calls_name_the_script_and_traces_the_name_that_it_has_called(
     scripts: Scripts, nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     stage = audited(tmp_path, surface="code")
-    object.__setattr__(stage.context, "run_script", scripts.begin)
+    for name, value in (("run_script", scripts.begin), ("tracer", traced().context.tracer)):
+        object.__setattr__(stage.context, name, value)
     client = await greeted(stage, nursery)
     await run(client, "await call('alpha/echo', {})")
     stage.answer(await stage.alpha.wait_sent(), gives(1))
@@ -304,15 +298,6 @@ async def test_records_of_its_calls_name_the_script(
     (record,) = [each for each in await records(stage) if each["decision"] == "sent"]
     assert record["tool"] == "echo"
     assert len(record["details"]["script"]) == 64
-
-
-async def test_a_trace_has_the_name_that_the_script_has_called(scripts: Scripts, nursery: trio.Nursery) -> None:
-    stage = traced(profiles={"default": {"surface": "code"}})
-    object.__setattr__(stage.context, "run_script", scripts.begin)
-    client = await greeted(stage, nursery)
-    await run(client, "await call('alpha/echo', {})")
-    stage.answer(await stage.alpha.wait_sent(), gives(1))
-    await answer_to(client)
     assert [each.series[0][2] for each in taken(stage)] == ["alpha/echo", "run_code"]
 
 

@@ -206,12 +206,14 @@ def test_what_is_declared_can_be_asked_for_by_name() -> None:
     assert not server_requests.has(Raw(b"[]"), "roots")
 
 
-def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing() -> None:
-    request = PeerRequest("roots/list", None, Noted())
-    assert (
-        server_requests.lacking(raw({"roots": {}, "x": "x" * server_requests.MAX_DECLARED}), request) == "roots"
-    )
-    assert not server_requests.has(raw({"roots": {}, "x": "x" * server_requests.MAX_DECLARED}), "roots")
+def test_a_long_declaration_is_neither_read_nor_kept_and_declares_nothing() -> None:
+    long = raw({"roots": {}, "x": "x" * server_requests.MAX_DECLARED})
+    assert server_requests.lacking(long, PeerRequest("roots/list", None, Noted())) == "roots"
+    assert not server_requests.has(long, "roots")
+    kept = server_requests._answerable.cache_info().currsize
+    assert server_requests.answerable(bytes(long)) == frozenset()
+    assert server_requests._answerable.cache_info().currsize == kept
+    assert "roots/list" in server_requests.answerable(b'{"roots":{}}')
 
 
 @pytest.mark.parametrize(
@@ -252,11 +254,3 @@ def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
 )
 def test_only_what_a_client_can_mend_is_its_error(code: int, others: dict[str, Raw], concerns: bool) -> None:
     assert server_requests.concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns
-
-
-def test_a_long_declaration_is_neither_read_nor_kept() -> None:
-    long = b'{"roots":{},"x":"%b"}' % (b"x" * server_requests.MAX_DECLARED)
-    kept = server_requests._answerable.cache_info().currsize
-    assert server_requests.answerable(long) == frozenset()
-    assert server_requests._answerable.cache_info().currsize == kept
-    assert "roots/list" in server_requests.answerable(b'{"roots":{}}')

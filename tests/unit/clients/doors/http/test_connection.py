@@ -69,18 +69,14 @@ async def test_a_body_over_the_limit_is_refused(framing: str) -> None:
     assert not bodies
 
 
-async def test_a_client_that_waits_for_it_is_told_to_go_on() -> None:
+async def test_a_client_that_waits_for_it_is_told_to_go_on_unless_it_is_refused() -> None:
+    head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
     async with visiting(taking(echo)) as visit:
-        head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
         await visit.client.stream.send_all(head)
         assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 100 ")
         await visit.client.stream.send_all(b"ok")
         assert (await visit.client.stream.receive_some(1000)).endswith(b"/e ok")
-
-
-async def test_a_refused_client_is_not_told_to_go_on() -> None:
     async with visiting(lambda exchange: exchange.respond(HTTPStatus.UNAUTHORIZED)) as visit:
-        head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
         await visit.client.stream.send_all(head)
         assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 401 ")
         assert await visit.client.is_closed()

@@ -82,12 +82,14 @@ async def test_links_of_a_connection_are_bounded() -> None:
         assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * mcp.MAX_LINKS
 
 
-async def test_progress_makes_the_answer_a_stream() -> None:
+async def test_progress_makes_the_answer_a_stream_of_what_belongs_to_the_request_alone() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", 7, name="x")
         await visit.client.post(headers, body)
         peer = endpoint.served[0].peer
+        peer.notify("notifications/tools/list_changed")
         peer.notify("notifications/progress", b'{"progress":1}', b"7")
+        peer.answer(b"8", b"{}")
         endpoint.answer(b"7")
         response = await visit.client.response()
         assert response.headers["content-type"] == "text/event-stream"
@@ -95,17 +97,6 @@ async def test_progress_makes_the_answer_a_stream() -> None:
             b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n'
             b'data: {"jsonrpc":"2.0","id":7,"result":{}}\n\n'
         )
-
-
-async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session() -> None:
-    async with at_the_door() as (endpoint, visit):
-        headers, body = modern("tools/list", 7)
-        await visit.client.post(headers, body)
-        peer = endpoint.served[0].peer
-        peer.notify("notifications/tools/list_changed")
-        peer.answer(b"8", b"{}")
-        endpoint.answer(b"7")
-        assert (await visit.client.response()).json["id"] == 7
 
 
 async def test_the_end_of_a_connection_ends_its_links() -> None:

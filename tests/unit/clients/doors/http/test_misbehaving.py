@@ -133,11 +133,12 @@ async def test_a_body_of_many_parts_takes_many_turns() -> None:
     assert served.index("900 bytes") >= 2  # the other was served in between, and not only before or after
 
 
-async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
-    def serve(_exchange: HttpExchange) -> None:
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+def refuse(_exchange: HttpExchange) -> None:
+    raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
-    async with visiting(serve) as visit, trio.open_nursery() as nursery:
+
+async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
+    async with visiting(refuse) as visit, trio.open_nursery() as nursery:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         await visit.client.stream.send_all(head)
         await trio.testing.wait_all_tasks_blocked()
@@ -159,10 +160,7 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> 
 
 
 async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed() -> None:
-    def serve(_exchange: HttpExchange) -> None:
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
-
-    async with visiting(serve) as visit:
+    async with visiting(refuse) as visit:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         await visit.client.stream.send_all(head + b"1\r\nx\r\n" * 100)
         await ticking(visit, 6)

@@ -35,33 +35,27 @@ async def broken_off(endpoint: Endpoint, headers: dict[str, str]) -> str:
     return first
 
 
-async def test_what_belongs_to_no_request_goes_to_the_newest_stream() -> None:
+async def test_what_belongs_to_no_request_waits_for_a_stream_once_and_goes_to_the_newest() -> None:
     async with visited(3) as (endpoint, posting, first, second):
-        headers = await begun(endpoint, posting.client)
-        for each in (first, second):
-            await each.client.send("GET", "/mcp", headers)
-            assert (await each.client.head()).status_code == 200
-            assert (await each.client.chunk()).startswith(b":")
-        endpoint.served[0].peer.notify("x", b"1")
-        endpoint.outbox.flush()
-        assert b'"method":"x"' in await second.client.chunk()
-
-
-async def test_it_waits_for_a_stream_once() -> None:
-    async with visited(2) as (endpoint, posting, listening):
         headers = await begun(endpoint, posting.client)
         peer = endpoint.served[0].peer
         for _ in range(3):
             peer.notify("same")
         for number in range(MAX_UNSENT):
             peer.notify("x", b"%d" % number)
-        await listening.client.send("GET", "/mcp", headers)
-        await listening.client.head()
+        await first.client.send("GET", "/mcp", headers)
+        assert (await first.client.head()).status_code == 200
         said = b""
         while said.count(b"data: ") < MAX_UNSENT:
-            said += await listening.client.chunk()
+            said += await first.client.chunk()
         assert said.count(b'"x"') == MAX_UNSENT
         assert b"same" not in said, "the oldest is dropped"
+        await second.client.send("GET", "/mcp", headers)
+        await second.client.head()
+        assert (await second.client.chunk()).startswith(b":")
+        peer.notify("y", b"1")
+        endpoint.outbox.flush()
+        assert b'"method":"y"' in await second.client.chunk()
 
 
 async def test_streams_are_bounded() -> None:
