@@ -39,17 +39,17 @@ async def test_what_belongs_to_no_request_waits_for_a_stream_once_and_goes_to_th
     async with visited(3) as (endpoint, posting, first, second):
         headers = await begun(endpoint, posting.client)
         peer = endpoint.served[0].peer
-        for _ in range(3):
-            peer.notify("same")
+        peer.notify("oldest")
         for number in range(MAX_UNSENT):
-            peer.notify("x", b"%d" % number)
+            for _ in range(3):
+                peer.notify("x", b"%d" % number)
         await first.client.send("GET", "/mcp", headers)
         assert (await first.client.head()).status_code == 200
         said = b""
         while said.count(b"data: ") < MAX_UNSENT:
             said += await first.client.chunk()
-        assert said.count(b'"x"') == MAX_UNSENT
-        assert b"same" not in said, "the oldest is dropped"
+        assert (said.count(b'"x"'), b"oldest" in said) == (MAX_UNSENT, False)
+        assert b'"params":0' in said, "what is said thrice waits once"
         await second.client.send("GET", "/mcp", headers)
         await second.client.head()
         assert (await second.client.chunk()).startswith(b":")
