@@ -134,17 +134,17 @@ async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None
     asked = question("elicitation/create", {"message": "log in", "url": "javascript:0"}, server="")
     scene.server.send(tool_call("t"), caller)
     scene.events.on_server_request(asked.request, None)
-    assert asked.answers == [("refused", -32602)]
-    assert scene.clients.heard == [("s", "url")]
+    assert (asked.answers, scene.clients.heard) == ([("refused", -32602)], [("s", "url")])
     assert not scene.clients.asked
 
 
 @pytest.mark.parametrize("up", [True, False])
 async def test_a_request_without_a_call_is_the_clients_matter(up: bool) -> None:
-    scene, asked = Scene(up=up), question("roots/list", server="")
+    scene, asked = Scene(up=up), question("elicitation/create", {"message": "m"}, server="")
+    scene.server.name = "s#12"
     scene.events.on_server_request(asked.request, None)
-    assert scene.clients.asked == [asked.request]
-    assert asked.request.server == "s"
+    assert (scene.clients.asked, asked.request.server) == ([asked.request], "s#12")
+    assert bytes(asked.request.params or b"") == b'{"message":"Server s asks: m"}'
 
 
 async def test_notifications_reach_the_clients_and_the_log() -> None:
