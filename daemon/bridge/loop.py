@@ -229,9 +229,8 @@ class Bridge:
             conversation.expire(now, hopeless=not conversation.heard)
         conversation.expire(now)
         if through and not conversation.through:
-            self._since = (
-                now  # the time starts when the daemon is first missed: the client may have been idle before
-            )
+            # The time starts when the daemon is first missed: the client may have been idle before.
+            self._since = now
             _say(f"{conversation.trouble}\nUntil the daemon answers, this bridge answers in its place.")
 
     def _connect(self, now: float) -> None:

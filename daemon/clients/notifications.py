@@ -43,15 +43,15 @@ ROOTS_TOO_LATE = f"the client has not named its roots within {ROOTS_SECONDS:g} s
 TASK_TOO_LATE = "the task that it belongs to is no longer known"
 
 
-class _ToldRoot(Struct):
+class _ClientRoot(Struct):
     uri: str
 
 
-class _ToldRoots(Struct):
-    roots: list[_ToldRoot]
+class _ClientRoots(Struct):
+    roots: list[_ClientRoot]
 
 
-_decode_roots = msgspec.json.Decoder(_ToldRoots).decode
+_decode_roots = msgspec.json.Decoder(_ClientRoots).decode
 
 
 @attrs.define(eq=False, repr=False)

@@ -321,7 +321,7 @@ class Database(Protocol):
         """Move a store made before mcpd 0.1.0 aside; returns its new place, empty if another was faster."""
 
     def close(self) -> None:
-        """Close the connection, whatever its state."""
+        """Close the connection, whatever its state; idempotent."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:

@@ -322,8 +322,6 @@ class Store:
 
     def close(self) -> None:
         """Close the store, even if its file is gone; idempotent."""
-        if self._closed:
-            return
         self._closed = True
         self._database.close()
 
