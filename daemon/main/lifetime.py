@@ -25,9 +25,9 @@ from daemon.tree.core import Surroundings
 from daemon.tree.running import Tree
 from daemon.wire.envelope import LineBuffer
 
-SWITCH_SECONDS = 0.0005
-"""Seconds that a worker thread may run while the event loop waits. Python's default is ten times as long; each
-system call of the loop releases the interpreter, and a tool call makes six."""
+SWITCH_SECONDS = 0.0001
+"""Seconds that a worker thread may run while the event loop waits. Python's default is fifty times as long;
+each system call of the loop releases the interpreter, and a tool call makes six."""
 
 FIRST_LIST_SECONDS = 0.3
 """Seconds during which the client that started the daemon has the interpreter to itself."""
