@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -19,7 +20,7 @@ from daemon.counting.tally import IS_ERROR
 from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable, ToolChanged
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.protocol import UNREADABLE, decoded, is_error
-from daemon.scripting.interpreter import Interpreter, ScriptError
+from daemon.scripting.interpreter import Answer, Interpreter, ScriptProcess
 from daemon.surfaces.code import called, script_answer
 from daemon.surfaces.surface import Action, RunScript, View
 from daemon.wire.envelope import Buffer
@@ -43,6 +44,7 @@ MAX_INPUTS = 256 * 1024
 PRINTED = 4
 """A failed script's output takes at most a fourth of the answer."""
 
+NULL = Raw(b"null")
 
 _decode_raw = msgspec.json.Decoder(Raw).decode
 
@@ -52,7 +54,7 @@ class ScriptCall(ClientCall, eq=False, kw_only=True):
 
     cuts = False
     read_only: bool
-    done: trio.Event
+    answer: Answer
     result: bytes = b""
     fault: str = ""
 
@@ -62,9 +64,9 @@ class ScriptCall(ClientCall, eq=False, kw_only=True):
 
 
 class _ScriptPeer:
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[ScriptCall], None]) -> None:
         self.calls: dict[bytes, ScriptCall] = {}
-        self.link = self
+        self.link, self._ended = self, ended
 
     @property
     def last_heard(self) -> float:
@@ -76,12 +78,12 @@ class _ScriptPeer:
     def answer(self, request_id: bytes, result: Buffer) -> None:
         call = self.calls.pop(request_id)
         call.result = bytes(result)
-        call.done.set()
+        self._ended(call)
 
     def refuse(self, request_id: bytes, code: int, message: str, _data: object = None) -> None:
         call = self.calls.pop(request_id)
         call.fault = f"{message} ({code})"
-        call.done.set()
+        self._ended(call)
 
     def notify(self, method: str, params: bytes = b"", request_id: bytes | None = None) -> None:
         """Drop notifications, which only a client could show."""
@@ -114,7 +116,7 @@ class _Script:
         self._call = call
         """The client's call, which is answered with the script's value."""
         self._asked = asked
-        self._peer = _ScriptPeer()
+        self._peer = _ScriptPeer(self._call_ended)
         peer = cast("Peer", self._peer)
         self._dispatch = dispatch.answering(peer, nursery.start_soon)
         call.makes = self._dispatch.calls
@@ -126,16 +128,17 @@ class _Script:
         request, asked = self._call.request, self._asked
         room = request.profile.answer_tokens * BYTES_PER_TOKEN
         try:
-            inputs = msgspec.json.decode(asked.inputs)
+            msgspec.json.decode(asked.inputs)
         except UNREADABLE as error:  # 1e400, for one
             raise InvalidArguments(f"the inputs cannot be read: {error}. Nothing was run.") from None
         try:
             outcome = await interpreter.run(
                 asked.code,
-                inputs,
+                asked.inputs,
                 self._make_call,
                 request.profile.script_limits,
                 self._questions.is_asking,
+                self._call.calls.context.outbox,
                 _owner(self._call.calls.client),
             )
         finally:
@@ -151,12 +154,14 @@ class _Script:
         self._dispatch.spared(self._call, self._taken - len(result))
         return result
 
-    async def _make_call(self, name: str, arguments: bytes) -> bytes:
+    def _make_call(self, name: str, arguments: bytes, answer: Answer) -> None:
         script = self._call
         if len(name) > MAX_NAME:
-            raise ScriptError("UnknownTool", f"no tool has a name of {len(name):,} characters")
+            answer(f"UnknownTool: no tool has a name of {len(name):,} characters", NULL)
+            return
         if decoded(_decode_raw, arguments) is None:
-            raise ScriptError("InvalidArguments", f"the arguments of {name} are not JSON (NaN is not JSON)")
+            answer(f"InvalidArguments: the arguments of {name} are not JSON (NaN is not JSON)", NULL)
+            return
         self._count += 1
         # No client has an id that is not JSON, and no tool a name that is two lines: what the client's surface
         # has decided about a name does not hold for a script.
@@ -172,26 +177,29 @@ class _Script:
             script=script.script,
             made_by=script,
             read_only=self._asked.read_only,
-            done=trio.Event(),
+            answer=answer,
         )
         self._peer.calls[request.id] = call
         self._dispatch.accept(call, None)
-        call.calls.context.outbox.flush()
-        await call.done.wait()
+
+    def _call_ended(self, call: ScriptCall) -> None:
         self._report(call)
         self._taken += len(call.result)
-        if isinstance(call.refusal, ToolChanged):
-            raise ScriptError(call.refusal.code, CHANGED.format(name))
-        if call.refusal is not None:
-            raise ScriptError(call.refusal.code, call.refusal.message)
-        if call.fault:
-            raise ScriptError("UpstreamCallError", call.fault)
-        if is_error(call.result, most := len(call.result)):
-            raise ScriptError(IS_ERROR, text_in(call.result, most))
-        return bytes(json_in(call.result))
+        error, refusal = "", call.refusal
+        if isinstance(refusal, ToolChanged):
+            error = f"{refusal.code}: {CHANGED.format(call.name[:-1])}"
+        elif refusal is not None:
+            error = f"{refusal.code}: {refusal.message}"
+        elif call.fault:
+            error = f"UpstreamCallError: {call.fault}"
+        elif is_error(call.result, most := len(call.result)):
+            error = f"{IS_ERROR}: {text_in(call.result, most)}"
+        call.answer(error, NULL if error else json_in(call.result))
 
     def _report(self, call: ScriptCall) -> None:
         self._ended += 1
+        if self._call.token is None:
+            return
         told = {"progress": self._ended, "message": f"{call.label} has answered"}
         self._call.progressed({key: Raw(msgspec.json.encode(value)) for key, value in told.items()})
 
@@ -206,14 +214,15 @@ class Scripts:
     """Runs the scripts of all clients. A script may outlive the connection of a modern client."""
 
     def __init__(self) -> None:
-        self.interpreter, self.staying = Interpreter(), Interpreter()
+        self._process = ScriptProcess()
+        self.interpreter, self.staying = Interpreter(self._process), Interpreter(self._process)
         """Two, because a script that calls a script tool must not wait for its own place."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Run scripts until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            await trio.sleep_forever()
+            await self._process.keep()
 
     def begin(self, dispatch: Dispatch, call: ClientCall, asked: RunScript) -> None:
         """Run a script and answer its call. Raises ScriptsUnavailable, or InvalidArguments for long inputs."""

@@ -5,6 +5,7 @@ Models see tools as Python stubs, in which a server's words are literals or one-
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -247,15 +248,12 @@ NOTE_BYTES = 400
 """Bytes about a value that is too large."""
 
 
-def script_answer(value: object, printed: str, calls: int, room: int) -> bytes:
+def script_answer(value: str, printed: str, calls: int, room: int) -> bytes:
     """Make a script's result, raw JSON {result, printed, calls} whose text has at most `room` bytes.
 
-    A value that is too large is replaced by its beginning. Encodes megabytes: run this in a worker thread.
+    A value (JSON) that is too large is replaced by its beginning. Megabytes need a worker thread.
     """
-    try:
-        raw = msgspec.json.encode(value, enc_hook=repr)
-    except (TypeError, ValueError, RecursionError):
-        raw = msgspec.json.encode(repr(value))
+    raw = msgspec.json.encode(json.loads(value))
     if len(printed.encode()) > room // 2:
         printed = answers.cut(printed, room // 2 - NOTE_BYTES) + "\n(more was printed)"
     text, left = raw.decode(), room - len(printed.encode())

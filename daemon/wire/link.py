@@ -247,13 +247,15 @@ class FdLink:
         max_line: int,
         max_queue: int,
         pause_at: int | None = None,
+        is_guest: bool = False,
     ) -> None:
+        """Take over the descriptors; guests are served after other links (`wire.outbox`)."""
         self.writer = FdWriter(self, write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         self.send = self.writer.send  # the writer's own method: a call through the daemon sends two frames
         self.turns = 0
         self.is_held = False
         self._outbox = outbox
-        self._poll = outbox.poll
+        self._poll = outbox.poll.guests if is_guest else outbox.poll
         self._is_socket = read_fd == write_fd
         self._read_fd = read_fd
         self._lines = LineBuffer(max_line)

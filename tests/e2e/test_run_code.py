@@ -36,14 +36,19 @@ def run(client: RawClient, code: str, **more: Any) -> dict[str, Any]:
     return result
 
 
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(each) for file in found for each in file.read_text().split()]
+
+
 def workers(daemon: Daemon) -> list[int]:
     """The processes of scripts."""
-    found, pid = [], daemon.status()["daemon"]["pid"]
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            with suppress(OSError):
-                if b"monty" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
+    found = []
+    for process in children(daemon.status()["daemon"]["pid"]):
+        with suppress(OSError):
+            found += [
+                each for each in children(process) if b"monty" in Path(f"/proc/{each}/cmdline").read_bytes()
+            ]
     return found
 
 

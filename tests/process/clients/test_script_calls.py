@@ -11,7 +11,7 @@ import trio
 from daemon.clients.client import Principal, local_user
 from daemon.clients.script_calls import MAX_INPUTS, Scripts
 from daemon.protocol import SESSION_KEY
-from daemon.scripting.interpreter import ScriptOutcome
+from daemon.scripting.runner import ScriptOutcome
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.cases import cases
 from tests.unit.clients.permissions.agreeing import META, accept, answer_to, asked, greeted, reply
@@ -217,6 +217,7 @@ async def test_a_script_leaves_nothing_that_listens(stage: Stage, client: Client
     asked = {"mode": "url", "message": "Log in", "url": "https://a.example/", "elicitationId": "e"}
     error = {"code": -32042, "message": "log in first", "data": {"elicitations": [asked]}}
     (await stage.alpha.wait_sent()).exchange.refused(json.dumps(error).encode())
+    stage.outbox.flush()
     assert "log in first" in error_of(await answer_to(client))["message"]
     assert not stage.context.subscribers.sent_to_urls
 
@@ -384,7 +385,7 @@ async def test_places_are_shared_by_token_whatever_the_session(
 
     async def note(*told: Any) -> ScriptOutcome:
         owners.append(told[-1])
-        return ScriptOutcome(1)
+        return ScriptOutcome("1")
 
     monkeypatch.setattr(scripts.interpreter, "run", note)
     stage = staged(scripts)

@@ -4,29 +4,31 @@ import json
 from pathlib import Path
 
 import pytest
-import trio
+from msgspec import Raw
 
 from daemon.config.tuning import ScriptLimits
-from daemon.processes import marks, proc
-from daemon.scripting.interpreter import Interpreter, ScriptOutcome
-from tests.unit.scripting.attacks import ATTACKS, SAID
+from daemon.scripting.interpreter import Answer, Interpreter
+from daemon.scripting.runner import ScriptOutcome
+from daemon.wire.outbox import Outbox
+from tests.process.scripting.attacks import ATTACKS, SAID
+from tests.process.scripting.conftest import PROCESS
+from tests.process.scripting.test_interpreter import workers
 
 WRITTEN = Path("/tmp/attack-of-a-script")
 LIMITS = ScriptLimits(seconds=0.3, memory=16 * 1024 * 1024, calls=5)
 
 
-async def answer(name: str, arguments: bytes) -> bytes:
-    if name == "s/waits":
-        await trio.sleep_forever()
-    return b"%d" % len(json.loads(arguments))
+def call(name: str, arguments: bytes, answer: Answer) -> None:
+    if name != "s/waits":
+        answer("", Raw(b"%d" % len(json.loads(arguments))))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
     code, said = ATTACKS[name]
-    interpreter = Interpreter(1)
-    outcome = await interpreter.run(code, {}, answer, LIMITS, lambda: False)
+    interpreter, outbox = Interpreter(PROCESS, 1), Outbox()
+    outcome = await interpreter.run(code, b"{}", call, LIMITS, lambda: False, outbox)
     # On a busy machine the time is over first.
     said = *said, "longer than"
     assert any(each in outcome.error if each else not outcome.error for each in said), outcome
@@ -35,10 +37,10 @@ async def test_an_attack_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(outcome.printed) < 70_000
     assert "hunter2" not in str(outcome)
     assert len(str(outcome.value)) < SAID
-    assert not marks.living()
-    assert not [pid for pid in proc.own_children() if proc.name(pid) == "monty"]
-    after = await interpreter.run("await call('s/t', {'a': 1})", {}, answer, ScriptLimits(), lambda: False)
-    assert after == ScriptOutcome(1)
+    assert not workers()
+    code = "await call('s/t', {'a': 1})"
+    after = await interpreter.run(code, b"{}", call, ScriptLimits(), lambda: False, outbox)
+    assert after == ScriptOutcome("1")
 
 
 def test_no_attack_has_written_a_file() -> None:
