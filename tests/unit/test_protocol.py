@@ -28,7 +28,7 @@ def read(answer: bytes) -> dict[str, Any]:
         (b'{"a":1, "resultType":null}', b"", b'{"a":1, "resultType":null}'),
         (b"{}", protocol.UNCACHED, b'{"resultType":"complete","ttlMs":0,"cacheScope":"private"}'),
         (b'{"resultType":"complete","ttlMs":5}', protocol.UNCACHED, b'{"resultType":"complete","ttlMs":5}'),
-        *((none, b"", none) for none in (b"null", b"[]", b'"text"')),
+        *((none, b"", none) for none in (b"null", b"[]", b'"text"', b'{"a":' + b"[" * 1_000)),
     ],
 )
 def test_a_result_type_is_added_only_where_its_author_left_it_out(

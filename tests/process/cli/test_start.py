@@ -261,7 +261,7 @@ def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: pytest.
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pid"] == 4711
     assert main(["status"]) == 0
-    assert "mcpd.service is enabled; it runs, pid 4711." in capsys.readouterr().out
+    assert "mcpd.service is enabled; it runs, pid 4711.\nIt ends with the last" in capsys.readouterr().out
     assert main(["uninstall"]) == 0
     assert "stopped and removed" in capsys.readouterr().out
 

@@ -249,6 +249,13 @@ def test_sentences_leave_with_their_tools_and_strangers_are_not_kept() -> None:
     assert set(git(fold(catalog, listed("git", add))).sentences) == {add.schema_hash}
 
 
+@pytest.mark.parametrize(("tools", "newest"), [(["log"], said("b", 2)), (["log", "add"], said("a", 1))])
+def test_a_later_summary_is_taken_only_if_it_is_of_the_same_tools(tools: list[str], newest: Summary) -> None:
+    ours = Summarized(server="git", summary=said("a", 1), sentences={})
+    theirs = recalled("git", *tools, summary=said("b", 2), by_another=True)
+    assert git(after(BEGUN, [listed("git", "log"), ours, theirs])).summary == newest
+
+
 # --- what is remembered of other lists -----------------------------------------------------------------------
 
 

@@ -133,7 +133,7 @@ def test_what_no_tool_matches_is_told_once_that_is_known() -> None:
         return dict(pointless([rule(each) for each in patterns], catalog.servers))
 
     catalog, _ = offer_of()
-    assert told("fs/read", "re*", "/./", "*") == {}
+    assert told("fs/read", "g*/push", "re*", "/./", "*") == {}
     assert told("fs/delete", "gti/*", "delete_*") == {
         "fs/delete": "fs lists no such tool",
         "gti/*": "there is no server gti",

@@ -27,10 +27,12 @@ from tests.unit.setup.clients.test_found import BROKEN, digest
 from tests.unit.setup.clients.test_importing import planned_and_found
 from tests.unit.setup.machines import machine
 
+User = Callable[..., Machine]
+Captured = pytest.CaptureFixture[str]
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 
 
-def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_table_shows_all(user: User, capsys: Captured) -> None:
     here = user("claude-code", "codex", "gemini", "goose")
     before = digest(here.home)
     assert implementation("import").main([]) == 0
@@ -47,9 +49,7 @@ def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.Captur
     assert digest(here.home) == before
 
 
-def test_the_sandbox_that_a_project_wrote_is_shown(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sandbox_that_a_project_wrote_is_shown(user: User, capsys: Captured) -> None:
     here = user()
     entry = {"command": "x", "sandboxEnabled": True, "sandbox": {"network": {"allowedDomains": ["*"]}, "y": 1}}
     for path, key in ((here.directory / ".vscode", "theirs"), (here.home / ".config/Code/User", "mine")):
@@ -62,9 +62,7 @@ def test_the_sandbox_that_a_project_wrote_is_shown(
     assert "mine: sandbox.y: ignored: mcpd has no such setting" in said
 
 
-def test_servers_are_added_once_with_their_secrets_apart(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_servers_are_added_once_with_their_secrets_apart(user: User, capsys: Captured) -> None:
     here = user("claude-code")
     clients = digest(here.home)
     assert implementation("import").main(["--write", "--yes"]) == 0
@@ -81,7 +79,7 @@ def test_servers_are_added_once_with_their_secrets_apart(
 
 
 def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+    user: User, capsys: Captured
 ) -> None:
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
@@ -93,10 +91,7 @@ def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
 
 
 def test_a_daemon_that_runs_is_told(
-    user: Callable[..., Machine],
-    control: Controls,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    user: User, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user("jetbrains")
     monkeypatch.delenv("MCPD_CONTROL")
@@ -107,9 +102,7 @@ def test_a_daemon_that_runs_is_told(
     assert "the daemon starts them now" in capsys.readouterr().out
 
 
-def test_a_dry_run_shows_the_diff_and_writes_nothing(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_the_diff_and_writes_nothing(user: User, capsys: Captured) -> None:
     here = user("claude-code")
     before = digest(here.home)
     assert implementation("import").main(["--dry-run"]) == 0
@@ -122,7 +115,7 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(
 
 @pytest.mark.parametrize(("answer", "status"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
 def test_a_terminal_is_asked_first(
-    answer: str, status: int, user: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+    answer: str, status: int, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", Terminal(answer))
@@ -130,7 +123,7 @@ def test_a_terminal_is_asked_first(
     assert config_of(here).exists() == (status == 0)
 
 
-def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_are_told_the_same(user: User, capsys: Captured) -> None:
     user("codex", "zed")
     assert implementation("import").main(["--json"]) == 0
     out = capsys.readouterr().out
@@ -144,9 +137,7 @@ def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest
     assert not [secret for secret in SECRETS if secret in out]
 
 
-def test_where_there_is_nothing_it_is_said_where_was_looked(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_there_is_nothing_it_is_said_where_was_looked(user: User, capsys: Captured) -> None:
     user()
     assert implementation("import").main(["--from", "lmstudio", "claude"]) == 1
     out = capsys.readouterr().out
@@ -155,9 +146,7 @@ def test_where_there_is_nothing_it_is_said_where_was_looked(
     assert "claude-code: no file of it here: looked at ~/.claude.json, ~/proj/.mcp.json" in out
 
 
-def test_a_file_that_cannot_be_read_is_said_and_counts(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_read_is_said_and_counts(user: User, capsys: Captured) -> None:
     here = user("jetbrains")
     (here.home / ".cursor").mkdir()
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
@@ -168,9 +157,7 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(
     assert "line 3, column 10" in out
 
 
-def test_a_faulty_configuration_of_mcpd_is_not_written_to(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_faulty_configuration_of_mcpd_is_not_written_to(user: User, capsys: Captured) -> None:
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
@@ -193,7 +180,7 @@ def shown(at: Path, servers: dict[str, Any]) -> str:
     return table(planned, findings, SCREEN, str(at / "home"))
 
 
-def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
+def test_what_is_to_be_known_of_a_server_is_said_and_its_hidden_characters_are_shown(tmp_path: Path) -> None:
     told = shown(
         tmp_path,
         {
@@ -202,6 +189,7 @@ def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
             "web": {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:WEB}"}},
             "net": {"url": "https://n/mcp", "headers": {"Authorization": "Bearer ${env:NET}"}},
             "browser": {"command": "npx", "args": ["@playwright/mcp@0.0.83"], "autoApprove": ["a"]},
+            "hidden": {"command": "x", "args": ["\u202e\x1b[31m"]},
         },
     )
     assert "pkg-2: another server than pkg" in told
@@ -210,12 +198,7 @@ def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
     assert "web (WEB), net (NET): not started until these values, which are set nowhere, stand" in told
     assert "browser: autoApprove: " in told
     assert "has one browser" in told
-
-
-def test_hidden_characters_of_a_client_are_shown(tmp_path: Path) -> None:
-    told = shown(tmp_path, {"a": {"command": "x", "args": ["\u202e\x1b[31m"]}})
-    assert "\x1b" not in told
-    assert "\u202e" not in told
+    assert told.replace("\n", "").isprintable()
 
 
 # --- `mcpd uninstall`, from the outside ----------------------------------------------------------------------
@@ -225,7 +208,7 @@ main = implementation("uninstall").main
 
 
 @pytest.fixture
-def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def here(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A user of Claude Code and Codex who has taken their servers into mcpd."""
     (tmp_path / "mcpd").touch()
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "mcpd")])
@@ -235,12 +218,14 @@ def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_was(
-    user: Callable[..., Machine], here: Machine, capsys: pytest.CaptureFixture[str]
+    user: User, here: Machine, capsys: Captured
 ) -> None:
     paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
     before = {path: path.read_bytes() for path in paths}
     implementation("install").main(["claude-code", "codex"])
     capsys.readouterr()
+    implementation("import").main(["--json"])
+    assert [each["client"] for each in json.loads(capsys.readouterr()[0])["own"]] == ["claude-code", "codex"]
     assert main(["--all"]) == 0
     kept = "mcpd keeps its configuration, secrets and state in ~/.config/mcpd"
     assert capsys.readouterr()[0].splitlines() == [
@@ -256,9 +241,7 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
     assert "nothing to do" in capsys.readouterr()[0]
 
 
-def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
-    here: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(here: Machine, capsys: Captured) -> None:
     implementation("install").main(["claude-code"])
     path = here.home / ".claude.json"
     edited = json.loads(path.read_text())
@@ -276,9 +259,7 @@ def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
     assert json.loads(path.read_text())["mcpServers"]["time"] == {"command": "mine"}
 
 
-def test_without_a_record_it_is_said_that_only_the_entry_is_removed(
-    here: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_record_it_is_said_that_only_the_entry_is_removed(here: Machine, capsys: Captured) -> None:
     path = here.home / ".codex" / "config.toml"
     path.write_text('[mcp_servers.mcpd]\ncommand = "/old/mcpd"\nargs = ["connect"]\n\n[tui]\nx = 1\n')
     capsys.readouterr()
@@ -287,7 +268,7 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(
     assert path.read_text() == "[tui]\nx = 1\n"
 
 
-def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: Captured) -> None:
     implementation("install").main(["codex"])
     path = here.home / ".codex" / "config.toml"
     path.write_text(path.read_text() + "= broken")
@@ -310,7 +291,7 @@ SERVERS: dict[str, Any] = {
 }
 
 
-def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Machine]) -> None:
+def test_what_works_what_needs_attention_and_the_way_back(user: User) -> None:
     here = user("vscode")
     found = find(here, [PROGRAMS["vscode"]])
     options = argparse.Namespace(socket="/s")
@@ -330,9 +311,7 @@ def test_servers_that_may_change_at_each_start_are_told_with_what_pins_them() ->
     assert not_pinned({"d": servers["d"]}) == []
 
 
-def test_each_server_is_told_once_it_is_up_or_has_failed(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_server_is_told_once_it_is_up_or_has_failed(control: Controls, capsys: Captured) -> None:
     ready = {name: server for name, server in SERVERS.items() if name != "slow"}
     control({"status": {"servers": ready}})
     options = argparse.Namespace(socket=None, control=None, timeout=5.0, wait=5.0)
@@ -344,7 +323,7 @@ def test_each_server_is_told_once_it_is_up_or_has_failed(
 
 
 def test_a_server_that_was_still_starting_is_told_later(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     polls = [{"slow": SERVERS["slow"]}, {"slow": {"state": "ready", "tools": 1}}]
     monkeypatch.setattr("daemon.cli.up.poll_servers", lambda *_: iter(polls))

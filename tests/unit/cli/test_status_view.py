@@ -233,6 +233,7 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
     coloured = shown({"git": server(), "db": down()}, Screen(width=80, colour=True))
     assert "\x1b[32mready" in coloured
     assert "\x1b[33mbackoff" in coloured
+    assert "\x1b[31m" not in coloured
     assert "\x1b" not in shown({"git": server(), "db": down()})
 
 

@@ -81,6 +81,8 @@ def test_no_file_is_written_that_would_be_too_large_to_read(file: TokenFile) -> 
 
 def test_a_file_that_others_can_write_lets_nobody_in(file: TokenFile) -> None:
     file.write(KEPT)
+    file.path.chmod(0o644)
+    assert file.read() == KEPT
     file.path.chmod(0o620)
     with pytest.raises(TokenTrouble, match="chmod 600"):
         file.read()

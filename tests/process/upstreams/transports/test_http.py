@@ -118,6 +118,14 @@ async def test_nobody_there() -> None:
     assert str(caught.value) == f"cannot connect to 127.0.0.1:{port}: Connection refused"
 
 
+async def test_a_connection_that_breaks_under_a_call_is_named_without_its_path() -> None:
+    async def hang_up(_: Request) -> bytes:
+        return b""
+
+    async with facing(hang_up) as client:
+        assert "to 127.0.0.1:" in str((await client.call("echo")).loss)
+
+
 async def test_an_untrusted_certificate_cannot_start() -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)

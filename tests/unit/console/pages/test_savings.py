@@ -59,10 +59,11 @@ async def test_surfaces_and_clients_are_told_apart() -> None:
     context = context_of(clients=clients_of(FakeSession(SESSION)))
     context.counters.tally.listed("category", 400, 4000)
     context.counters.tally.spared("category", 3600)
+    context.archive.totals.read({SPARED: 9, INSTEAD: 7}, 1.0)
     values = await values_of(SAVINGS_PAGE, viewer_of(context))
     surface = values["surface-category"]
     assert (surface["lists"], surface["shown"], surface["all_tools"], surface["net"]) == (1, 100, 1000, 900)
-    assert values["connection-3"]["name"] == "claude 2"
+    assert (values["connection-3"]["name"], values["savings-sum"]["net"]) == ("claude 2", 2)
     page = await drawn(SAVINGS_PAGE, viewer_of(context))
     assert "/ui/sessions/%2Fhome%2Fme%2Fproject" in page.links
 

@@ -19,7 +19,7 @@ def test_where_a_url_points(url: str, place: str) -> None:
     assert network.place_of(*network.host_and_port(url, "http", "https")) == place
 
 
-@pytest.mark.parametrize("url", ["", "h", "ws://h", "http://", "http://h:99999/", "http://[::1/"])
+@pytest.mark.parametrize("url", ["", "h", "ws://h", "http://", "http://:1", "http://h:99999/", "http://[::1/"])
 def test_a_url_that_points_nowhere(url: str) -> None:
     with pytest.raises(CannotStart):
         network.host_and_port(url, "http", "https")

@@ -142,6 +142,8 @@ async def test_a_doubted_token_counts_once_an_operator_confirms_it(file: TokenFi
     assert (known.match(default), known.match(phone)) == (None, None)
     assert known.doubts(default)
     assert not known.doubts("wrong")
+    with pytest.raises(TokenTrouble, match="there is a token 'phone' already"):
+        await known.add("phone", None)
     await known.confirm("phone")
     assert (known.match(default), known.match(phone)) == (None, a_phone())
     await known.confirm(None)
