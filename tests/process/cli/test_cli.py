@@ -12,21 +12,12 @@ import pytest
 from daemon.cli import EX_IOERR, main
 from daemon.cli.table import COMMANDS, help_table, purposes
 from tests.unit.cases import cases
+from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
 HEAVY = {
-    "trio",
-    "mcp",
-    "mcp_types",
-    "rich",
-    "attrs",
-    "attr",
-    "msgspec",
-    "pydantic",
-    "loguru",
-    "asyncio",
-    "typer",
+    *["trio", "mcp", "mcp_types", "rich", "attrs", "attr", "msgspec", "pydantic", "loguru", "asyncio", "typer"]
 }
 
 REPORT = """
@@ -62,7 +53,7 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 
 @pytest.mark.parametrize("words", [(), ("help",)])
 def test_help_shows_every_command_with_an_example(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: tuple[str, ...]
 ) -> None:
     assert exit_of(monkeypatch, *words) == 0
     shown = capsys.readouterr().out
@@ -77,7 +68,7 @@ def test_help_shows_every_command_with_an_example(
 
 @cases("word", "hint")
 def test_an_unknown_command_is_answered_with_the_closest(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, hint: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, word: str, hint: str
 ) -> None:
     assert exit_of(monkeypatch, word) == 2
     assert hint in capsys.readouterr().err
@@ -243,7 +234,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_the_clients_socket_and_has_narrow_help_with_an_example_and_exit_statuses(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, command: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert exit_of(monkeypatch, command, "--socket", "/x/mcpd.sock", "--help") == 0

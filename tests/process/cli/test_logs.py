@@ -17,7 +17,7 @@ from daemon.cli.following import WAIT_SECONDS
 from daemon.cli.options import moment
 from daemon.cli.table import implementation
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE
 
@@ -38,7 +38,7 @@ ODD = "\x1b[2J\x7fé\u202e"
 
 @cases("words", "answer", "out", "err")
 def test_what_the_daemon_answers_is_shown_to_people(
-    control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, out: str, err: str
+    control: Controls, capsys: Captured, words: str, answer: Any, out: str, err: str
 ) -> None:
     daemon = control({"logs": {"type": "stdio", **answer}})
     assert main(words.split()) == 0
@@ -50,7 +50,7 @@ def test_what_the_daemon_answers_is_shown_to_people(
 
 @cases("words", "answer", "shown")
 def test_json_is_a_line_for_each_line_that_moves_no_cursor(
-    control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, shown: list[Any]
+    control: Controls, capsys: Captured, words: str, answer: Any, shown: list[Any]
 ) -> None:
     control({"logs": answer})
     assert main([*words.split(), "--json"]) == 0
@@ -63,7 +63,7 @@ def test_json_is_a_line_for_each_line_that_moves_no_cursor(
 
 @pytest.mark.parametrize("more", [[], ["-f"], ["--json"]])
 def test_an_unknown_server_is_one_and_says_what_the_daemon_says(
-    control: Controls, capsys: pytest.CaptureFixture[str], more: list[str]
+    control: Controls, capsys: Captured, more: list[str]
 ) -> None:
     text = "no server is named 'gti'. Did you mean git?"
     control({"logs": {"error": {"code": -32602, "message": text}}})
@@ -81,24 +81,20 @@ def test_a_wrong_command_line_is_two(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--since", "1h"], ["--tail", "20"]])
-def test_which_lines_are_meant_is_asked_where_none_are_named(
-    capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_which_lines_are_meant_is_asked_where_none_are_named(capsys: Captured, words: list[str]) -> None:
     """The numbers of lines of all servers are no answer to "since when"."""
     with pytest.raises(SystemExit):
         main(words)
     assert "name the SERVER, or write --daemon" in capsys.readouterr().err
 
 
-def test_several_servers_are_answered_with_a_command_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_servers_are_answered_with_a_command_for_each(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         main(["git", "web"])
     assert "`mcpd logs git`, then `mcpd logs web`; `mcpd events`" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_cause_and_its_remedy_stand_once_for_all_retries(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cause_and_its_remedy_stand_once_for_all_retries(control: Controls, capsys: Captured) -> None:
     details: dict[str, Any] = {
         "happened": "It is not there.",
         "helps": "`install it`.",
@@ -224,7 +220,7 @@ def test_a_server_that_leaves_the_configuration_ends_it(sockets: Path) -> None:
         assert following.child.wait(PATIENCE) == 1
 
 
-def test_what_is_older_than_wanted_is_left_out(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_older_than_wanted_is_left_out(control: Controls, capsys: Captured) -> None:
     now = time.time()
     lines = [
         {"n": n, "at": now - ago, "run": 1, "text": f"{ago}"} for n, ago in enumerate((7200, 3000, 60, 5), 1)
@@ -247,9 +243,7 @@ def answer(*events: Any) -> Any:
     return {"events": list(events), "next": {"at": 1.0, "lives": {}}, "more": False}
 
 
-def test_each_event_is_a_line_with_its_local_time(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_event_is_a_line_with_its_local_time(control: Controls, capsys: Captured) -> None:
     at = time.time()
     daemon = control({"events": answer(event("git: ready", at), event("git: ended\x1b[2J", at, "ended"))})
     assert implementation("events").main(["git", "--kind", "ended", "--session", "#4", "-n", "7"]) == 0
@@ -267,7 +261,7 @@ def test_each_event_is_a_line_with_its_local_time(
     }
 
 
-def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_day_is_said_where_it_begins(control: Controls, capsys: Captured) -> None:
     old = time.mktime((2025, 3, 4, 23, 0, 0, 0, 0, -1))
     control({"events": answer(event("one", old), event("two", old + 60), event("three", old + 7200))})
     assert implementation("events").main([]) == 0
@@ -301,9 +295,7 @@ def test_what_is_no_time_is_refused_with_how_to_write_one(said: str) -> None:
         moment(said)
 
 
-def test_an_unknown_kind_is_one_and_no_daemon_three(
-    control: Controls, sockets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_kind_is_one_and_no_daemon_three(control: Controls, sockets: Path, capsys: Captured) -> None:
     control({"events": {"error": {"code": -32602, "message": "there is no kind of events 'x'"}}})
     assert implementation("events").main(["--kind", "x"]) == 1
     assert "no kind" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from daemon.cli.table import implementation
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.process.setup.users import FAULTY, GOOD, User, ended, user
 from tests.scripted_server import command
+from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT
 from tests.unit.host.test_private_files import place
 from tests.waiting import WAIT, eventually
@@ -233,9 +234,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
     return found
 
 
-def test_a_dry_run_shows_the_files_and_writes_none(
-    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_the_files_and_writes_none(systemd: FakeSystemd, capsys: Captured) -> None:
     assert main(["install", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "+ExecStart=" in shown
@@ -243,16 +242,14 @@ def test_a_dry_run_shows_the_files_and_writes_none(
     assert not (systemd.folder / ".config").exists()
 
 
-def test_without_a_terminal_whoever_would_be_asked_must_say(
-    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_whoever_would_be_asked_must_say(systemd: FakeSystemd, capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["install"])
     assert "--no-linger" in capsys.readouterr().err
     assert not (systemd.folder / ".config").exists()
 
 
-def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: Captured) -> None:
     assert main(["status"]) == 1
     assert "not installed" in capsys.readouterr().out
     assert main(["install", "--no-linger"]) == 0
@@ -267,7 +264,7 @@ def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: pytest.
 
 
 def test_without_systemd_it_says_what_happens_instead(
-    systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["install", "--yes"]) == 1

@@ -12,6 +12,7 @@ import pytest
 from daemon.cli.table import implementation
 from daemon.sources import bundles
 from tests.registries import LocalRegistry, registry
+from tests.unit.cli.conftest import Captured
 from tests.unit.cli.users import Terminal
 from tests.unit.sources.packing import manifest, packed
 
@@ -42,7 +43,7 @@ class Home:
 
     directory: Path
     published: LocalRegistry
-    capsys: pytest.CaptureFixture[str]
+    capsys: Captured
 
     @property
     def config(self) -> Path:
@@ -86,7 +87,7 @@ class Home:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Home]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Iterator[Home]:
     for name in ("npm", "npx"):
         (tmp_path / name).write_text(NPM)
         (tmp_path / name).chmod(0o755)

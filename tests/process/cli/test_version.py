@@ -10,13 +10,14 @@ import pytest
 from daemon import version
 from daemon.cli import implementation
 from daemon.cli.about import systemd
+from tests.unit.cli.conftest import Captured
 
 main = implementation("version").main
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
 
-def test_what_matters_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_matters_is_told_to_programs(capsys: Captured) -> None:
     assert main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["mcpd"] == version()

@@ -11,6 +11,10 @@ from daemon.setup.clients.programs import Machine
 from tests.unit.cli.daemons import FakeControl, fake_control
 from tests.unit.setup.machines import machine
 
+Captured = pytest.CaptureFixture[str]
+Users = Callable[..., Machine]
+"""Makes a user of some clients, who has no daemon."""
+
 MOVING = (
     *("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY", "CODEX_HOME"),
     *("CLAUDE_CONFIG_DIR", "MCPD_SOCKET", "RUNTIME_DIRECTORY"),
@@ -34,7 +38,7 @@ def control(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controls
 
 
 @pytest.fixture
-def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Users:
     """Makes a user of some clients who works in a project, and has no daemon."""
 
     def make(*clients: str) -> Machine:

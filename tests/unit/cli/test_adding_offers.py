@@ -16,6 +16,7 @@ from daemon.sandbox import policy
 from daemon.setup.drafts import read_present
 from daemon.sources.offers import ServerOffer
 from tests.unit.cases import cases, rows_of
+from tests.unit.cli.conftest import Captured
 from tests.unit.cli.users import Terminal
 from tests.unit.sources.packing import manifest, packed
 
@@ -41,7 +42,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
 
 @cases("given")
 def test_what_is_offered_is_shown_asked_about_and_written(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     case, config, undone = msgspec.convert(given, Case), tmp_path / "mcpd.json", list[str]()
 
@@ -81,7 +82,7 @@ def test_what_is_offered_is_shown_asked_about_and_written(
 @pytest.mark.parametrize("option", [("--version", "1.2.3"), ("--offline",)])
 @pytest.mark.parametrize("words", [("npm:thing",), ("x", "https://a.example"), ("a.mcpb",), ("x", "--", "run")])
 def test_a_version_or_offline_without_a_registry_is_refused_and_what_to_write_is_told(
-    option: tuple[str, ...], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: tuple[str, ...], words: tuple[str, ...], tmp_path: Path, capsys: Captured
 ) -> None:
     config = tmp_path / "mcpd.json"
     with pytest.raises(SystemExit, match="2"):

@@ -13,9 +13,8 @@ from daemon.audit.record import ChainHead, Decision
 from daemon.cli import audit, implementation
 from tests.unit.audit.chaining import CHAIN, began, head_of, lines_of, record, some, written
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 
-Captured = pytest.CaptureFixture[str]
 FILE = "2026-11-27.jsonl"
 SILENT: tuple[list[ChainHead], str] = ([], "journalctl is missing")
 
@@ -217,13 +216,8 @@ def test_programs_get_the_verdict_as_an_object(tmp_path: Path, run: Run) -> None
         "--head": 0,
     }
     (chain,) = verdict["chains"]
-    assert (chain["directory"], chain["id"], chain["last"], chain["digest"], chain["faults"]) == (
-        str(directory),
-        CHAIN,
-        2,
-        head_of(lines).digest,
-        [],
-    )
+    shown = [chain[each] for each in ("directory", "id", "last", "digest", "faults")]
+    assert shown == [str(directory), CHAIN, 2, head_of(lines).digest, []]
     (directory / FILE).unlink()
     status, told = run("verify --json")
     assert (status, json.loads(told)["intact"]) == (1, False)

@@ -14,7 +14,7 @@ from daemon.cli.command import UsageError
 from daemon.cli.control import CommandFailed, DaemonSilent, DaemonUnreachable, explained
 from daemon.cli.use import Part, messages, parse_arguments, parse_texts, parts_of, show_parts
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import SILENCE, asked_for, server
 
 main = implementation("call").main
@@ -46,7 +46,7 @@ def test_arguments_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_arguments(["-"])
 
 
-def test_a_result_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_is_printed_as_it_is(control: Controls, capsys: Captured) -> None:
     daemon = control({"call": OK})
     assert main(["time/now", "tz=UTC"]) == 0
     assert capsys.readouterr() == ("12:00\n\x1b[31m\n", "")
@@ -55,7 +55,7 @@ def test_a_result_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureF
 
 
 def test_a_terminal_gets_it_escaped(
-    control: Controls, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control({"call": OK})
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -63,9 +63,7 @@ def test_a_terminal_gets_it_escaped(
     assert capsys.readouterr().out == "12:00\n\\x1b[31m\n"
 
 
-def test_an_error_goes_to_stderr_and_sets_the_status(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_goes_to_stderr_and_sets_the_status(control: Controls, capsys: Captured) -> None:
     control({"call": BAD})
     assert main(["time/nwo"]) == 66
     assert capsys.readouterr() == ("", "UnknownTool: no such tool\n")
@@ -73,7 +71,7 @@ def test_an_error_goes_to_stderr_and_sets_the_status(
 
 @pytest.mark.parametrize(("result", "code"), [(OK, 0), (BAD, 66)])
 def test_json_is_the_whole_result(
-    control: Controls, capsys: pytest.CaptureFixture[str], result: dict[str, Any], code: int
+    control: Controls, capsys: Captured, result: dict[str, Any], code: int
 ) -> None:
     control({"call": result})
     assert main(["time/now", "--json"]) == code
@@ -82,7 +80,7 @@ def test_json_is_the_whole_result(
 
 @pytest.mark.parametrize("name", ["git_log", "mcp__git__git_log"])
 def test_another_spelling_of_a_tool_is_looked_up_and_reported(
-    control: Controls, capsys: pytest.CaptureFixture[str], name: str
+    control: Controls, capsys: Captured, name: str
 ) -> None:
     daemon = control({"tool": {"server": "git", "tool": "git_log"}, "call": OK})
     assert main([name]) == 0
@@ -101,7 +99,7 @@ NEEDS: dict[str, Any] = {
 )
 def test_missing_arguments_are_named_before_anything_is_sent(
     control: Controls,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
     lacking: str,
@@ -175,20 +173,16 @@ def test_elsewhere_it_is_lines_and_few_of_them() -> None:
 # --- a call without an answer --------------------------------------------------------------------------------
 
 
-main_silence = implementation("call").main
-
 CALL = ["git/git_log", "--timeout", "0.2", "-q", "--no-input"]
 
 
-def told(control: Controls, capsys: pytest.CaptureFixture[str], answer: Any, code: int) -> str:
+def told(control: Controls, capsys: Captured, answer: Any, code: int) -> str:
     control({"call": SILENCE, "status": answer})
-    assert main_silence(CALL) == code
+    assert main(CALL) == code
     return capsys.readouterr().err
 
 
-def test_a_silent_server_is_named_with_its_state_and_pid(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_server_is_named_with_its_state_and_pid(control: Controls, capsys: Captured) -> None:
     reason = "answers no pings (3 pings so far), and was last heard 9 s ago"
     text = told(control, capsys, {"server": server(state="degraded", reason=reason)}, 124)
     assert "mcpd: server git did not answer within 0.2 s (--timeout); the daemon did." in text
@@ -212,9 +206,7 @@ def test_a_daemon_that_has_ended_meanwhile_is_said_to_have(tmp_path: Path) -> No
     assert "it did not answer; now cannot reach the daemon at " in str(found)
 
 
-def test_a_server_that_is_gone_meanwhile_leaves_what_was_known(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_is_gone_meanwhile_leaves_what_was_known(control: Controls, capsys: Captured) -> None:
     text = told(control, capsys, {"error": {"code": -32602, "message": "no server is named 'git'"}}, 3)
     assert "did not answer `call` within 0.2 s" in text
 
@@ -247,7 +239,7 @@ def test_what_spells_no_texts_is_refused(words: list[str], said: str) -> None:
         parse_texts(words)
 
 
-def test_messages_are_printed_with_who_says_them(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_printed_with_who_says_them(control: Controls, capsys: Captured) -> None:
     daemon = control({"prompt": RESULT})
     assert main_prompt(["git/review", "branch=main", "-q"]) == 0
     image = "[image: image/png, 3 bytes; --json prints them]"
@@ -271,7 +263,7 @@ TEXT: dict[str, Any] = {"contents": [{"uri": "x:t", "mimeType": "text/plain", "t
 BLOB: dict[str, Any] = {"contents": [{"uri": "x:b", "mimeType": "image/png", "blob": "AAEC"}]}
 
 
-def test_a_text_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_is_printed_as_it_is(control: Controls, capsys: Captured) -> None:
     daemon = control({"read": TEXT, "locate": {"server": "fs", "uri": "own:t"}})
     assert main_read(["fs/x:t", "-q"]) == 0
     assert capsys.readouterr() == ("a\x1b[2J\nb", "")
@@ -283,7 +275,7 @@ def test_a_text_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFix
     ]
 
 
-def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: Captured) -> None:
     control({"read": BLOB})
     assert main_read(["fs/x:b", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == BLOB
@@ -338,7 +330,7 @@ def test_several_contents_are_named() -> None:
     "result", [{}, {"contents": [7]}, {"contents": [{"uri": "x"}]}, {"contents": [{"uri": "x", "blob": "?"}]}]
 )
 def test_an_answer_without_contents_is_said_to_be_one(
-    result: dict[str, Any], control: Controls, capsys: pytest.CaptureFixture[str]
+    result: dict[str, Any], control: Controls, capsys: Captured
 ) -> None:
     control({"read": result})
     assert main_read(["fs/x:b"]) == 1

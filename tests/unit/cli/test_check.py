@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli.table import implementation
+from tests.unit.cli.conftest import Captured
 
 main = implementation("check").main
 
@@ -31,7 +32,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("words", [[], ["FILE"], ["--config", "FILE"]])
 def test_a_good_configuration_is_zero_however_it_is_named(
-    file: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+    file: Path, capsys: Captured, words: list[str]
 ) -> None:
     file.write_text(GOOD)
     assert main([str(file) if word == "FILE" else word for word in words]) == 0
@@ -41,7 +42,7 @@ def test_a_good_configuration_is_zero_however_it_is_named(
     assert "name one configuration" in capsys.readouterr().err
 
 
-def test_every_fault_has_its_place_and_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_fault_has_its_place_and_is_78(file: Path, capsys: Captured) -> None:
     file.write_text(BAD)
     assert main([str(file)]) == 78
     out, err = capsys.readouterr()
@@ -57,7 +58,7 @@ def test_every_fault_has_its_place_and_is_78(file: Path, capsys: pytest.CaptureF
     ]
 
 
-def test_warnings_and_notes_do_not_fail(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_and_notes_do_not_fail(file: Path, capsys: Captured) -> None:
     file.write_text(NOTED)
     assert main([]) == 0
     out, err = capsys.readouterr()
@@ -81,9 +82,7 @@ def test_warnings_and_notes_do_not_fail(file: Path, capsys: pytest.CaptureFixtur
     assert [warning["path"] for warning in said["warnings"]] == ["$.mcpServers.a.command", "$.mcpServers.a"]
 
 
-def test_a_missing_file_is_78_and_a_hostile_one_is_escaped(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_is_78_and_a_hostile_one_is_escaped(file: Path, capsys: Captured) -> None:
     assert main([]) == 78
     err = capsys.readouterr().err
     assert "there is no such file" in err

@@ -13,10 +13,8 @@ from daemon.counting.readings import OFF
 from daemon.operators.report_words import RISKS
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import asked_for
-
-Captured = pytest.CaptureFixture[str]
 
 READY = {"state": "ready", "reason": ""}
 SWITCH = {"server": "git", "tool": None, "off": False, "already": False, "note": "", **READY}

@@ -19,7 +19,7 @@ from daemon.cli.options import CommandParser, count, positive
 from daemon.cli.table import EX_CONFIG, help_table, purposes
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import SILENCE, fake_control, listen, server
 from tests.unit.cli.users import Terminal
 from tests.waiting import PATIENCE
@@ -87,7 +87,7 @@ def test_a_daemon_that_cannot_read_the_parameters_is_of_another_version(sockets:
 
 @pytest.mark.parametrize("running", [{"version": "0.0.9"}, {"version": version(), "replaced": True}])
 def test_faults_that_only_a_daemon_of_another_version_finds_are_told_as_its(
-    running: dict[str, Any], control: Controls, capsys: pytest.CaptureFixture[str]
+    running: dict[str, Any], control: Controls, capsys: Captured
 ) -> None:
     fault = {"error": {"code": -32078, "message": "/f: 1 fault", "data": {"faults": []}}}
     daemon = control({"reload": fault, "status": {"daemon": running}})
@@ -128,7 +128,7 @@ def vanish() -> int:
     raise DaemonUnreachable("cannot reach it")
 
 
-def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: Captured) -> None:
     assert guarded(lambda: 7) == 7
     assert guarded(refuse) == 1
     assert guarded(vanish) == 3
@@ -142,7 +142,7 @@ def run(command: str, *more: str) -> int:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_a_daemon_a_command_ends_with_three_and_says_what_to_do(
-    command: str, sockets: Path, capsys: pytest.CaptureFixture[str]
+    command: str, sockets: Path, capsys: Captured
 ) -> None:
     assert run(command, "--control", str(sockets / "none")) == 3
     told = capsys.readouterr()
@@ -153,7 +153,7 @@ def test_without_a_daemon_a_command_ends_with_three_and_says_what_to_do(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
-    command: str, control: Controls, capsys: pytest.CaptureFixture[str]
+    command: str, control: Controls, capsys: Captured
 ) -> None:
     text = "no server 'gti': did you mean 'git'?"
     control({COMMANDS[command][1]: {"error": {"code": -32602, "message": text}}})
@@ -163,7 +163,7 @@ def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
 
 
 def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(
-    control: Controls, capsys: pytest.CaptureFixture[str]
+    control: Controls, capsys: Captured
 ) -> None:
     daemon = control({"calls": COMMANDS["calls"][2]})
     for words in (
@@ -229,7 +229,7 @@ def test_each_section_of_words_is_of_a_command_and_each_word_of_an_argument() ->
 
 
 def test_each_answer_is_shown_and_a_daemon_that_is_away_is_told_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr("daemon.cli.following.time.sleep", waits.append)
@@ -314,7 +314,7 @@ def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, typed: str, agrees
 
 @pytest.mark.parametrize("stdin", [None, io.StringIO("y\n")])
 def test_without_a_terminal_nobody_agrees_unless_the_command_line_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stdin: io.StringIO | None
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, stdin: io.StringIO | None
 ) -> None:
     monkeypatch.setattr("sys.stdin", stdin)
     assert not agreed("Really?", yes=False)

@@ -15,7 +15,7 @@ from daemon.config.jsonc import decode
 from daemon.setup.drafts import EX_MEANWHILE, Draft
 from daemon.setup.settings import SettingsEdit
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import down, status_of
 
 WRITTEN = """{
@@ -62,7 +62,7 @@ def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
 
 @cases("words", "status", "said")
 def test_a_fault_is_told_with_its_place_and_nothing_is_written(
-    words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
+    words: str, status: int, said: str, config: Path, capsys: Captured
 ) -> None:
     own = config.parent / "profiles.d"
     own.mkdir(mode=0o700)
@@ -75,16 +75,14 @@ def test_a_fault_is_told_with_its_place_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("key", ["", "=lazy", "a..b=1", "a[x]=1"])
-def test_words_that_name_no_key_are_a_wrong_usage(
-    key: str, config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_name_no_key_are_a_wrong_usage(key: str, config: Path, capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         told(config, "set", "time", key)
     assert "write a key as in timeouts.call" in capsys.readouterr().err
 
 
 def test_a_removed_server_leaves_its_data_and_what_others_use_with_the_commands(
-    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(config.parent))
     monkeypatch.setenv("MCPD_CONTROL", str(config.parent / "none"))
@@ -104,16 +102,14 @@ def test_a_removed_server_leaves_its_data_and_what_others_use_with_the_commands(
     assert {*own.iterdir()} == {own / "time"}
 
 
-def test_a_file_that_may_not_be_written_stays(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_may_not_be_written_stays(config: Path, capsys: Captured) -> None:
     config.chmod(0o400)
     assert told(config, "set", "time", "start=lazy") == 1
     assert "read-only: make it writable first" in capsys.readouterr().err
     assert config.read_text() == WRITTEN
 
 
-def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(config: Path, capsys: Captured) -> None:
     env = config.with_name("env")
     assert told(config, "set", "time", f"env.API_TOKEN={KEY}", "--dry-run") == 0
     assert not env.exists()
@@ -154,7 +150,7 @@ def test_a_variable_of_the_environment_is_not_taken_for_the_files(
 
 
 def test_a_key_of_the_whole_makes_the_file_that_is_not_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
     made = tmp_path / "own" / "mcpd.json"
@@ -190,7 +186,7 @@ def test_a_key_of_the_whole_makes_the_file_that_is_not_there(
     ],
 )
 def test_the_command_that_undoes_a_change_is_named_and_does(
-    words: str, undo: str | None, config: Path, capsys: pytest.CaptureFixture[str]
+    words: str, undo: str | None, config: Path, capsys: Captured
 ) -> None:
     assert told(config, *words.split()) == 0
     said = "".join(capsys.readouterr())
@@ -201,7 +197,7 @@ def test_the_command_that_undoes_a_change_is_named_and_does(
 
 
 @pytest.mark.parametrize("key", [KEY, f"{KEY[:7]}'{KEY[7:]}", f'{KEY[:7]}\\"{KEY[7:]}'])
-def test_no_undo_is_named_that_has_a_secret(key: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_undo_is_named_that_has_a_secret(key: str, config: Path, capsys: Captured) -> None:
     written = WRITTEN.replace('{"A": "1"}', f'{{"API_TOKEN": "{key}"}}')
     written = written.replace('"time"]', f'"time", "--token", "{key}"]')
     for words in (
@@ -218,7 +214,7 @@ def test_no_undo_is_named_that_has_a_secret(key: str, config: Path, capsys: pyte
 
 @pytest.mark.parametrize("words", ["set time start=lazy", "rename time clock"])
 def test_a_change_of_somebody_else_meanwhile_has_a_status_of_its_own(
-    words: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     for kind in (Draft, SettingsEdit):
 
@@ -237,7 +233,7 @@ def test_a_change_of_somebody_else_meanwhile_has_a_status_of_its_own(
 
 @pytest.mark.parametrize("key", ["autoApprove", "timeoutz"])
 def test_a_whole_entry_has_no_unknown_key_that_stood_not_there_before(
-    key: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    key: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     entry = {"url": "https://example.com/mcp", "trust": "all", key: []}
     monkeypatch.setattr(editing, "given", lambda _what: json.dumps(entry))
@@ -249,9 +245,7 @@ def test_a_whole_entry_has_no_unknown_key_that_stood_not_there_before(
     assert told(config, "set", "web", "-") == (0 if key == "autoApprove" else 78)
 
 
-def test_several_servers_are_removed_unless_one_is_not_there(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_servers_are_removed_unless_one_is_not_there(config: Path, capsys: Captured) -> None:
     assert (told(config, "remove", "web", "tim"), config.read_text()) == (1, WRITTEN)
     assert "there is no server 'tim'" in capsys.readouterr().err
     assert told(config, "remove", "web", "time") == 0
@@ -274,7 +268,7 @@ def test_the_file_of_the_daemon_that_is_named_by_its_socket_is_changed(
 
 @pytest.mark.parametrize("text", ["{", '{"mcpServers": [1]}', WRITTEN])
 def test_a_daemon_switches_on_whatever_the_file_here_says(
-    text: str, config: Path, control: Controls, capsys: pytest.CaptureFixture[str]
+    text: str, config: Path, control: Controls, capsys: Captured
 ) -> None:
     config.write_text(text)
     answer = {"server": "git", "tool": None, "off": False, "already": False, "note": "", "state": "ready"}

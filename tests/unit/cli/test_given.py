@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import implementation
 from daemon.config.jsonc import decode
+from tests.unit.cli.conftest import Captured
 
 KEY = "k-83hd82hd8xQ2"
 TIME = {"command": "uvx", "args": ["mcp-server-time==1.2"]}
@@ -143,7 +144,7 @@ def test_what_is_no_server_is_refused_without_a_value(
     said: str,
     config: Path,
     stdin: Stdin,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     stdin(text.encode())
     assert told(config, *words.split()) == status
@@ -155,7 +156,7 @@ def test_what_is_no_server_is_refused_without_a_value(
 
 @pytest.mark.parametrize("by_stdin", [False, True])
 def test_a_file_of_variables_is_the_servers_with_its_secrets_apart(
-    by_stdin: bool, config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
+    by_stdin: bool, config: Path, stdin: Stdin, capsys: Captured
 ) -> None:
     text = f"# mine\nLEVEL='two words'\nexport API_TOKEN={KEY}\n"
     stdin(text.encode())
@@ -167,7 +168,7 @@ def test_a_file_of_variables_is_the_servers_with_its_secrets_apart(
     assert KEY not in "".join(capsys.readouterr())
 
 
-def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: Captured) -> None:
     stdin(json.dumps({"servers": {"time": {**TIME, "autoApprove": ["x"]}}}).encode())
     assert told(config, "add", "-") == 0
     assert "$.servers.time.autoApprove: mcpd asks nobody before a call" in capsys.readouterr().err
@@ -177,7 +178,7 @@ def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: pyte
     "keys", [{"sandbox": "off"}, {"sandboxEnabled": False}, {"trust": "all", "sandbox": {"mode": "off"}}]
 )
 def test_a_snippet_decides_neither_the_sandbox_nor_the_trust(
-    keys: dict[str, Any], config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
+    keys: dict[str, Any], config: Path, stdin: Stdin, capsys: Captured
 ) -> None:
     for more in (["--dry-run"], []):
         stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
@@ -255,7 +256,7 @@ def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path
     ],
 )
 def test_an_entry_with_a_fault_changes_nothing(
-    changed: Any, status: int, said: str, config: Path, stdin: Stdin, capsys: pytest.CaptureFixture[str]
+    changed: Any, status: int, said: str, config: Path, stdin: Stdin, capsys: Captured
 ) -> None:
     configured(config)
     stdin(json.dumps([KEY] if changed is None else {**SHOWN, **changed}).encode())
@@ -267,7 +268,7 @@ def test_an_entry_with_a_fault_changes_nothing(
 
 
 def test_a_value_is_read_from_standard_input_or_typed_unseen(
-    config: Path, stdin: Stdin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: Path, stdin: Stdin, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     configured(config)
     stdin(f"{KEY}\n\n".encode())

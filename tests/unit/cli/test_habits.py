@@ -12,6 +12,7 @@ from daemon import cli
 from daemon.cli import EX_USAGE, overview
 from daemon.cli.completing import parser_of
 from daemon.cli.table import ENDING, help_table, purposes
+from tests.unit.cli.conftest import Captured
 
 TABLE = help_table()
 COMMANDS = [*purposes(TABLE)]
@@ -56,7 +57,7 @@ def test_only_a_plain_word_runs_a_command_that_ends_something() -> None:
 
 @pytest.mark.parametrize(("word", "line"), words_of("aliases").items())
 def test_a_plain_word_is_the_command(
-    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     ran = list[list[str]]()
     monkeypatch.setattr(cli, "implementation", lambda name: Ran(name, ran))
@@ -79,7 +80,7 @@ class Ran:
 
 @pytest.mark.parametrize(("word", "line"), words_of("synonyms").items())
 def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
-    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(cli, "implementation", lambda name: pytest.fail(f"{name} ran"))
     assert typed(word, "git", monkeypatch=monkeypatch) == EX_USAGE
@@ -91,7 +92,7 @@ def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
     ("word", "command"), [("ps", "status"), ("rm", "remove"), ("down", "stop"), ("stop", "stop")]
 )
 def test_help_knows_the_words_of_other_tools(
-    word: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     assert typed("help", word, monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.startswith(f"usage: mcpd {command} ")
@@ -99,7 +100,7 @@ def test_help_knows_the_words_of_other_tools(
 
 @pytest.mark.parametrize("word", ["-v", "-V", "--version"])
 def test_the_version_has_the_usual_options(
-    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     assert typed(word, monkeypatch=monkeypatch) == 0
     assert re.fullmatch(r"mcpd \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
@@ -146,7 +147,7 @@ def test_json_has_its_other_name_wherever_it_is() -> None:
         assert ("--json" in names) is ("-o" in names), command
 
 
-def test_json_by_its_other_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_by_its_other_name(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "mcpd.json").write_text('{"mcpServers": {}}')
     check = cli.implementation("check")
     assert check.main([str(tmp_path / "mcpd.json"), "-o", "json"]) == 0
@@ -160,9 +161,7 @@ def test_json_by_its_other_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(command: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         parser_of(command).error("no such thing")
     usage, fault = capsys.readouterr().err.splitlines()
@@ -171,7 +170,7 @@ def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(
 
 
 def test_words_that_may_be_left_out_are_not_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     assert typed("call", monkeypatch=monkeypatch) == EX_USAGE
     assert capsys.readouterr().err.endswith("required: SERVER/TOOL\n")

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,16 @@ from daemon.setup.clients.file_plans import FileChange
 from daemon.setup.clients.importing import find
 from daemon.setup.clients.installing import Rewritten
 from daemon.setup.clients.programs import PROGRAMS, Machine
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
 from tests.unit.setup.clients.test_importing import planned_and_found
 from tests.unit.setup.machines import machine
 
-User = Callable[..., Machine]
-Captured = pytest.CaptureFixture[str]
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 
 
-def test_one_table_shows_all(user: User, capsys: Captured) -> None:
+def test_one_table_shows_all(user: Users, capsys: Captured) -> None:
     here = user("claude-code", "codex", "gemini", "goose")
     before = digest(here.home)
     assert implementation("import").main([]) == 0
@@ -49,7 +46,7 @@ def test_one_table_shows_all(user: User, capsys: Captured) -> None:
     assert digest(here.home) == before
 
 
-def test_the_sandbox_that_a_project_wrote_is_shown(user: User, capsys: Captured) -> None:
+def test_the_sandbox_that_a_project_wrote_is_shown(user: Users, capsys: Captured) -> None:
     here = user()
     entry = {"command": "x", "sandboxEnabled": True, "sandbox": {"network": {"allowedDomains": ["*"]}, "y": 1}}
     for path, key in ((here.directory / ".vscode", "theirs"), (here.home / ".config/Code/User", "mine")):
@@ -62,7 +59,7 @@ def test_the_sandbox_that_a_project_wrote_is_shown(user: User, capsys: Captured)
     assert "mine: sandbox.y: ignored: mcpd has no such setting" in said
 
 
-def test_servers_are_added_once_with_their_secrets_apart(user: User, capsys: Captured) -> None:
+def test_servers_are_added_once_with_their_secrets_apart(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     clients = digest(here.home)
     assert implementation("import").main(["--write", "--yes"]) == 0
@@ -79,7 +76,7 @@ def test_servers_are_added_once_with_their_secrets_apart(user: User, capsys: Cap
 
 
 def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
-    user: User, capsys: Captured
+    user: Users, capsys: Captured
 ) -> None:
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
@@ -91,7 +88,7 @@ def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
 
 
 def test_a_daemon_that_runs_is_told(
-    user: User, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    user: Users, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user("jetbrains")
     monkeypatch.delenv("MCPD_CONTROL")
@@ -102,7 +99,7 @@ def test_a_daemon_that_runs_is_told(
     assert "the daemon starts them now" in capsys.readouterr().out
 
 
-def test_a_dry_run_shows_the_diff_and_writes_nothing(user: User, capsys: Captured) -> None:
+def test_a_dry_run_shows_the_diff_and_writes_nothing(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     before = digest(here.home)
     assert implementation("import").main(["--dry-run"]) == 0
@@ -115,7 +112,7 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(user: User, capsys: Capture
 
 @pytest.mark.parametrize(("answer", "status"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
 def test_a_terminal_is_asked_first(
-    answer: str, status: int, user: User, monkeypatch: pytest.MonkeyPatch
+    answer: str, status: int, user: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", Terminal(answer))
@@ -123,7 +120,7 @@ def test_a_terminal_is_asked_first(
     assert config_of(here).exists() == (status == 0)
 
 
-def test_programs_are_told_the_same(user: User, capsys: Captured) -> None:
+def test_programs_are_told_the_same(user: Users, capsys: Captured) -> None:
     user("codex", "zed")
     assert implementation("import").main(["--json"]) == 0
     out = capsys.readouterr().out
@@ -137,7 +134,7 @@ def test_programs_are_told_the_same(user: User, capsys: Captured) -> None:
     assert not [secret for secret in SECRETS if secret in out]
 
 
-def test_where_there_is_nothing_it_is_said_where_was_looked(user: User, capsys: Captured) -> None:
+def test_where_there_is_nothing_it_is_said_where_was_looked(user: Users, capsys: Captured) -> None:
     user()
     assert implementation("import").main(["--from", "lmstudio", "claude"]) == 1
     out = capsys.readouterr().out
@@ -146,7 +143,7 @@ def test_where_there_is_nothing_it_is_said_where_was_looked(user: User, capsys: 
     assert "claude-code: no file of it here: looked at ~/.claude.json, ~/proj/.mcp.json" in out
 
 
-def test_a_file_that_cannot_be_read_is_said_and_counts(user: User, capsys: Captured) -> None:
+def test_a_file_that_cannot_be_read_is_said_and_counts(user: Users, capsys: Captured) -> None:
     here = user("jetbrains")
     (here.home / ".cursor").mkdir()
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
@@ -157,7 +154,7 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(user: User, capsys: Captu
     assert "line 3, column 10" in out
 
 
-def test_a_faulty_configuration_of_mcpd_is_not_written_to(user: User, capsys: Captured) -> None:
+def test_a_faulty_configuration_of_mcpd_is_not_written_to(user: Users, capsys: Captured) -> None:
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
@@ -208,7 +205,7 @@ main = implementation("uninstall").main
 
 
 @pytest.fixture
-def here(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def here(user: Users, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A user of Claude Code and Codex who has taken their servers into mcpd."""
     (tmp_path / "mcpd").touch()
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "mcpd")])
@@ -218,7 +215,7 @@ def here(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine
 
 
 def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_was(
-    user: User, here: Machine, capsys: Captured
+    user: Users, here: Machine, capsys: Captured
 ) -> None:
     paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
     before = {path: path.read_bytes() for path in paths}
@@ -291,7 +288,7 @@ SERVERS: dict[str, Any] = {
 }
 
 
-def test_what_works_what_needs_attention_and_the_way_back(user: User) -> None:
+def test_what_works_what_needs_attention_and_the_way_back(user: Users) -> None:
     here = user("vscode")
     found = find(here, [PROGRAMS["vscode"]])
     options = argparse.Namespace(socket="/s")

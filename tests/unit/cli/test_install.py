@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from daemon.host.paths import client_socket
 from daemon.setup.clients.programs import Machine
 from daemon.setup.running.service import unit_directory, wanted_files
 from tests.unit.cases import rows_of
+from tests.unit.cli.conftest import Captured, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
@@ -37,9 +37,7 @@ def servers(here: Machine, path: str) -> dict[str, Any]:
     return found
 
 
-def test_servers_that_mcpd_has_give_way_to_it(
-    user: Callable[..., Machine], mcpd: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_servers_that_mcpd_has_give_way_to_it(user: Users, mcpd: str, capsys: Captured) -> None:
     here = user("claude-code")
     implementation("import").main(["--write", "--yes"])
     capsys.readouterr()
@@ -52,7 +50,7 @@ def test_servers_that_mcpd_has_give_way_to_it(
 
 
 def test_an_unusual_socket_is_written_down_since_no_client_has_this_environment(
-    user: Callable[..., Machine], mcpd: str, monkeypatch: pytest.MonkeyPatch
+    user: Users, mcpd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = user("cursor")
     for socket, words in (("/s", ["--socket", "/s"]), (str(client_socket(os.environ)), [])):
@@ -61,9 +59,7 @@ def test_an_unusual_socket_is_written_down_since_no_client_has_this_environment(
         assert servers(here, ".cursor/mcp.json")["mcpd"]["args"] == ["connect", *words]
 
 
-def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     implementation("import").main(["--write", "--yes"])
     config = config_of(here)
@@ -74,9 +70,7 @@ def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
     assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
 
 
-def test_what_cannot_be_changed_is_said_and_the_others_are_changed(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_changed_is_said_and_the_others_are_changed(user: Users, capsys: Captured) -> None:
     here = user("claude-code", "cursor", "lmstudio")
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
     (here.home / ".lmstudio" / "mcp.json").chmod(0o444)
@@ -90,9 +84,7 @@ def test_what_cannot_be_changed_is_said_and_the_others_are_changed(
     assert "mcpd" in servers(here, ".claude.json")
 
 
-def test_a_faulty_configuration_of_mcpds_changes_nothing(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_faulty_configuration_of_mcpds_changes_nothing(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text(r'{"mcpServers": {}, "\u001b[31m": 1}')
@@ -106,7 +98,7 @@ def test_a_faulty_configuration_of_mcpds_changes_nothing(
 
 @pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 0), ("n\n", 1), ("", 1)])
 def test_before_all_clients_are_changed_a_terminal_is_asked(
-    user: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, typed: str, status: int
+    user: Users, monkeypatch: pytest.MonkeyPatch, typed: str, status: int
 ) -> None:
     here = user("claude-code", "cursor")
     monkeypatch.setattr("sys.stdin", Terminal(typed))
@@ -115,9 +107,7 @@ def test_before_all_clients_are_changed_a_terminal_is_asked(
     assert ("mcpd" in servers(here, ".cursor/mcp.json")) is (status == 0)
 
 
-def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(user: Users, capsys: Captured) -> None:
     here = user("claude-code", "codex")
     implementation("import").main(["--write", "--yes"])
     before = (here.home / ".claude.json").read_bytes()
@@ -133,7 +123,7 @@ def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
 
 
 def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+    user: Users, capsys: Captured
 ) -> None:
     here = user("claude-code")
     assert main(["claude-code"]) == 0
@@ -145,7 +135,7 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
 
 
 def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+    user: Users, capsys: Captured
 ) -> None:
     here = user("claude-code")
     implementation("import").main(["--write", "--yes"])
@@ -164,9 +154,7 @@ def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
     assert "  time stays there as well: mcpd does not have it (`mcpd import`)" in capsys.readouterr()[0]
 
 
-def test_a_dry_run_of_uninstall_changes_nothing(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_of_uninstall_changes_nothing(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     main(["claude-code"])
     before = (here.home / ".claude.json").read_bytes()
@@ -179,9 +167,7 @@ def test_a_dry_run_of_uninstall_changes_nothing(
 # --- looking and purging -------------------------------------------------------------------------------------
 
 
-def test_each_client_is_shown_with_mcpd_and_with_what_it_starts_itself(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_client_is_shown_with_mcpd_and_with_what_it_starts_itself(user: Users, capsys: Captured) -> None:
     here = user("claude-code", "cursor", "lmstudio")
     (here.home / ".lmstudio" / "mcp.json").write_text(BROKEN)
     assert main(["claude-code", "--profile", "reader", "--surface", "load"]) == 0
@@ -203,7 +189,7 @@ MADE, FOREIGN = (rows_of(Path(__file__), name) for name in ("made", "foreign"))
 
 
 @pytest.fixture
-def purged(user: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Path:
+def purged(user: Users, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with all that mcpd makes, some of it read-only, and in between files of others, and links."""
     home = user().home
     monkeypatch.setattr(install, "uninstall_service", lambda _: (home / "told").touch())
@@ -229,9 +215,7 @@ def files_of(home: Path) -> set[str]:
     }
 
 
-def test_purge_deletes_what_mcpd_made_and_nothing_else(
-    purged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_purge_deletes_what_mcpd_made_and_nothing_else(purged: Path, capsys: Captured) -> None:
     before = files_of(purged)
     assert implementation("purge").main(["--dry-run", "--yes"]) == 0
     assert implementation("purge").main([]) == 1  # Nobody can be asked.
@@ -268,7 +252,7 @@ def test_a_directory_that_is_a_link_or_another_users_is_not_entered(
 
 
 def test_where_something_cannot_be_read_nothing_is_deleted(
-    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     closed, scandir, before = purged / ".local/state/mcpd/audit", os.scandir, files_of(purged)
 
@@ -285,7 +269,7 @@ def test_where_something_cannot_be_read_nothing_is_deleted(
 
 
 def test_what_cannot_be_deleted_is_named_and_all_else_goes(
-    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    purged: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def refuse(path: Path, *_: object, **_more: object) -> None:
         raise PermissionError(1, "Operation not permitted", str(path))
@@ -311,9 +295,7 @@ def test_a_terminal_is_asked_before_anything_is_deleted(
     assert (purged / ".config/mcpd/env").exists() is bool(status)
 
 
-def test_nothing_is_purged_while_a_client_has_mcpd(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_purged_while_a_client_has_mcpd(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     main(["claude-code"])
     state, file = here.home / ".local/state/mcpd", here.home / ".claude.json"

@@ -9,7 +9,7 @@ import pytest
 from daemon.cli.command import has_display
 from daemon.cli.login import DEVICE_CODE, LINK
 from daemon.cli.table import implementation
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 
 READY: dict[str, Any] = {"server": "hub", "state": "ready", "reason": "", "tools": ["a", "b"], "scope": "x"}
 URL = "https://as.example/authorize?state=1"
@@ -27,9 +27,7 @@ def told(method: str, params: dict[str, Any], answer: dict[str, Any]) -> bytes:
     return b"".join(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n" for line in lines)
 
 
-def test_the_link_is_printed_and_then_what_is_offered(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_link_is_printed_and_then_what_is_offered(control: Controls, capsys: Captured) -> None:
     daemon = control({"login": told(LINK, {"url": URL}, READY)})
     assert implementation("login").main(["hub", "--scope", "x y"]) == 0
     shown = capsys.readouterr()
@@ -38,7 +36,7 @@ def test_the_link_is_printed_and_then_what_is_offered(
     assert daemon.asked == [("login", {"server": "hub", "scope": "x y", "device": False, "seconds": 600.0})]
 
 
-def test_a_code_is_printed_with_its_page(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_code_is_printed_with_its_page(control: Controls, capsys: Captured) -> None:
     page = {"url": "https://as.example/device", "code": "AB-\x1b[2JCD"}
     control({"login": told(DEVICE_CODE, page, READY)})
     assert implementation("login").main(["hub", "--device", "--json"]) == 0
@@ -64,18 +62,14 @@ def test_no_browser_is_opened_for_what_is_no_web_page_nor_where_none_is_wanted(
     assert not opened.exists()
 
 
-def test_a_server_that_is_not_up_with_its_login_is_a_fault(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_is_not_up_with_its_login_is_a_fault(control: Controls, capsys: Captured) -> None:
     control({"login": {**READY, "state": "backoff", "reason": "connection refused", "tools": []}})
     assert implementation("login").main(["hub"]) == 1
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
 
 
-def test_a_server_that_still_starts_is_logged_in_to(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_still_starts_is_logged_in_to(control: Controls, capsys: Captured) -> None:
     control({"login": {**READY, "state": "starting", "reason": "", "tools": []}})
     assert implementation("login").main(["hub"]) == 0
     told = "mcpd: hub is still starting: `mcpd status hub` tells when it is up\n"

@@ -13,7 +13,7 @@ from daemon.setup.locking import written
 from daemon.setup.settings import SettingsEdit
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import server, status_of
 
 KEY = "k-83hd82hd8xQ2"
@@ -76,9 +76,7 @@ def told(config: Path, *words: str) -> int:
     return status
 
 
-def test_the_name_changes_in_all_files_and_nothing_else_does(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_name_changes_in_all_files_and_nothing_else_does(config: Path, capsys: Captured) -> None:
     before, meant = texts(config), repr(load(config, {}, SURFACES))
     notes = [each.message for each in load_with_notes(config, {}, SURFACES).notes]
     assert told(config, "tick", "tock", "--dry-run") == 0
@@ -106,7 +104,7 @@ def test_without_categories_profiles_name_servers_and_a_title_is_a_name_too(conf
 
 @cases("words", "status", "said")
 def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
-    words: str, status: int, said: str, config: Path, capsys: pytest.CaptureFixture[str]
+    words: str, status: int, said: str, config: Path, capsys: Captured
 ) -> None:
     before = texts(config)
     assert told(config, *words.split()) == status
@@ -115,7 +113,7 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
 
 
 def test_a_server_that_does_not_come_up_gets_its_name_back(
-    config: Path, control: Controls, capsys: pytest.CaptureFixture[str]
+    config: Path, control: Controls, capsys: Captured
 ) -> None:
     before = texts(config)
     answer: Any = {"config": str(config)}
@@ -136,7 +134,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_a_server_keeps_in_its_sandbox_moves_to_its_new_name_and_back(
-    config: Path, data: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, data: Path, capsys: Captured
 ) -> None:
     assert told(config, "tick", "tock", "--dry-run") == 0
     assert (data / "tick").is_dir()
@@ -167,9 +165,7 @@ def test_what_a_server_keeps_comes_back_where_the_rename_does(
     assert [each.name for each in data.iterdir()] == ["tick"]
 
 
-def test_what_a_server_keeps_replaces_nothing(
-    config: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_server_keeps_replaces_nothing(config: Path, data: Path, capsys: Captured) -> None:
     (data / "tock").mkdir()
     assert told(config, "tick", "tock", "--no-reload") == 0
     assert f"its data stays in {data / 'tick'}: {data / 'tock'} exists already\n" in capsys.readouterr().err
@@ -177,7 +173,7 @@ def test_what_a_server_keeps_replaces_nothing(
 
 
 def test_what_could_not_be_written_names_no_way_back(
-    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_draft: object) -> None:
         raise DocumentError("somebody else wrote it")

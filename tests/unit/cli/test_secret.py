@@ -14,12 +14,12 @@ from daemon.config.parse import load
 from daemon.host.paths import secrets_dir
 from daemon.secrets import keyring
 from daemon.setup.clients.programs import Machine
+from tests.unit.cli.conftest import Captured, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import digest
 
 CANARY = "canary-7f3a"
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
-Users = Callable[..., Machine]
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def configure(here: Machine, **servers: Any) -> None:
 
 
 def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
-    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+    user: Users, typed: Callable[[bytes], None], capsys: Captured
 ) -> None:
     here = user()
     configure(
@@ -97,7 +97,7 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     ids=["none", "newline", "NUL", "bytes", "10 MB"],
 )
 def test_what_is_no_secret_is_refused_and_not_shown(
-    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str], content: bytes
+    user: Users, typed: Callable[[bytes], None], capsys: Captured, content: bytes
 ) -> None:
     user()
     typed(content)
@@ -119,7 +119,7 @@ def test_the_longest_secret_may_end_with_a_newline(user: Users, typed: Callable[
 
 @pytest.mark.parametrize("name", ["../TOKEN", "a/b", ".x", "a" * 129])
 def test_a_name_that_leads_elsewhere_is_refused(
-    user: Users, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str], name: str
+    user: Users, typed: Callable[[bytes], None], capsys: Captured, name: str
 ) -> None:
     here = user()
     before = digest(here.home)
@@ -136,7 +136,7 @@ def test_a_name_that_leads_elsewhere_is_refused(
     "words", [["set"], ["remove"], ["list", "TOKEN"], ["set", "TOKEN", CANARY], ["set", "TOKEN", "=", CANARY]]
 )
 def test_a_command_that_says_too_little_or_too_much_is_refused_and_does_not_repeat_a_value(
-    user: Users, words: list[str], capsys: pytest.CaptureFixture[str]
+    user: Users, words: list[str], capsys: Captured
 ) -> None:
     user()
     with pytest.raises(SystemExit, match="2"):
@@ -146,7 +146,7 @@ def test_a_command_that_says_too_little_or_too_much_is_refused_and_does_not_repe
     assert CANARY not in err
 
 
-def test_a_faulty_configuration_says_so(user: Users, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_faulty_configuration_says_so(user: Users, capsys: Captured) -> None:
     here = user()
     configure(here)
     config_of(here).write_text("{")
@@ -158,7 +158,7 @@ def test_a_faulty_configuration_says_so(user: Users, capsys: pytest.CaptureFixtu
 
 
 def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
-    user: Users, capsys: pytest.CaptureFixture[str]
+    user: Users, capsys: Captured
 ) -> None:
     here = user("claude-code")
     assert implementation("import").main(["--write", "--yes", "--keyring"]) == 0
@@ -183,7 +183,7 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
 
 
 def test_an_import_that_cannot_keep_its_secrets_changes_nothing(
-    user: Users, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    user: Users, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = user("claude-code")
     write, names = keyring.write, list[str]()
@@ -202,9 +202,7 @@ def test_an_import_that_cannot_keep_its_secrets_changes_nothing(
     assert not config_of(here).exists()
 
 
-def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(
-    user: Users, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     configure(here)
     config_of(here).chmod(0o400)
@@ -216,7 +214,7 @@ def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(
 
 
 def test_at_a_terminal_the_other_place_is_named(
-    user: Users, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    user: Users, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = user("claude-code")
     offer = "with --keyring to your keyring"
@@ -231,9 +229,7 @@ def test_at_a_terminal_the_other_place_is_named(
     assert "${keyring:" in config_of(here).read_text()
 
 
-def test_where_no_late_reference_can_stand_the_secret_goes_to_the_file(
-    user: Users, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_late_reference_can_stand_the_secret_goes_to_the_file(user: Users, capsys: Captured) -> None:
     here = user()
     client = here.home / ".cursor" / "mcp.json"
     client.parent.mkdir()

@@ -19,7 +19,7 @@ from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from daemon.operators.report_words import MAX_NAMED
 from daemon.states import ServerState
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import (
     SILENCE,
     diagnosed,
@@ -46,19 +46,8 @@ def shown(servers: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
 
 def test_a_server_is_one_line_with_all_its_numbers() -> None:
     lines = shown({"git": server(restarts=2)}).splitlines()
-    assert lines[0].split() == [
-        "server",
-        "state",
-        "for",
-        "tools",
-        "open",
-        "calls",
-        "err",
-        "p50/p95",
-        "restarts",
-        "memory",
-        "pid",
-    ]
+    head = "server state for tools open calls err p50/p95 restarts memory pid"
+    assert lines[0].split() == head.split()
     assert lines[1].split() == ["git", "ready", "2h", "12", "-", "34", "-", "1.2/88", "2", "50M", "4711"]
     assert lines[2] == "open: calls in flight. calls, err and p50/p95 (ms): the last 5 minutes."
 
@@ -257,9 +246,7 @@ def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
-def test_what_is_not_kept_is_not_well(
-    control: Controls, capsys: pytest.CaptureFixture[str], state: str, code: int
-) -> None:
+def test_what_is_not_kept_is_not_well(control: Controls, capsys: Captured, state: str, code: int) -> None:
     answer = status_of({"git": server()})
     answer["daemon"]["persistence"] = persistence(state=state)
     control({"status": answer})
@@ -267,7 +254,7 @@ def test_what_is_not_kept_is_not_well(
     assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
 
 
-def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
     answer = status_of({"git": server(), "time": down(None, reason="")})
     daemon = control({"status": answer})
     assert implementation("status").main(["--json"]) == 1
@@ -305,7 +292,7 @@ def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(socke
 @pytest.mark.parametrize("lost", ["offeredBytes", "pid", "uptimeSeconds"])
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
-    control: Controls, capsys: pytest.CaptureFixture[str], lost: str, words: list[str]
+    control: Controls, capsys: Captured, lost: str, words: list[str]
 ) -> None:
     answer = status_of({"git": server()})
     del answer["daemon"][lost]
@@ -548,9 +535,7 @@ def test_instances_have_their_table_and_those_that_are_ill_their_reason() -> Non
     assert "git#7: backoff\n  boom\n" in text
 
 
-def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(control: Controls, capsys: Captured) -> None:
     daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
     assert implementation("status").main(["git"]) == 1
     out = capsys.readouterr().out
@@ -560,7 +545,7 @@ def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
 
 
 def test_several_are_shown_one_after_another_and_the_worst_is_the_exit_status(
-    control: Controls, capsys: pytest.CaptureFixture[str]
+    control: Controls, capsys: Captured
 ) -> None:
     daemon = control({"status": answered(server())})
     assert implementation("status").main(["git", "time"]) == 0

@@ -22,7 +22,7 @@ from daemon.cli.taking_effect import MEANWHILE
 from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
 from tests.unit.cases import cases
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import asked_for
 
 main = implementation("tools").main
@@ -50,14 +50,14 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
     daemon = control({"tools": ANSWER})
     assert main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ANSWER
     assert asked_for(daemon.asked) == [("tools", {})]
 
 
-def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_category_can_be_asked_for(control: Controls, capsys: Captured) -> None:
     control({"tools": ANSWER})
     assert main(["--category", "history", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["categories"]) == {"history"}
@@ -76,9 +76,7 @@ SERVER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_tools_of_a_server_are_named_as_they_are_typed(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tools_of_a_server_are_named_as_they_are_typed(control: Controls, capsys: Captured) -> None:
     daemon = control({"tools": SERVER})
     assert main(["git"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
@@ -96,7 +94,7 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(
     assert json.loads(capsys.readouterr().out) == SERVER
 
 
-def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_surface_is_what_a_model_sees(control: Controls, capsys: Captured) -> None:
     control({"tools": ANSWER})
     assert main(["--surface"]) == 0
     shown = capsys.readouterr().out
@@ -111,7 +109,7 @@ def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.Capt
 
 @cases("words", "asked")
 def test_any_surface_and_profile_can_be_looked_at(
-    control: Controls, capsys: pytest.CaptureFixture[str], words: list[str], asked: dict[str, str]
+    control: Controls, capsys: Captured, words: list[str], asked: dict[str, str]
 ) -> None:
     daemon = control({"tools": ANSWER})
     assert main(words) == 0
@@ -125,7 +123,7 @@ ONE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_tool_can_be_asked_for(control: Controls, capsys: Captured) -> None:
     daemon = control({"tool": ONE})
     assert main(["git/git_log", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ONE
@@ -134,9 +132,7 @@ def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixt
     assert asked_for(daemon.asked) == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
-def test_a_category_whose_name_has_a_slash_is_found(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_category_whose_name_has_a_slash_is_found(control: Controls, capsys: Captured) -> None:
     refused = {"error": {"code": -32602, "message": "no server is named 'in'"}}
     known = {"in/out": ANSWER["categories"]["files"]}
     control({"tool": refused, "tools": {**ANSWER, "categories": known}})
@@ -147,7 +143,7 @@ def test_a_category_whose_name_has_a_slash_is_found(
 
 
 def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
-    control: Controls, capsys: pytest.CaptureFixture[str]
+    control: Controls, capsys: Captured
 ) -> None:
     schema = {"type": "object"}
     log = {"name": "log", "description": "Shows commits.", "inputSchema": schema}
@@ -296,7 +292,7 @@ def test_of_texts_too_long_to_align_the_beginning_of_what_differs_is_told() -> N
 @cases("line", "names", "approves", "difference")
 def test_a_command_line_shows_or_approves(
     control: Controls,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     line: str,
     names: list[str],
     approves: bool,
@@ -345,16 +341,7 @@ def test_an_example_call_moves_no_cursor() -> None:
 # --- prompts and resources as a person reads them ------------------------------------------------------------
 
 
-DEFINITION_VIEWS_SCREEN = Screen(width=100, colour=False)
 WELL: dict[str, Any] = {"state": "ready", "reason": "", "known": True, "problem": "", "quarantined": {}}
-
-
-def prompts_of(answer: Any, screen: Screen) -> str:
-    return render_prompts(answer, screen)
-
-
-def resources_of(answer: Any, screen: Screen) -> str:
-    return render_resources(answer, screen)
 
 
 def one(definition: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -364,18 +351,16 @@ def one(definition: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 def test_a_prompt_is_told_with_its_arguments() -> None:
     arguments = [{"name": "branch", "required": True}, {"name": "style\x1b"}, 7]
-    review = one(
-        {"name": "review", "description": "Reviews. At\nlength.", "arguments": arguments}, name="review"
-    )
+    described = {"name": "review", "description": "Reviews. At\nlength.", "arguments": arguments}
+    review = one(described, name="review")
     plain = one({"title": "Plan it"}, name="plan", enabled=False)
     down = one({}, name="x", server="db", available=False)
-    servers = {
+    servers: dict[str, Any] = {
         "git": WELL, "db": {**WELL, "state": "backoff", "reason": "it died", "problem": "no list",
         "quarantined": {"y": "bad"}},
     }  # fmt: skip
-    assert prompts_of(
-        {"prompts": [review, plain, down], "servers": servers}, DEFINITION_VIEWS_SCREEN
-    ).splitlines() == [
+    told: Any = {"prompts": [review, plain, down], "servers": servers}
+    assert render_prompts(told, SCREEN).splitlines() == [
         "git/review  branch=…, style\\x1b=… [optional]",
         "            Reviews.",
         "git/plan    [disabled] Plan it",
@@ -389,10 +374,8 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
 def test_resources_and_templates_are_told_apart() -> None:
     page = one({"name": "Page", "mimeType": "text/html", "size": 2048, "description": "A page."}, uri="x:p")
     template = one({"name": "day"}, uri="x:{day}", enabled=False)
-    shown = resources_of(
-        {"resources": [page], "templates": [template], "servers": {"git": WELL}}, DEFINITION_VIEWS_SCREEN
-    )
-    assert shown.splitlines() == [
+    told: Any = {"resources": [page], "templates": [template], "servers": {"git": WELL}}
+    assert render_resources(told, SCREEN).splitlines() == [
         "resources",
         "git/x:p",
         "  Page, text/html, 2K",
@@ -406,9 +389,9 @@ def test_resources_and_templates_are_told_apart() -> None:
 
 
 def test_where_there_is_nothing_it_is_said() -> None:
-    nothing: dict[str, Any] = {"prompts": [], "resources": [], "templates": [], "servers": {}}
-    assert prompts_of(nothing, DEFINITION_VIEWS_SCREEN) == "No server has listed a prompt."
-    assert resources_of(nothing, DEFINITION_VIEWS_SCREEN) == "No server has listed a resource."
+    nothing: Any = {"prompts": [], "resources": [], "templates": [], "servers": {}}
+    assert render_prompts(nothing, SCREEN) == "No server has listed a prompt."
+    assert render_resources(nothing, SCREEN) == "No server has listed a resource."
 
 
 # --- what servers give back as texts: text as it is, anything else in a line ---------------------------------

@@ -13,7 +13,7 @@ from daemon.cli.following import call_line
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.operators.report_words import ADVICE, STATUSES
 from daemon.operators.reports import CallInFlight, EndedCall
-from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.test_tools import tool
 
 NARROW = Screen(width=80, colour=False)
@@ -182,7 +182,7 @@ ALL: Any = {"sessions": [session(loaded=2, invalid=1)]}
 ONE: Any = session(loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")])
 
 
-def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: Captured) -> None:
     daemon = control({"sessions": ONE})
     assert main(["project", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ONE["loaded"]
@@ -197,7 +197,7 @@ def test_a_key_may_look_like_an_option(control: Controls) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_list_that_is_not_whole_says_so_and_is_one(
-    control: Controls, capsys: pytest.CaptureFixture[str], words: list[str]
+    control: Controls, capsys: Captured, words: list[str]
 ) -> None:
     control({"sessions": {**ALL, "incomplete": "what is kept cannot be read now"}})
     assert main(words) == 1
@@ -228,7 +228,7 @@ def answer(*waiting: object, ended: tuple[object, ...] = (), **more: object) -> 
     return {**known, **more}
 
 
-def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: Captured) -> None:
     daemon = control({"calls": answer(WAITING, ended=(ENDED,))})
     assert main_calls([]) == 0
     out = capsys.readouterr().out
@@ -237,10 +237,10 @@ def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pyte
         ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
     ]
     assert out.splitlines()[-1].split()[3:6] == ["ok", "git/git_log", "-"]
-    assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False})]
+    assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False, "since": 0.0})]
 
 
-def test_a_failed_call_is_shown_with_its_reason(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_call_is_shown_with_its_reason(control: Controls, capsys: Captured) -> None:
     control({"calls": answer(ended=({**ENDED, "outcome": "isError", "text": "no such repository"},))})
     assert main_calls([]) == 0
     assert "no such repository" in capsys.readouterr().out.splitlines()[-1]
@@ -248,7 +248,7 @@ def test_a_failed_call_is_shown_with_its_reason(control: Controls, capsys: pytes
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_following_asks_for_what_comes_after(
-    as_json: bool, control: Controls, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    as_json: bool, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = control({"calls": answer(ended=(ENDED,))})
     asked: list[dict[str, Any]] = []
@@ -270,10 +270,10 @@ def test_following_asks_for_what_comes_after(
     assert [(each["after"], each["source"]) for each in asked] == [(3, "7"), (4, "7")]
 
 
-def test_what_is_asked_for_is_handed_on(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_asked_for_is_handed_on(control: Controls, capsys: Captured) -> None:
     daemon = control({"calls": answer()})
     assert main_calls(["git", "--errors", "--session", "#4", "-n", "5000"]) == 0
-    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
+    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "since": 0.0, "limit": 1000}
     assert daemon.asked == [("calls", wanted)]
     assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,11 @@ from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission, Apart
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import keep_expiring
-from daemon.upstreams.server_lists import Listing, ServerLists
 from daemon.upstreams.transports.server_connection import RawConnection
 from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
+from tests.unit.upstreams.listing_server import unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,21 +152,9 @@ class ScriptedPeer(UpstreamAccess):
     """A server, and the daemon's access to it."""
 
     def __init__(self, play: Play, server: Server) -> None:
-        async def settled() -> None: ...
-
-        lists = ServerLists(
-            partial(
-                Listing,
-                server,
-                tell=lambda _fact: None,
-                wall=time.time,
-                redact=Redactor(()),
-                settle=settled,
-            )
-        )
         super().__init__(
             server,
-            lists,
+            unread(server),
             subscribers=play.stage.context.subscribers,
             outbox=play.stage.outbox,
             wall=time.time,

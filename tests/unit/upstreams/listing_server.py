@@ -2,15 +2,28 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
 
+from daemon.config.config_model import Server
 from daemon.model import Era
+from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
+from daemon.upstreams.server_lists import Listing, ServerLists
 from tests.unit.upstreams.transports.replies import TableConnection
 
 GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
+
+
+def unread(server: Server) -> ServerLists:
+    """The lists of a server, which nobody reads."""
+
+    async def settled() -> None: ...
+
+    made = partial(Listing, server, tell=lambda _fact: None, wall=lambda: 0.0, redact=Redactor(()))
+    return ServerLists(partial(made, settle=settled))
 
 
 class ListingServer(TableConnection):

@@ -1,6 +1,5 @@
 """What a server says of its own accord: whom it reaches."""
 
-from functools import partial
 from typing import Any
 
 import attrs
@@ -20,7 +19,6 @@ from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
-from daemon.upstreams.server_lists import Listing, ServerLists
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
@@ -28,6 +26,7 @@ from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
+from tests.unit.upstreams.listing_server import unread
 
 
 @attrs.define(eq=False)
@@ -91,22 +90,15 @@ class Scene:
     """A server that is up, or down."""
 
     def __init__(self, *, up: bool = True) -> None:
-        async def settled() -> None: ...
-
         self.clients, self.life, self.connection = Clients(), Life(), test_admission.Server()
         server = Server(name="s", command="x")
-        lists = ServerLists(
-            partial(
-                Listing,
-                server,
-                tell=lambda _fact: None,
-                wall=lambda: 0.0,
-                redact=Redactor(()),
-                settle=settled,
-            )
-        )
         self.server = UpstreamAccess(
-            server, lists, subscribers=self.clients, outbox=Outbox(), wall=lambda: 0.0, start_limit=lambda: 1.0
+            server,
+            unread(server),
+            subscribers=self.clients,
+            outbox=Outbox(),
+            wall=lambda: 0.0,
+            start_limit=lambda: 1.0,
         )
         self.events = ServerEvents(self.server, Redactor(()))
         self.server.lifecycle = _as_any(self.life)

@@ -54,6 +54,14 @@ class Scene:
         nursery.start_soon(self.listing.keep, await self.listing.list_now(), self.problems.append)
 
 
+@pytest.fixture
+async def scene(nursery: trio.Nursery) -> Scene:
+    """One that has listed, and is kept current."""
+    scene = Scene()
+    await scene.start(nursery)
+    return scene
+
+
 async def test_a_failure_is_told_without_secrets_and_tried_again_soon(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
@@ -84,9 +92,7 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(nursery: trio
     assert scene.listing.status == server_lists.ListingStatus()
 
 
-async def test_a_word_is_obeyed_at_once_and_further_ones_together(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_a_word_is_obeyed_at_once_and_further_ones_together(scene: Scene) -> None:
     began = trio.current_time()
     for _ in range(4):
         scene.listing.is_asked_for()
@@ -132,9 +138,9 @@ async def test_a_long_list_that_was_quiet_is_read_at_once(nursery: trio.Nursery)
         await trio.sleep(2 * server_lists.LONG_DEBOUNCE)
 
 
-async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
+    scene: Scene, nursery: trio.Nursery
+) -> None:
     scene.connection.failure = RemoteError(-32000, "no")
     nursery.start_soon(announce, scene)
     await trio.sleep(4 * server_lists.RELIST_AFTER_FAILURE)
@@ -164,11 +170,7 @@ async def test_a_word_while_a_list_is_under_way_keeps_it_stale(nursery: trio.Nur
     await until(lambda: not scene.is_stale(), every=0.05)
 
 
-async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(
-    nursery: trio.Nursery,
-) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(scene: Scene) -> None:
     scene.connection.held = True
     scene.listing.is_asked_for()
     began = trio.current_time()
@@ -178,9 +180,7 @@ async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_
     scene.connection.release.set()
 
 
-async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(scene: Scene) -> None:
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
     scene.listing.is_asked_for()
     await until(lambda: bool(scene.problems), every=0.05)
@@ -207,9 +207,7 @@ async def test_where_changes_never_end_a_list_that_is_later_than_the_question_mu
     assert scene.is_stale()
 
 
-async def test_a_list_is_current_only_once_it_is_in_the_catalog(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_a_list_is_current_only_once_it_is_in_the_catalog(scene: Scene) -> None:
     folded = scene.unsettled = trio.Event()
     scene.listing.is_asked_for()
     await until(lambda: len(scene.facts) == 2, every=0.05)
@@ -228,9 +226,7 @@ async def test_an_old_list_is_made_anew(nursery: trio.Nursery) -> None:
     assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + server_lists.DEBOUNCE]
 
 
-async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:
-    scene = Scene()
-    await scene.start(nursery)
+async def test_an_operator_waits_for_a_list_that_began_after_the_word(scene: Scene) -> None:
     with trio.fail_after(30):
         assert await scene.listing.refresh() == ""
     assert len(scene.connection.listed) == 2

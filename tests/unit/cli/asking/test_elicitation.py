@@ -179,17 +179,13 @@ def test_only_choices_that_there_are_fit(value: object) -> None:
 # --- any schema of MCP's subset is asked and yields what it accepts, or is refused in words ------------------
 
 
-Json_forms = dict[str, Any]
-
 WORDS = st.text(max_size=8)
-TITLES: st.SearchStrategy[Json_forms] = st.fixed_dictionaries(
-    {}, optional={"title": WORDS, "description": WORDS}
-)
+TITLES: st.SearchStrategy[Json] = st.fixed_dictionaries({}, optional={"title": WORDS, "description": WORDS})
 NUMBERS = st.integers(-1000, 1000) | st.floats(-1e6, 1e6)
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> tuple[Json_forms, str]:
+def texts(draw: st.DrawFn) -> tuple[Json, str]:
     """A text's schema, and a line that fits."""
     form = draw(st.sampled_from(["email", "uri", "date", "date-time", None]))
     fitting = {
@@ -213,7 +209,7 @@ def texts(draw: st.DrawFn) -> tuple[Json_forms, str]:
 
 
 @st.composite
-def numbers(draw: st.DrawFn) -> tuple[Json_forms, str]:
+def numbers(draw: st.DrawFn) -> tuple[Json, str]:
     """A number's schema, and a line that fits."""
     kind = draw(st.sampled_from(["number", "integer"]))
     value = draw(st.integers(-1000, 1000))
@@ -231,26 +227,26 @@ def numbers(draw: st.DrawFn) -> tuple[Json_forms, str]:
 
 
 @st.composite
-def choices(draw: st.DrawFn) -> tuple[Json_forms, str]:
+def choices(draw: st.DrawFn) -> tuple[Json, str]:
     """A choice's schema in one of its spellings, and a line that fits."""
     values = draw(
         st.lists(st.text("ab12 ,", min_size=1, max_size=3), min_size=1, max_size=4, unique_by=str.strip)
     )
     values = [value for value in values if value.strip()] or ["x"]
     spelling = draw(st.sampled_from(["enum", "enumNames", "oneOf"]))
-    spellings: dict[str, Json_forms] = {
+    spellings: dict[str, Json] = {
         "enum": {"enum": values},
         "enumNames": {"enum": values, "enumNames": [f"The {value}" for value in values]},
         "oneOf": {"oneOf": [{"const": value, "title": f"The {value}"} for value in values]},
     }
     titled = spellings[spelling]
-    defaults: list[Json_forms] = [{}, {"default": values[0]}, {"default": "none of them"}]
+    defaults: list[Json] = [{}, {"default": values[0]}, {"default": "none of them"}]
     default = draw(st.sampled_from(defaults))
     picked = draw(st.sampled_from(values)).strip()
     if not draw(st.booleans()):
         return {"type": "string", **titled, **default}, picked
     items = {"anyOf": titled["oneOf"]} if spelling == "oneOf" else {"type": "string", **titled}
-    counts: list[Json_forms] = [{}, {"minItems": 1}, {"maxItems": len(values)}, {"minItems": 0, "default": []}]
+    counts: list[Json] = [{}, {"minItems": 1}, {"maxItems": len(values)}, {"minItems": 0, "default": []}]
     bounds = draw(st.sampled_from(counts))
     return {"type": "array", "items": items, **bounds}, picked
 

@@ -24,6 +24,12 @@ class Scene:
     def ask(self, request_id: str = "1", method: str = "roots/list") -> PeerRequest | None:
         return self.asked.take(request_id.encode(), method, None)
 
+    def taken(self, request_id: str = "1") -> PeerRequest:
+        """A request that is open now."""
+        request = self.ask(request_id)
+        assert request is not None
+        return request
+
     def told(self) -> list[dict[str, Any]]:
         """What the server was answered since."""
         self.link.flush()
@@ -44,8 +50,7 @@ async def test_an_answer_goes_back_under_the_id_that_the_server_gave(
     answer: Callable[[PeerRequest], None], told: dict[str, Any]
 ) -> None:
     scene = Scene()
-    request = scene.ask('"a-1"')
-    assert request is not None
+    request = scene.taken('"a-1"')
     assert len(scene.asked) == 1
     answer(request)
     answer(request)
@@ -55,8 +60,7 @@ async def test_an_answer_goes_back_under_the_id_that_the_server_gave(
 
 async def test_progress_goes_back_as_a_notification() -> None:
     scene = Scene()
-    request = scene.ask()
-    assert request is not None
+    request = scene.taken()
     request.report({"progressToken": Raw(b'"t"'), "progress": Raw(b"1")})
     assert scene.told()[0]["params"] == {"progressToken": "t", "progress": 1}
 
@@ -72,8 +76,7 @@ async def test_a_ping_is_answered_and_what_no_client_is_asked_is_refused() -> No
 
 async def test_an_id_that_is_in_use_is_refused_and_what_had_it_goes_on() -> None:
     scene = Scene()
-    first = scene.ask()
-    assert first is not None
+    first = scene.taken()
     assert scene.ask() is None
     assert "already in flight" in scene.told()[0]["error"]["message"]
     assert first.is_open
@@ -81,10 +84,9 @@ async def test_an_id_that_is_in_use_is_refused_and_what_had_it_goes_on() -> None
 
 async def test_a_flood_is_refused_at_once_until_there_is_room() -> None:
     scene = Scene()
-    requests = [scene.ask(str(number)) for number in range(MAX_SERVER_REQUESTS)]
+    requests = [scene.taken(str(number)) for number in range(MAX_SERVER_REQUESTS)]
     assert scene.ask("1000") is None
     assert f"{MAX_SERVER_REQUESTS} requests of this server are open" in scene.told()[0]["error"]["message"]
-    assert requests[5] is not None
     requests[5].answer(b"{}")
     assert scene.ask("1000") is not None
 
@@ -101,8 +103,7 @@ async def test_what_is_open_has_so_many_bytes_together_but_one_of_any_size_is_ta
 
 async def test_the_server_can_take_a_request_back() -> None:
     scene, why = Scene(), list[str]()
-    request = scene.ask('"x"')
-    assert request is not None
+    request = scene.taken('"x"')
     request.on_withdrawn = why.append
     for params in (b'{"requestId":"y"}', b"{}", b"[]", b'{"requestId":"x"}', b'{"requestId":"x"}'):
         scene.asked.withdraw(Raw(params))
@@ -114,8 +115,7 @@ async def test_the_server_can_take_a_request_back() -> None:
 async def test_all_end_with_the_connection() -> None:
     scene, why = Scene(), list[str]()
     for number in range(3):
-        request = scene.ask(str(number))
-        assert request is not None
+        request = scene.taken(str(number))
         request.on_withdrawn = why.append
     scene.asked.lose_all("gone")
     assert why == ["gone"] * 3

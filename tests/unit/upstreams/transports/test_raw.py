@@ -73,6 +73,13 @@ class Pair:
         self.end: errors.RunError | None = None
         self.connection = RawConnection(self.link, outbox=Outbox(), events=self.listener)
 
+    def calls(self, count: int = 2, **more: Any) -> list[Answer]:
+        """So many calls, by what becomes of each."""
+        answers = [Answer() for _ in range(count)]
+        for answer in answers:
+            self.connection.call(tool_call(**more), answer)
+        return answers
+
     async def run(self) -> None:
         try:
             await self.connection.run()
@@ -146,9 +153,7 @@ async def test_the_modern_era_adds_its_envelope_to_every_request() -> None:
 
 async def test_answers_are_handed_over_once_and_those_to_nobody_are_dropped() -> None:
     async with pair() as found:
-        first, second = Answer(), Answer()
-        found.connection.call(tool_call(), first)
-        found.connection.call(tool_call(), second)
+        first, second = found.calls()
         await found.link.says(
             b'{"id":99,"result":{}}', b'{"id":null,"result":{}}', b'{"id":[1],"error":{}}', b"\r"
         )
@@ -168,9 +173,7 @@ async def test_answers_are_handed_over_once_and_those_to_nobody_are_dropped() ->
 
 async def test_answers_find_their_calls_in_any_order_and_however_the_id_is_written() -> None:
     async with pair() as found:
-        answers = [Answer() for _ in range(3)]
-        for answer in answers:
-            found.connection.call(tool_call(), answer)
+        answers = found.calls(3)
         await found.link.says(b'{"id":3,"result":{"n":3}}', b'{"id":"1","result":{"n":1}}')
         await found.link.says(b'{"id":2,"result":{"n":2}}')
         assert [(await answer.wait())["n"] for answer in answers] == [1, 2, 3]
@@ -178,9 +181,7 @@ async def test_answers_find_their_calls_in_any_order_and_however_the_id_is_writt
 
 async def test_an_answer_that_is_not_utf8_costs_its_call_only() -> None:
     async with pair() as found:
-        first, second = Answer(), Answer()
-        found.connection.call(tool_call(), first)
-        found.connection.call(tool_call(), second)
+        first, second = found.calls()
         await found.link.says(b'{"id":1,"result":{"a":"\xff"}}', b'{"id":2,"result":{"n":2}}')
         with pytest.raises(RemoteError, match="not valid UTF-8"):
             await first.wait()
@@ -189,9 +190,7 @@ async def test_an_answer_that_is_not_utf8_costs_its_call_only() -> None:
 
 async def test_progress_reaches_its_call_only() -> None:
     async with pair() as found:
-        first, second = Answer(), Answer()
-        found.connection.call(tool_call(wants_progress=True), first)
-        found.connection.call(tool_call(wants_progress=True), second)
+        first, second = found.calls(wants_progress=True)
         report = b'{"method":"notifications/progress","params":{"progressToken":%b,"progress":5}}'
         await found.link.says(report % b"2", report % b"77", report % b"null", report % b'"2"')
         assert (len(first.progress), len(second.progress)) == (0, 2)
@@ -236,9 +235,7 @@ async def test_calls_that_show_no_life_expire_and_progress_is_life(
 
 async def test_all_that_wait_are_lost_when_the_server_hangs_up() -> None:
     async with pair() as found:
-        answers = [Answer() for _ in range(3)]
-        for answer in answers:
-            found.connection.call(tool_call(), answer)
+        answers = found.calls(3)
         found.link.hangs_up()
         for answer in answers:
             with pytest.raises(
@@ -333,8 +330,7 @@ async def test_changes_and_logs_are_passed_on() -> None:
 )
 async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
     async with pair() as found:
-        answer = Answer()
-        found.connection.call(tool_call(), answer)
+        (answer,) = found.calls(1)
         await found.link.says(line, b'{"id":1,"result":{"n":1}}')
         assert [text for text, _ in found.listener.noise] == [line]
         assert await answer.wait() == {"n": 1}
@@ -342,9 +338,7 @@ async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
 
 async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
     async with pair() as found:
-        first, second = Answer(), Answer()
-        found.connection.call(tool_call(), first)
-        found.connection.call(tool_call(), second)
+        first, second = found.calls()
         await found.link.says(HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx')
         await found.link.says(b'{"id":2,"result":{"n":2}}')
         with pytest.raises(errors.RequestTooLarge):
@@ -356,8 +350,7 @@ async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
 async def test_what_is_over_the_limit_and_of_unknown_purpose_ends_the_connection(head: bytes) -> None:
     """It may have been anybody's answer: nobody must wait for it."""
     async with pair() as found:
-        answer = Answer()
-        found.connection.call(tool_call(), answer)
+        (answer,) = found.calls(1)
         await found.link.says(HUGE + head)
         assert isinstance(found.end, errors.ProtocolFault)
         with pytest.raises(errors.UpstreamLost):

@@ -39,26 +39,22 @@ async def echo(stream: trio.SocketStream) -> None:
 
 
 @pytest.mark.parametrize("form", ["unix://{}", "{}"])
-async def test_a_call_goes_through(tmp_path: Path, form: str) -> None:
+async def test_a_call_goes_through(nursery: trio.Nursery, tmp_path: Path, form: str) -> None:
     path = tmp_path / "a server.sock"
-    async with trio.open_nursery() as nursery:
-        await listening(nursery, path, echo)
-        async with connected(context_for(TransportType.UNIX, form.format(path))) as client:
-            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
-            assert await client.ask("tools/list") == {"got": {}}
-            assert (await client.call("t", a=1)).result == {"got": {"name": "t", "arguments": {"a": 1}}}
-        nursery.cancel_scope.cancel()
+    await listening(nursery, path, echo)
+    async with connected(context_for(TransportType.UNIX, form.format(path))) as client:
+        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+        assert await client.ask("tools/list") == {"got": {}}
+        assert (await client.call("t", a=1)).result == {"got": {"name": "t", "arguments": {"a": 1}}}
 
 
-async def test_hanging_up_ends_the_connection(tmp_path: Path) -> None:
-    async with trio.open_nursery() as nursery:
-        await listening(nursery, tmp_path / "s", echo)
-        async with connected(context_for(TransportType.UNIX, str(tmp_path / "s"))) as client:
-            caller = await client.call("hang_up")
-            assert isinstance(caller.loss, UpstreamLost)
-            await client.over.wait()
-            assert isinstance(client.end, ConnectionLost)
-        nursery.cancel_scope.cancel()
+async def test_hanging_up_ends_the_connection(nursery: trio.Nursery, tmp_path: Path) -> None:
+    await listening(nursery, tmp_path / "s", echo)
+    async with connected(context_for(TransportType.UNIX, str(tmp_path / "s"))) as client:
+        caller = await client.call("hang_up")
+        assert isinstance(caller.loss, UpstreamLost)
+        await client.over.wait()
+        assert isinstance(client.end, ConnectionLost)
 
 
 @pytest.mark.parametrize("name", ["missing", "x" * 200])
