@@ -112,10 +112,6 @@ def answer(handler: _Handler) -> None:
             handler.say({"title": "Not Found", "status": 404}, 404)
 
 
-def _is_list(handler: _Handler) -> bool:
-    return urlsplit(handler.path).path == "/v0.1/servers"
-
-
 def pages_without_end(handler: _Handler) -> None:
     """A page of servers for each cursor, and always another."""
     number = int(parse_qs(urlsplit(handler.path).query).get("cursor", ["0"])[0])

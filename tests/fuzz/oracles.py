@@ -15,7 +15,7 @@ from daemon.config.parse import load
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
 from daemon.wire import envelope
-from daemon.wire.envelope import HEAD_BYTES, Line, LineBuffer, id_in_head
+from daemon.wire.envelope import HEAD_BYTES, id_in_head
 from tests.fuzz.mutation import PASSWORD
 from tests.fuzz.promises import Due, Members, Said, from_server, read, to_client
 
@@ -33,35 +33,6 @@ class Disagreement(Exception):
 def _require(holds: object, what: str) -> None:
     if not holds:
         raise Disagreement(what)
-
-
-# --- frames -------------------------------------------------------------------------------------------------
-
-
-def framing(data: bytes) -> None:
-    """Any stream in any pieces gives the same lines, and the same heads of those that are too long.
-
-    The first byte is the limit of a line, the second tells how many bytes after it say where to cut.
-    """
-    if len(data) < 2:
-        return
-    max_line, cuts = data[0], data[1] % 16
-    places, stream = data[2 : 2 + cuts], data[2 + cuts :]
-    buffer = LineBuffer(max_line)
-    lines: list[Line] = []
-    start = 0
-    for step in places:
-        lines += buffer.feed(stream[start : start + step])
-        start += step
-    lines += buffer.feed(stream[start:])
-    *whole, rest = stream.split(b"\n")
-    long = [line for line in whole if len(line) > max_line] + ([rest] if len(rest) > max_line else [])
-    _require(lines == [line for line in whole if len(line) <= max_line], "other lines than those of split")
-    _require(len(buffer.oversized) == len(long), "another number of lines over the limit")
-    for head, line in zip(buffer.oversized, long, strict=True):
-        least = min(max_line + 1, HEAD_BYTES)
-        _require(line.startswith(head) and least <= len(head) <= HEAD_BYTES, "a head that is none")
-    _require(buffer.held == (0 if len(rest) > max_line else len(rest)), "other bytes held than the last line's")
 
 
 # --- the envelope -------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ MAX_ENVELOPE = 64 * 1024
 """Bytes beside the payload that are read twice."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BACKSLASH = b"\\"
 _SPELT_ID = re.compile(rb'"(?:i|\\u0069)(?:d|\\u0064)"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")', re.DOTALL)
 
 

@@ -31,9 +31,7 @@ def page(*texts: str, first: int = 1, **changed: Any) -> dict[str, Any]:
     return {**known, "dropped": 0, "source": "7", **changed}
 
 
-COUNTS = {"servers": {"git": {"lines": 1}, "a-long-name": {"lines": 0}}}
 PAGES = {"web#3": page("one"), "web#7": page("two", "three")}
-ODD = "\x1b[2J\x7fé\u202e"
 
 
 @cases("words", "answer", "out", "err")

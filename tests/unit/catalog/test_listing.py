@@ -122,7 +122,6 @@ def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_i
 # --- prompts, resources, templates ---------------------------------------------------------------------------
 
 
-UNNAMED = "its `arguments` must be a list of objects, each with a name"
 LONG = b"n" * MAX_DEFINITION_BYTES
 
 

@@ -16,7 +16,6 @@ from tests.unit.cli.conftest import Captured
 
 TABLE = help_table()
 COMMANDS = [*purposes(TABLE)]
-PERHAPS = re.compile(r"`mcpd ([a-z-]+)[^`]*`, perhaps: (.+)")
 ENDS = re.compile(
     r"\b(stop|remove|end|forget|cancel|delete|take|unload|switch a server, or one of its tools, off)\b"
 )

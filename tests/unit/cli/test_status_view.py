@@ -35,7 +35,6 @@ from tests.waiting import PATIENCE
 
 RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)
-WORDS = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
 PIPE = Screen(width=UNBOUNDED, colour=False)
 NOW = 1000.0 + 2 * 3600 + 5 * 60
 
@@ -77,13 +76,7 @@ SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
 
 DEGRADED = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
 STARTING = {"state": "starting", "reason": "trying again after: x", "attempt": 3, "nextRetryInMs": None}
-FAULTS = {
-    "quarantined": {"evil": "its schema is not an object"}, "hidden": {"sly": "1 hidden character: U+202E"},
-    "completed": ["bare", "bald"], "noise": {"count": 3, "first": "Listening on stdio"},
-    "oneClientAtATime": True, "listingError": "timed out",
-}  # fmt: skip
 MODEL = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
-OVER = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": [], "held": []}
 
 
 @cases("servers", "more", "said")

@@ -254,11 +254,6 @@ def plain(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-LARGE = [
-    ("t" + str(number), tool("a", f"t{number}", description="x" * 1000), "y" * 1000) for number in range(700)
-]
-
-
 ROOM = 32_000
 
 

@@ -198,7 +198,6 @@ TEXT = "Ask for the branch first.\nNever push."
 OWN_WORDS_SAID = attrs.evolve(listed("git", "log", "diff"), said=SelfDescription(instructions=TEXT))
 CONFIG = {"mcpServers": servers("git", "quiet")}
 UP = after(catalog_of(CONFIG), [status("git"), status("quiet"), OWN_WORDS_SAID, listed("quiet", "hush")])
-SMALL = {**CONFIG, "profiles": {"default": {"answerTokens": 500}}}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.unit.config.reading import config_of
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
 ASKS = {"match": "alpha/echo", "then": "ask"}
 DENIES = {"match": "alpha/echo", "then": "deny"}
-LOADING = ("load",)
 
 
 def stage_of(surface: str = "category", *rules: Any, **written: Any) -> Stage:

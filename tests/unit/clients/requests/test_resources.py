@@ -236,10 +236,6 @@ def link(uri: object) -> dict[str, object]:
     return {"type": "resource_link", "uri": uri, "name": "x"}
 
 
-def embedded(uri: object) -> dict[str, object]:
-    return {"type": "resource", "resource": {"uri": uri, "text": "y"}}
-
-
 @cases("result", "uris")
 def test_links_are_what_the_specification_calls_so(result: Any, uris: list[str]) -> None:
     assert found(result) == tuple(uris)

@@ -111,8 +111,6 @@ def _without_servers(written: str, place: ClientPlace) -> object:
 
 
 OWN = {"command": "/opt/bin/mcpd", "args": ["connect"]}
-GIT = {"command": "git", "env": {"A": "1"}}
-ONE_TO_ONE = {"command": "/opt/bin/mcpd", "args": ["connect", "--server", "git"], "timeout": 5}
 
 
 def record(original: str | None, installed: Any, *names: str) -> Record:

@@ -114,9 +114,6 @@ def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
     assert ended.cause is Cause.SESSION_OVER
 
 
-NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
-
-
 @cases("headers", "seconds", "said")
 def test_when_to_come_back_is_understood_and_told(headers: dict[str, str], seconds: float, said: str) -> None:
     response = httpx2.Response(503, headers={name.encode(): text.encode() for name, text in headers.items()})
