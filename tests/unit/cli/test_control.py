@@ -263,19 +263,12 @@ def test_the_daemon_is_asked_to_wait_and_given_the_time(control: Controls) -> No
 # --- how wide, in colour or not, and how numbers read --------------------------------------------------------
 
 
-class Tty(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("environ", "colour"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
 def test_colour_is_for_terminals_that_want_it(environ: dict[str, str], colour: bool) -> None:
-    assert Screen.of(Tty(), environ).colour is colour
+    assert Screen.of(Terminal(), environ).colour is colour
     assert not Screen.of(io.StringIO(), environ).colour
 
 

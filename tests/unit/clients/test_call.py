@@ -32,14 +32,9 @@ from daemon.wire.envelope import MAX_DEPTH, decode_strictly
 from tests.fakes_upstream import MODERN, Client, Guest, Sent, Stage, described, error_of
 from tests.unit.cases import cases
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
-from tests.unit.clients.inputs import ABLE, META
+from tests.unit.clients.inputs import ABLE, META, raw
 from tests.unit.clients.inputs import asks as asks_about
 from tests.unit.config.reading import config_of
-
-
-def raw(value: object) -> Raw:
-    return Raw(json.dumps(value).encode())
-
 
 # --- what passes through -----------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """What servers ask of one client: how it reaches the client, and how the answer gets back."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Stage
 from tests.unit.cases import cases
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question
+from tests.unit.clients.inputs import raw
 from tests.unit.wire.test_peer_requests import Noted
 
 PASSWORD = "c4nary-in-the-coal-mine"
@@ -187,10 +187,6 @@ def collected() -> Any:
     sink = logger.add(lines.append, level=0, format="{message} {extra} {exception}")
     yield lambda: "".join(lines)
     logger.remove(sink)
-
-
-def raw(value: object) -> Raw:
-    return Raw(json.dumps(value).encode())
 
 
 @cases("declared", "method", "params", "lacks")
