@@ -139,7 +139,7 @@ class Summarizer:
         if answer.refused:
             many, first = len(answer.refused), answer.refused[0]
             logger.bind(server=question.server).info(
-                "sentences of a model not taken: {}, such as {}", many, first
+                "mcpd rejected sentences of a model: {}, such as {}", many, first
             )
         self._tally.answered += 1
         self._tally.sentences += len(answer.tools) + (answer.server is not None)

@@ -161,7 +161,7 @@ class UpstreamActor:
         self.access.has_resources = "resources" in greeting.others
         self.access.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         if greeting.dropped:
-            self.access.log.say("WARNING", f"mcpd drops of what it declares: {greeting.dropped}")
+            self.access.log.say("WARNING", f"declares things that mcpd drops: {greeting.dropped}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN:
                 # Before the first listing: a change between the two would be missed.

@@ -91,9 +91,7 @@ def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedCha
             chain for chain, digests in about if digests[head.seq] == head.digest or head.seq < chain.first
         ]
         if about and not agreeing:
-            fault = (
-                f"record {head.seq} was another: that one or one before it was changed, or the end is cut off"
-            )
+            fault = f"record {head.seq} is not the copied one: one up to it was changed, or the end is cut off"
             about[0][0].faults.append(f"{about[0][0].directory}: {fault}")
         for chain in agreeing:
             chain.vouched = max(chain.vouched, head.seq if head.seq >= chain.first else 0)
@@ -126,7 +124,7 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
         has_expired |= (details.get("through"), details.get("head")) == (chain.first - 1, before)
     if chain.first != 1 and not has_expired:
         chain.faults.append(
-            f"{directory}: begins with record {chain.first}, and none says that older ones expired"
+            f"{directory}: begins with record {chain.first}, and no record says that older ones expired"
         )
     return chain, digests
 

@@ -139,14 +139,14 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
     """Explain any other failure: `unwell` shows a temporary fault, `was_asked` that the user saw the page."""
     if was_asked:
         return (
-            "the answer comes from another authorization server than the one that was asked: no code was sent"
+            "another authorization server than the one that was asked has answered: no code was sent"
             " to either; begin again, and find out who runs them"
         )
     if unwell is not None:
         return f"{server} does not say at the moment how to log in{answered(unwell)}: try again later"
     return (
-        f"the authorization server of {server} says that it is another one than {expected}, which"
-        " was asked for: do not log in before its operator has explained this"
+        f"the authorization server of {server} says that it is not {expected}, the one"
+        " that was asked for: do not log in before its operator has explained this"
     )
 
 

@@ -104,7 +104,7 @@ class Redirect:
     def _refuse(self, why: str) -> None:
         if not self._answered.is_set():
             self._refusal = (
-                f"what was pasted is not the address at which the browser ended: {why}. Begin again, open the"
+                f"the pasted text is not the address at which the browser ended: {why}. Begin again, open the"
                 " link, and paste the whole address"
             )
             self._answered.set()
@@ -140,7 +140,7 @@ async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
         listeners = await trio.open_tcp_listeners(port or 0, host=HOST)
     except OSError as error:
         raise NoLogin(
-            f"port {port} of {HOST}, to which the browser returns, cannot be listened on:"
+            f"mcpd cannot listen on port {port} of {HOST}, to which the browser returns:"
             f" {error.strerror}. Choose another redirectPort, or stop the program that uses it"
         ) from None
     redirect = Redirect(int(listeners[0].socket.getsockname()[1]))

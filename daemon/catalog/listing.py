@@ -154,7 +154,7 @@ def _read_name(kind: Kind, raw: bytes, position: int) -> str:
         raise _Unusable(anonymous, f"its {key} is not a string") from None
     longest = TOOL_BYTES if key == "name" else URI_BYTES
     if not name or not name.isprintable() or len(name.encode()) > longest:
-        raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {key} has 1 to {longest} printable bytes")
+        raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {key} must have 1 to {longest} printable bytes")
     return name
 
 

@@ -122,7 +122,7 @@ def _show(options: argparse.Namespace, directory: Path) -> int:
         newest = islice(read(directory, query("", "", "", [], 0.0, inf), newest_first=True), MEANT)
         near = closest(server, {each.record.server for each in newest if each.record}, 1)
         meant = f" Did you mean {near[0]!r}?" if near and near[0] != server else ""
-        note(f"no record in {directory} fits.{meant}")
+        note(f"no record in {directory} matches.{meant}")
     return 0
 
 
@@ -144,11 +144,11 @@ def _words(report: Message) -> Iterator[str]:
     for each in report["chains"]:
         yield f"{each.directory}: records {each.first:,} to {each.last:,}:"
         yield from each.faults or ["intact"]
-        yield from [f"{each.torn}: half a line: a daemon is writing, or was killed"] if each.torn else ()
+        yield from [f"{each.torn}: half a line: a daemon is writing it, or was killed"] if each.torn else ()
         known = f"up to record {each.vouched:,}" if each.vouched else "nowhere, so a cut end would go unnoticed"
         yield f"Confirmed elsewhere: {known}. To compare later: --head {each.last}:{each.digest}"
     for each in {each.chain: each for each in report["notHere"]}.values():
-        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: of another daemon, or removed."
+        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
     sources = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
     yield (
         f"Compared with heads of {sources}."

@@ -234,7 +234,7 @@ def ask(
         except (OSError, EOFError):
             raise DaemonHungUp(
                 f"the daemon at {path} closed the connection without an answer: it is stopping, does not"
-                " serve this user (`listen.uids`), or runs this process, or one above it, as a server:"
+                " serve this user (`listen.uids`), or runs this process or its ancestor as a server:"
                 " servers may give no orders (`listen.servers` lets it be a client)",
                 "See its log, then try again.",
             ) from None

@@ -134,7 +134,7 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
     lines = [line for each in full for line in (*_difference(each, screen), "")]
     lines += [each.removesuffix(f"  {of_held('new', {})}") for each in _listed(answer["approved"], "approved ")]
     lines += _listed(waiting[len(full) :], waits)
-    lines += [visible(f"{name}: it has nothing that waits for approval") for name in answer["idle"]]
+    lines += [visible(f"{name}: nothing waits for approval") for name in answer["idle"]]
     lines += map(visible, filter(None, [answer.get("note")]))
     if waiting:
         first = waiting[len(full) % len(waiting)]

@@ -396,7 +396,7 @@ def _renew(options: argparse.Namespace, name: str) -> int:
         note(f"{name}: {word} stays: the newest version that was found is {newest}")
     if bounds := " ".join(entry["args"][at] for at in server.bounds):
         out = typed_as(options, "unset", name, *(f"args[{at}]" for at in server.bounds))
-        note(f"{name}: its entry holds {bounds}, which a newer version may not need: {out} takes that out")
+        note(f"{name}: its entry holds {bounds}, which a newer version may not need: {out} removes it")
     words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
     becomes = {at: (was, now) for at, (was, now) in words if was != now}
     about = ""

@@ -215,7 +215,7 @@ def _show_logs(options: argparse.Namespace) -> int:
     LogLines(options).show(answer, options.last)
     if "instances" in answer:
         if not answer["instances"]:
-            note(f"{answer['server']}: no instance of it runs.")
+            note(f"{answer['server']}: no instance runs.")
     elif not answer["lines"]:
         why = NO_STDERR if answer["type"] not in {"", "stdio"} else _silent(answer)
         note(f"{answer['server']}: {why.format(type=answer['type'])}.")
@@ -352,7 +352,8 @@ MOST_CALLS = 1000
 
 def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
     wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
-    wanted["since"] = options.since or 0.0
+    if options.since is not None:
+        wanted["since"] = options.since
     most = options.last or (None if options.since is None else MOST_CALLS)
     return wanted if most is None else {**wanted, "limit": min(most, MOST_CALLS)}
 

@@ -83,7 +83,7 @@ def _in_words(found: ServiceState) -> list[str]:
     if not found.manager:
         return ["This user's systemd does not answer: `mcpd connect` and `mcpd start` start the daemon."]
     if not found.installed:
-        return ["mcpd.service is not installed: `mcpd service install` does that."]
+        return ["mcpd.service is not installed: `mcpd service install` installs it."]
     enabled = "" if found.enabled else "not "
     runs = "it runs" + (f", pid {found.pid}" if found.pid else ": the first client starts it")
     ends = "It ends with the last logout: `mcpd service install --linger` changes that."
@@ -93,7 +93,7 @@ def _in_words(found: ServiceState) -> list[str]:
         "It runs without a login." if found.linger else ends,
         *([f"PATH: {found.path}"] if found.path else ()),
         *(
-            [f"Different from this version: {differing} (`mcpd service install` does that)."]
+            [f"Different from this version: {differing} (`mcpd service install` updates that)."]
             if differing
             else ()
         ),

@@ -175,7 +175,7 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
 
     registries = opened(config_file(os.environ), os.environ, offline=options.offline)
     found = registries.search(words, options.limit)
-    nothing = f"no server fits {' '.join(words)!r}{' in what could be read' * bool(registries.notes)}"
+    nothing = f"no server matches {' '.join(words)!r}{' in what could be read' * bool(registries.notes)}"
     for line in registries.notes if found else [*registries.notes, nothing]:
         note(line)
     if options.json or found:
@@ -186,4 +186,4 @@ def _search_registries(options: argparse.Namespace, words: list[str]) -> int:
 
 def _nothing(queries: list[str], suggestions: list[str]) -> str:
     hint = f" Did you mean: {', '.join(suggestions)}?" if suggestions else " `mcpd tools` shows all of them."
-    return f"no tool fits {' or '.join(queries)!r}.{hint}"
+    return f"no tool matches {' or '.join(queries)!r}.{hint}"

@@ -116,7 +116,7 @@ def render_search(answer: reports.SearchReport, screen: Screen) -> str:
     parts: list[RenderableType] = [listing(_FOUND, answer["tools"], screen)]
     more = answer["total"] - len(answer["tools"])
     if more > 0:
-        parts.append(Text(f"{more} more fit: see them with --limit {answer['total']}"))
+        parts.append(Text(f"{more} more match: see them with --limit {answer['total']}"))
     return draw(parts, screen)
 
 

@@ -309,7 +309,7 @@ def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
 def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) -> list[Line]:
     names = choices.shown(status["servers"])
     if not names:
-        why = "No server fits the filter." if status["servers"] else "No servers are configured."
+        why = "No server matches the filter." if status["servers"] else "No servers are configured."
         return _lines([Text(why)], size.width)
     servers = {name: status["servers"][name] for name in names}
     screen = Screen(width=size.width, colour=True)

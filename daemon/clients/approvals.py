@@ -346,7 +346,7 @@ def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
     how = f"An operator can allow it with `{command}` (for a while: --for 1h)"
     if not call.request.session.state.named:
         how += (
-            ", as long as this client runs. For a run that ends with its answer: start mcpd as `mcpd connect"
+            ", as long as this client runs. For a client that ends with its answer: start mcpd as `mcpd connect"
             f' --session KEY`, then `mcpd allow KEY {label}`; or write {{"match": "{label_of(tool)}", "then":'
             f' "allow"}} before the rule that asks, in `permissions` of profile {call.request.profile.name}'
         )

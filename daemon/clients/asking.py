@@ -405,7 +405,7 @@ async def ask_all(call: ClientCall, requests: Mapping[str, input_required.InputR
         await asked.wait(call.started + longest)
         if asked.refused is not None:
             method, why = asked.refused
-            text = f"server {server} needs {method} of the client for this call, and got none: {why}"
+            text = f"server {server} needs {method} from the client for this call, and got none: {why}"
             raise errors.InputRefused(text, server=server, method=method)
         if asked.over.is_set():
             return asked.answers

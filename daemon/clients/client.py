@@ -168,7 +168,7 @@ def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] |
     for name in present:
         if name not in shown:
             what = f"profile {quoted(profile.name)} shows nothing of server {quoted(name)}"
-            return f"{what}: none of its categories draws from that. {choices(shown, name)}"
+            return f"{what}: no category of the profile has that server's tools. {choices(shown, name)}"
     return ""
 
 

@@ -225,7 +225,7 @@ class PolledTask(Struct, eq=False):
             raise call.calls.server_requests.withheld(server, error) from None
         for each in asked.values():
             if each.method not in protocol.ASKED_OF_CLIENTS:
-                text = f"server {server} asks {each.method!r} for this call, which no client can be asked"
+                text = f"server {server} sent {each.method!r} for this call, which no client can answer"
                 raise errors.InputRefused(text, server=server, method=each.method)
             if lacks := lacking(call.declared or NOTHING, each):
                 text = f"server {server} needs {each.method} for this call, but the client lacks {lacks}"

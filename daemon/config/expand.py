@@ -290,7 +290,7 @@ def _shown(body: str) -> str:
 
 def _checked(value: str, body: str) -> str:
     if not sound(value):
-        raise Unresolved(f"what ${{{_shown(body)}}} stands for holds a NUL or half a character")
+        raise Unresolved(f"the value of ${{{_shown(body)}}} holds a NUL or half a character")
     return value
 
 

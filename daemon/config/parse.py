@@ -402,7 +402,7 @@ def _once(faults: list[Fault]) -> list[Fault]:
 
 
 def _how_to_make_one(path: Path) -> str:
-    homeless = "" if os.environ.get("HOME") else "HOME is not set, so that / was taken for it. "
+    homeless = "" if os.environ.get("HOME") else "HOME is not set, so mcpd took / for it. "
     return (
         f"there is no such file. {homeless}mcpd looks for its configuration at --config or $MCPD_CONFIG, else "
         "$XDG_CONFIG_HOME/mcpd/mcpd.json (~/.config/mcpd/mcpd.json), else /etc/mcpd/mcpd.json. To begin, type "

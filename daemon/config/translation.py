@@ -123,7 +123,7 @@ class Translated:
         present = self.entry.get(ours)
         if isinstance(present, dict) and isinstance(value, dict):
             self.entry[ours] = {**value, **present}
-            self._note(key, f"understood as `{ours}`, in addition to what it holds")
+            self._note(key, f"understood as an addition to `{ours}`")
         elif present is not None and present != value:
             self._note(
                 key, f"ignored: `{ours}` is there, too, and takes precedence. Keep one of them", lost=True

@@ -412,8 +412,8 @@ def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
             continue
         same = rules[earlier].then is rule.then
         message = (
-            f"this rule is never reached: the first match wins, and rule {earlier + 1} fits every tool that"
-            f" this one is for and says {'the same' if same else quoted(str(rules[earlier].then))}."
+            f"this rule is never reached: the first match wins, and rule {earlier + 1} matches every tool"
+            f" of this one and says {'the same' if same else quoted(str(rules[earlier].then))}."
             f" Remove this one{'' if same else ', or move it before that'}"
         )
         yield Fault(path=below(trail, number), message=message)

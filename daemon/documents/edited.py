@@ -87,7 +87,7 @@ class EditedText(ABC):
 
     def rename(self, trail: Trail, key: str) -> None:
         """Rename a member's key in place, with its comments. Raises DocumentError."""
-        raise self.refusal(trail, f"only keys of JSON are renamed, here to '{key}'")
+        raise self.refusal(trail, f"mcpd renames keys in JSON only, so not to '{key}' here")
 
     @abstractmethod
     def decode(self, text: str) -> object:

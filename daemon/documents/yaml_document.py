@@ -122,7 +122,7 @@ class _Layout:
     def member(self, trail: Trail) -> _Place:
         found = [each for each in self.known(trail[:-1]).members if each.key == trail[-1]]
         if len(found) != 1:
-            raise self._refusal(trail, "it comes from another place of the file: edit it by hand")
+            raise self._refusal(trail, "the value comes from another place in the file: edit it by hand")
         return found[0]
 
     def collection(self, node: Any) -> _Collection:

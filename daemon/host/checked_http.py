@@ -48,7 +48,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             raise _too_slow(self.seconds, request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed against mcpd's request", request=request)
+            raise httpx2.DecodingError("the answer is compressed, which mcpd did not allow", request=request)
         size = 0
 
         def check(chunk: bytes) -> None:

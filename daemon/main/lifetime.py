@@ -112,7 +112,7 @@ class _Life:
         try:
             await trio.to_thread.run_sync(load_due)
         except Exception as error:  # noqa: BLE001 - as in `_look`
-            logger.warning("something is loaded only when it is needed: {}", error)
+            logger.warning("cannot load all modules ahead; mcpd loads them when needed: {}", error)
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
         gc.enable()

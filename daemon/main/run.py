@@ -83,7 +83,7 @@ def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
     """The address of systemd's socket for HTTP. Raises ConfigError for an unsuitable or unknown socket."""
     for name in sorted(inherited.keys() - set(NAMES)):
         which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
-        message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
+        message = f"systemd passed {which}: mcpd takes only {', '.join(NAMES)}, with one ListenStream= each"
         raise ConfigError("systemd", [Fault(path="FileDescriptorName", message=message)])
     if HTTP not in inherited:
         return None
@@ -387,7 +387,7 @@ def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
         begun = leftovers.Starts.begin(state)
     except OSError as error:
         why = f"{error.filename or state}: {error.strerror or error}"
-        logger.warning("cannot record started servers, which would outlive kill -9: {}", why)
+        logger.warning("cannot record started servers: they would outlive a kill -9 of mcpd: {}", why)
         yield None, why
         return
     try:

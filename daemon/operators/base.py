@@ -413,8 +413,8 @@ class OperatorContext:
         if server == name or server not in servers:
             return UnknownServer(f"no server is named {name!r}. {hint(server, servers)}")
         if server in self.actors:
-            what = f"All clients share it: name it {server} alone."
+            what = f"All clients share the server: write {server} alone."
         else:
             live = [each.name for each in self.instances_of(server)]
-            what = hint(name, live) if live else "None runs now: an instance starts at its first use."
+            what = hint(name, live) if live else "No instance runs now: one starts at its first use."
         return UnknownServer(f"server {server} has no instance {name!r}. {what}")

@@ -221,7 +221,7 @@ def restarted(answer: RestartReport) -> list[str]:
     """The state of the server, or of each instance, after a restart."""
     instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
     if not instances:
-        return [f"{answer['server']}: no instance of it runs; each is started at its first use"]
+        return [f"{answer['server']}: no instance runs; each starts at its first use"]
     return [
         f"{name}: restarted, now {_state(now)}" if now["state"] else f"{name}: has ended meanwhile"
         for name, now in instances.items()

@@ -100,7 +100,7 @@ async def _in_thread(work: Any) -> Any:
 def _instead(path: Path, wanted: Sequence[Setting]) -> str:
     verb = "unset" if wanted[0].value is UNSET else "set"
     typed = shlex.join(["mcpd", verb, ".", *map(_typed, wanted), "--config", str(path)])
-    return f"Somebody who may write it types `{typed}`, or changes it there by hand, then `mcpd reload`"
+    return f"Have somebody who may write it type `{typed}`, or edit it by hand and then run `mcpd reload`"
 
 
 def _typed(setting: Setting) -> str:
@@ -203,8 +203,8 @@ async def _choose(context: OperatorContext, asked: SummaryModel, model: str) -> 
         # An endpoint may offer hundreds.
         instead = hint(model, offered) if closest(model, offered) else "`mcpd summaries --models` lists them."
         raise InvalidArguments(
-            f"the endpoint lists no model {quoted(model)}. {instead} If it has one all the same, write it at"
-            f" $.summaries.model in {context.facts.config}, then `mcpd reload`"
+            f"the endpoint lists no model {quoted(model)}. {instead} If it has that model all the same, write"
+            f" the name at $.summaries.model in {context.facts.config}, then `mcpd reload`"
         )
     return await change(context, Setting(trail=("summaries", "model"), value=model))
 
@@ -226,7 +226,7 @@ async def describe(context: OperatorContext, params: DescribeParams) -> dict[str
     """Write a tool's description into the configuration, or remove it; raises as `change` does."""
     text = None if params.text is None else params.text.strip()
     if text is not None and not 0 < len(text) <= LONGEST:
-        raise InvalidArguments(f"a description has 1 to {LONGEST} characters; `--reset` takes it out")
+        raise InvalidArguments(f"a description has 1 to {LONGEST} characters; `--reset` removes it")
     key = _known(context, params.tool)
     done = await change_all(context, [*_settings(context, key, text)])
     return {"tool": "/".join(key), "description": text, **done}

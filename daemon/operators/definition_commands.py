@@ -174,7 +174,7 @@ async def locate(context: OperatorContext, params: LocateParams) -> dict[str, ob
         server, own = find_resource(view, params.uri, {})
     except UnknownResource:
         known = choices(view.offer.definitions(Kind.RESOURCE), params.uri)
-        text = f"no server is known to have {quoted(params.uri)}, or it is switched off. {known}"
+        text = f"no server is known to have {quoted(params.uri)}, or that resource is switched off. {known}"
         way = "`mcpd read SERVER/URI` also reads a resource that the server does not list."
         raise UnknownResource(f"{text} {way}") from None
     return {"server": server, "uri": own}

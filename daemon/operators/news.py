@@ -108,7 +108,7 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
         return ""
     if before.disabled != after.disabled:
         return f"epoch {after.epoch}: it was switched {'off' if after.disabled else 'on'}"
-    return f"epoch {after.epoch}: as other daemons know it, or tools were switched or approved"
+    return f"epoch {after.epoch}: taken from another daemon, or tools were switched or approved"
 
 
 def changed(before: ServerEntry, after: ServerEntry) -> Event:

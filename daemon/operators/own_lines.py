@@ -98,5 +98,5 @@ async def run_line(
     # Nobody would recognise the rest of a secret that is cut apart.
     printed = printed.partition(b"\n")[2] if len(printed) > MOST_PRINTED else printed
     text = printed[-MOST_PRINTED:].decode(errors="replace").strip()
-    text += "" if status is not None else "\nmcpd: it was ended, for it took too long: look at the result"
+    text += "" if status is not None else "\nmcpd: the command took too long and was ended: check the result"
     return Printed(1 if status is None else status, context.redact(text, MOST_PRINTED))

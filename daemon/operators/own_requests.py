@@ -180,7 +180,7 @@ async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, argume
     operator, profile = context.operator, context.config.profiles[given.profile or ""]
     if operator is None or not has(given.capabilities, "elicitation", "form"):
         rule = f'{{"match": "{tool.server}/{tool.name}", "then": "allow"}}'
-        why = f"there is no terminal to ask in. Nothing was sent. Your user can run it in one, or write {rule}"
+        why = f"there is no terminal to ask in. Nothing was sent. Your user can call it in one, or write {rule}"
         raise _denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}")
     about = {"server": tool.server, "tool": tool.name, "rule": ruled(profile, tool)}
     record = context.audit.made(Decision.ASKED, principal=context.principal, **about)

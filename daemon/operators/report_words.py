@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 ADVICE = {
-    "invalid_changed": "It counts again once it is loaded again, with the new schema.",
-    "invalid_deleted": "If it comes back as it was, it counts again by itself.",
+    "invalid_changed": "It can be called again once it is loaded again, with the new schema.",
+    "invalid_deleted": "If it comes back unchanged, it can be called again without a new load.",
     "invalid_disabled": "Switch it on: `mcpd enable {word}`, or in the configuration.",
     "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
@@ -147,7 +147,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
     if noise["count"]:
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "warning"
     if server["oneClientAtATime"]:
-        yield "it serves one client at a time: what it asks clients could be for any of them", "quiet"
+        yield "it serves one client at a time: mcpd cannot tell which client its questions are for", "quiet"
 
 
 WANTED = 3
@@ -184,7 +184,7 @@ MAX_NAMED = 10
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
     """A suspended sandbox, and problems of lists of prompts and resources; each line with its severity."""
     if server.get("learning"):
-        yield "mcpd is learning its sandbox: until that ends it runs unconfined, and is watched", "warning"
+        yield "mcpd is learning its sandbox: until the lesson ends, it runs unconfined and watched", "warning"
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

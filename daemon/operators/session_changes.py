@@ -44,8 +44,8 @@ async def move(context: OperatorContext, params: MoveParams) -> dict[str, object
         moved = [each for each in live if each.key == key]
         if found["connections"] and not moved:
             raise InvalidArguments(
-                f"session {quoted(params.key)} is named by single requests only, and a profile belongs to a"
-                " whole connection. Move that: `mcpd status` has its number."
+                f"only single requests name session {quoted(params.key)}, and a profile belongs to a whole"
+                " connection. Move the connection instead: `mcpd status` has its number."
             )
         keep_latest(context.clients.moves, str(key), params.profile, MAX_MOVED)
     for each in moved:
@@ -77,7 +77,7 @@ async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, ob
     return {
         "session": session,
         "unloaded": ["/".join(key) for key in keys],
-        "note": "" if kept else f"it is back if mcpd ends now: {context.archive.persistence.value.reason}",
+        "note": "" if kept else f"this is undone if mcpd ends now: {context.archive.persistence.value.reason}",
     }
 
 

@@ -105,7 +105,7 @@ async def unkept(context: OperatorContext) -> str:
     """The warning that a switch or an approval is lost if mcpd ends now; empty once it is stored."""
     if await context.archive.kept():
         return ""
-    return f"it is lost if mcpd ends now: {context.archive.persistence.value.reason}"
+    return f"this is lost if mcpd ends now: {context.archive.persistence.value.reason}"
 
 
 def key_of(catalog: Catalog, reference: str) -> tuple[str, str]:

@@ -425,7 +425,7 @@ def not_found(command: str, cwd: str | None) -> CannotStart:
     if "/" in command:
         data["file"] = os.path.normpath(os.path.join(cwd or "/", command))  # noqa: PTH118 - of a path as written
         if cwd is not None and not command.startswith("/"):
-            begins = f"; it begins in {cwd} (`cwd`, or the home directory without one)"
+            begins = f"; the path is relative to {cwd} (`cwd`, or the home directory without one)"
     text = f"command not found: {command}{begins}. Install it, or write its full path in the config"
     return CannotStart(text, Cause.COMMAND_NOT_FOUND, **data)
 

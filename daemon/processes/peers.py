@@ -157,7 +157,7 @@ class Peers:
         kept = shares.kept if peer.pid in self._by_pid else 0
         if not ours and self._by_uid[peer.uid] >= shares.of_user - kept:
             return RefusalReason.USER_PLACES, (
-                f"its user has {self._by_uid[peer.uid]} of the {shares.of_user} connections that he may have"
+                f"its user has {self._by_uid[peer.uid]} of the {shares.of_user} connections allowed to a user"
                 f"{_FEW if kept else ''}; raise limits.connections"
             )
         if self.open >= shares.places - (kept if ours else shares.kept):
@@ -185,7 +185,7 @@ class Peers:
             self._said[reason] = at, unsaid + 1
             return
         self._said[reason] = self._clock(), 0
-        more = f" (and {unsaid} times since this was last said)" if unsaid else ""
+        more = f" (and {unsaid} times since this was last logged)" if unsaid else ""
         logger.warning("{}: {}{}", self.door, text, more)
 
 
@@ -235,7 +235,7 @@ def _is_still(connection: socket.socket) -> bool:
     return True
 
 
-_FEW = f", and the last {KEPT_MOST} at most are for processes that have none"
+_FEW = f", and up to {KEPT_MOST} of the last are for processes without a connection"
 
 
 def own_and(uids: tuple[int, ...]) -> frozenset[int]:

@@ -53,6 +53,6 @@ def _tried(environ: Mapping[str, str], sandboxes: launch.Sandboxes) -> CannotSta
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return policy.unmade(f"bubblewrap did not make it within {PROBE_SECONDS:g} seconds")
+            return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
         message = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
         return policy.unmade(message or "bubblewrap has ended") if ran.returncode else None

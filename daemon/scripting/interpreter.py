@@ -231,5 +231,5 @@ class _RunningScript:
 
     def _answer(self, number: int, error: str, result: Raw) -> None:
         if (size := memoryview(result).nbytes) > RESULT_BYTES:
-            error = f"too_large: the result has {size:,} bytes, not up to {RESULT_BYTES:,}"
+            error = f"too_large: the result has {size:,} bytes, more than {RESULT_BYTES:,}"
         self._link.send((line((number, error, None if error else result)),))

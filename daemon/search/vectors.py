@@ -132,7 +132,7 @@ def _encoder(weights: str, tokenizer: str) -> Encoder:
         raise ValueError(f"the file has no tensor {' or '.join(NAMES)}")
     for name, kinds in ((found, "fi"), ("weights", "fi"), ("mapping", "i")):
         if name in tensors and tensors[name].dtype.kind not in kinds:
-            raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
+            raise ValueError(f"mcpd cannot use numbers of type {tensors[name].dtype} as {name}")
     reader = Tokenizer.from_file(tokenizer)
     # A tokenizer's file may request its original model's padding and length.
     reader.no_padding()

@@ -49,7 +49,7 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
         f"failed with exit status {status}": status != 0,
         f"printed more than {MOST_PRINTED // 1024} KiB": len(printed) > MOST_PRINTED,
         "printed nothing": not text,
-        "printed something else than UTF-8 text": "\0" in text or text.encode() not in printed,
+        "printed something other than UTF-8 text": "\0" in text or text.encode() not in printed,
     }
     if not (problem := next((each for each, is_so in problems.items() if is_so), "")):
         return text

@@ -225,7 +225,7 @@ def _pasted(text: str, names: Sequence[str]) -> WantedServer:
     left = [key for key in _USERS if is_snippet and found[name].get(key) is not None]
     notes = [f"{each.path}: {each.message}" for each in normal.notes]
     notes += [
-        f"{key} is left out of the snippet: only you set it, by --sandbox, --trust or `mcpd set`"
+        f"{key} is left out of the snippet: only you may set it, with --sandbox, --trust or `mcpd set`"
         for key in left
     ]
     entry = {key: value for key, value in found[name].items() if key not in left}

@@ -72,7 +72,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             return []
         if catalog.approvals is None:
             # Otherwise the rest would be judged as if nobody had ever approved anything.
-            text = "nothing can be approved before the store was read, which has earlier approvals"
+            text = "nothing can be approved before mcpd has read the store, which has the earlier approvals"
             raise CannotApprove(f"{text}: `mcpd status` says why it cannot be read")
         gates = {name: entry.gate for name, entry in catalog.servers.items()}
         approvals = tuple(approval(gates[each.server], each, by, self.wall()) for each in found)

@@ -222,7 +222,7 @@ def _make_private(env: FoundFile) -> None:
             env.target.chmod(mode & ~0o077)
     except OSError as error:
         raise DocumentError(
-            f"{env.path} may be read by others, which cannot be changed: {error.strerror}; nothing was written"
+            f"others can read {env.path}, and mcpd cannot stop that: {error.strerror}; nothing was written"
         ) from None
 
 

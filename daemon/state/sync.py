@@ -292,7 +292,7 @@ class Sync:
         self._access.moved.unpark_all()
         if written.marked:
             marked = ", ".join(f"{count} {status}" for status, count in sorted(written.marked.items()))
-            logger.info("loaded tools of sessions were marked again: {}", marked)
+            logger.info("the validity of loaded tools has changed: {}", marked)
 
     async def _complete(self, sessions: SessionNotes) -> None:
         if parts := [key for key, each in sessions.waiting.items() if each.partial]:

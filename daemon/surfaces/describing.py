@@ -192,7 +192,7 @@ def category_lines(view: View) -> str:
     categories = view.categories.values()
     if not categories:
         return NO_CATEGORIES
-    rest_text = "any unknown category name is answered with their names"
+    rest_text = "the answer to an unknown category name has their names"
 
     def entries(room: int) -> list[tuple[str, str]]:
         return [(category.name, category_line(view, category, room)) for category in categories]

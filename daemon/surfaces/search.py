@@ -167,7 +167,7 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
     if len(structured["categories"]) < categories:
-        lines.append("There are more: an unknown one is answered with the closest names.")
+        lines.append("There are more: an unknown name is answered with the closest ones.")
     return "\n".join(lines)
 
 

@@ -112,7 +112,7 @@ class FdWriter:
         try:
             self.note(self.is_blocked or (bool(self.out) and not self.write()))
         except OSError as error:  # not raised: the other links are still to be flushed
-            self.fail(f"waiting for it failed: {error.strerror}")
+            self.fail(f"cannot watch its descriptor: {error.strerror}")
 
     def close(self) -> None:
         """Close a descriptor that is used for writing only. Idempotent."""
@@ -277,7 +277,7 @@ class FdLink:
             if self.writer.is_deaf:
                 await self._take_last_words(receiver)
         except OSError as error:
-            raise ConnectionLost(f"waiting for it failed: {error.strerror}") from None
+            raise ConnectionLost(f"cannot watch its descriptor: {error.strerror}") from None
         finally:
             self._receiver = None
             self.rewatch()

@@ -151,7 +151,7 @@ class WebSocketStream(trio.abc.Stream):
                 try:
                     self.rewatch()
                 except OSError as error:
-                    self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
+                    self.writer.end(ConnectionLost(f"cannot watch its descriptor: {error.strerror}"))
             await self._arrived.wait()
             self._turn_ends = perf_counter() + TURN_SECONDS
 

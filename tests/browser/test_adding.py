@@ -168,7 +168,7 @@ def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
     page.get_by_role("link", name="Try again").click()
     page.get_by_role("searchbox", name="Words").fill("nothing-is-called-so")
     page.get_by_role("button", name="Search the registries").click()
-    expect_words(page, "no server fits")
+    expect_words(page, "no server matches")
     page.get_by_role("searchbox", name="Words").fill("far things")
     page.keyboard.press("Enter")
     expect_words(page, "Finds far things.")

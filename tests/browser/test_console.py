@@ -234,7 +234,7 @@ def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
         ("/calls", "No calls yet"),
         ("/sessions", "No client is connected."),
         ("/savings", "No list of tools was sent yet."),
-        ("/servers?q=nonesuch", "No server fits this filter."),
+        ("/servers?q=nonesuch", "No server matches this filter."),
     ],
 )
 def test_a_table_without_rows_is_a_sentence(here: Here, path: str, said: str) -> None:
@@ -245,4 +245,4 @@ def test_a_table_without_rows_is_a_sentence(here: Here, path: str, said: str) ->
         ".every((each) => each.querySelector('tbody > tr') || !each.checkVisibility())"
     )
     page.goto(f"{here.address}/servers")
-    expect(page.get_by_text("No server fits this filter.")).to_be_hidden()
+    expect(page.get_by_text("No server matches this filter.")).to_be_hidden()

@@ -113,7 +113,7 @@ def test_who_may_only_look_sees_no_way_to_log_in(guarded: Here) -> None:
     expect_words(changing, "A login is under way")
     page = guarded.signed_in("--read-only")
     page.goto(f"{guarded.address}/servers/wiki")
-    expect_words(page, "It is logged in to with OAuth.")
+    expect_words(page, "mcpd logs in to it with OAuth.")
     assert "/auth?" not in page.content()
     for each in (page, changing):
         each.context.close()

@@ -37,7 +37,7 @@ def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
     page = own.signed_in()
     page.goto(f"{own.address}/tools/s/read")
     page.get_by_text("Write one of your own").click()
-    page.get_by_label("What models are told of it").fill("Ours & <i>theirs</i>.")
+    page.get_by_label("Description for models").fill("Ours & <i>theirs</i>.")
     page.get_by_role("button", name="Write it into the configuration").click()
     expect_words(page, "s/read has that description now")
     assert "Ours & <i>theirs</i>." in own.daemon.config.read_text(encoding="utf-8")

@@ -71,7 +71,7 @@ def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> No
         told = daemon.outcome("approve", "weather/forecast")
         assert (told.returncode, told.stdout) == (
             0,
-            "weather/forecast: it has nothing that waits for approval\n",
+            "weather/forecast: nothing waits for approval\n",
         )
         told = daemon.outcome("approve", "weather/forcast", "--all")
         assert told.returncode == 2

@@ -97,8 +97,8 @@ def test_one_server_alone_declares_all_but_what_is_not_routed(daemon: Daemon, er
             assert declared(client)["extensions"] == passing, name
             assert not ask(client, "tools/call", {"name": "echo", "arguments": {}})["result"]["isError"], name
     said = daemon.said()
-    assert "mcpd drops of what it declares: extension 'com.example/large': no object, or beyond" in said
-    assert "mcpd drops of what it declares: `extensions`, which is not an object" in said
+    assert "declares things that mcpd drops: extension 'com.example/large': no object, or beyond" in said
+    assert "declares things that mcpd drops: `extensions`, which is not an object" in said
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -157,7 +157,7 @@ def test_a_shared_server_of_the_older_era_hears_of_apps_and_an_instance_of_its_o
                 [each["capabilities"].get("extensions") for each in heard(own, "initialize")][-1:] == [wanted]
             )
         )
-        assert "mcpd drops of what the client declares: extension 'com.example/large'" in daemon.said()
+        assert "mcpd drops these of the client's capabilities: extension 'com.example/large'" in daemon.said()
 
 
 DRAWN = {"jsonrpc": "2.0", "method": "notifications/com.example/drawn", "params": {"x": [1.50, "\u00e4"]}}

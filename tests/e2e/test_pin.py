@@ -242,7 +242,7 @@ def test_an_upgrade_says_what_its_entry_holds_and_tries_without_that_too(pinning
     pinning.client("uvx", HELD)
     pinning.config.write_text(TEXT.replace('"mcp-server-time"]', '"mcp-server-time==1.0"]'))
     before = pinning.config.read_text()
-    takes_out = f"`mcpd unset time 'args[0]' 'args[1]' --config {pinning.config}` takes that out"
+    takes_out = f"`mcpd unset time 'args[0]' 'args[1]' --config {pinning.config}` removes it"
     status, said = pinning.run("time", "--no-reload", "--dry-run", command="upgrade")
     assert (
         status,

@@ -190,7 +190,7 @@ CASES = [
         as_it_was,
         "server s has changed it since it was loaded",
         "nothing was sent. error.definition has its present definition",
-        "It counts again once it is loaded again",
+        "It can be called again once it is loaded again",
     ),
     Case(
         "invalid_server_disabled",

@@ -231,7 +231,7 @@ def _attend(wire: Wire, request_id: object) -> None:
             # The call's end voids its other questions.
             wire.forget_all()
             wire.keep(message)
-            raise Withdrawn("the call has ended before this was answered")
+            raise Withdrawn("the call ended before this was answered")
         if message["method"] == "notifications/cancelled":
             cancelled = members(message.get("params")).get("requestId")
             if cancelled == request_id:

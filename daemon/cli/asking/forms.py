@@ -38,7 +38,7 @@ def fields_of(schema: object) -> list[Field]:
     properties, required = schema.get("properties", {}), schema.get("required", [])
     named = isinstance(required, list) and all(isinstance(name, str) for name in required)
     if not isinstance(properties, dict) or not named:
-        raise Unaskable("its schema names its fields in no way that MCP knows")
+        raise Unaskable("its schema does not name its fields in a way that MCP allows")
     if len(properties) > MAX_FIELDS:
         raise Unaskable(f"it has {len(properties)} fields; mcpd asks for at most {MAX_FIELDS}")
     if unknown := [name for name in required if name not in properties]:
@@ -75,7 +75,7 @@ def _kind(member: Message, named: str) -> tuple[str, tuple[Choice, ...]]:
         items = member.get("items")
         found = _choices_of(items, named) if isinstance(items, dict) else None
         if not found:
-            raise Unaskable(f"{named} is a list of other things than choices")
+            raise Unaskable(f"{named} is a list of things other than choices")
         return "choices", found
     if (kind is None or kind == "string") and (found := _choices_of(member, named)) is not None:
         return "choice", found

@@ -111,7 +111,7 @@ def _why(error: ssl.SSLError, tls: Tls) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"the key in {tls.key} does not belong to the certificate in {tls.cert}"
     why = error.reason or error
-    return f"{tls.cert} holds no certificate, or {tls.key} no key without a passphrase ({why})"
+    return f"{tls.cert} holds no certificate, or {tls.key} holds no unencrypted key ({why})"
 
 
 def _reason(error: BaseException) -> str:

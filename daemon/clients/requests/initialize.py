@@ -237,7 +237,7 @@ def _declare(connection: ClientConnection, capabilities: Raw) -> None:
     if dropped:
         # Without a session each request repeats it.
         level = "WARNING" if connection.client.principal.keeps else "DEBUG"
-        connection.client_log.log(level, "mcpd drops of what the client declares: {}", dropped)
+        connection.client_log.log(level, "mcpd drops these of the client's capabilities: {}", dropped)
 
 
 def hello(connection: ClientConnection, wishes: dict[str, object]) -> None:

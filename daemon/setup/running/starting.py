@@ -395,7 +395,7 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
     manager = request.manager()
     if request.window == "known":
         if manager is not None:
-            raise NotForWindow("systemd was told to stop it, or could not start it: `mcpd service status` says")
+            raise NotForWindow("systemd was told to stop it, or could not start it: see `mcpd service status`")
         _has_failed(front, deadline)
     if manager is not None:
         return _by_systemd(manager, request)

@@ -245,7 +245,7 @@ def of_status(response: httpx2.Response, place: str, *, session_over: bool = Fal
         return unauthorized(place)
     data: dict[str, Datum] = {"place": place, "status": status}
     if status == httpx2.codes.FORBIDDEN:
-        text = f"{place} does not allow it with these credentials (HTTP {status})"
+        text = f"{place} does not allow the request with these credentials (HTTP {status})"
         return Failure(Cause.FORBIDDEN, text, data)
     if session_over:
         return session_ended(place, status)

@@ -164,7 +164,7 @@ async def test_an_authorization_server_that_lies_about_its_issuer_gets_nobody_to
         otherwise = issuer.replace("127.0.0.1", "localhost")
         with protected_by(otherwise, otherwise) as url:
             async with login(tmp_path, url) as running:
-                assert f"says that it is another one than {otherwise}" in await running.failed()
+                assert f"says that it is not {otherwise}" in await running.failed()
 
 
 # --- logins at the SDK's example of authorization, whose two sides are apart, and at the one fr --------------

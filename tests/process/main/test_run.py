@@ -182,7 +182,7 @@ def test_where_nothing_can_be_written_down_it_serves_and_says_so(place: Place) -
         process.terminate()
         status, err = ended(process)
     assert status == 0
-    assert "cannot record started servers, which would outlive kill -9" in err
+    assert "cannot record started servers: they would outlive a kill -9 of mcpd" in err
 
 
 def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:
@@ -387,8 +387,8 @@ def test_the_socket_of_systemd_for_http_counts_more_than_the_address_that_is_con
 def test_a_socket_of_systemd_that_nobody_would_accept_from_is_status_78(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         for more, told in (
-            ({"http": first, "http_": second}, "a second socket for 'http' was handed over"),
-            ({"web": first}, "a socket 'web' was handed over: only front, control, http are known"),
+            ({"http": first, "http_": second}, "systemd passed a second socket for 'http'"),
+            ({"web": first}, "systemd passed a socket 'web': mcpd takes only front, control, http"),
         ):
             with activated(
                 Place(Path(tempfile.mkdtemp(dir=place.home)), place.manager), place.config(), **more

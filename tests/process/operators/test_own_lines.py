@@ -168,7 +168,7 @@ async def test_a_line_that_takes_too_long_is_ended(
         nursery.start_soon(trio.Path(hangs).read_text)
         ran = await run_line(context_of(config), ("remove", str(hangs)))
     assert ran.status == 1
-    assert ran.text.endswith("it was ended, for it took too long: look at the result")
+    assert ran.text.endswith("the command took too long and was ended: check the result")
 
 
 async def test_a_line_ends_with_a_daemon_that_is_killed(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(
             Cause.COMMAND_NOT_FOUND,
         ),
         (b"", 0o600, "gone", "", "not found: gone. Install it, or write", Cause.COMMAND_NOT_FOUND),
-        (b"", 0o600, "./run.sh", "{home}", "./run.sh; it begins in {home} (`cwd`", Cause.COMMAND_NOT_FOUND),
+        (b"", 0o600, "./run.sh", "{home}", "the path is relative to {home} (`cwd`", Cause.COMMAND_NOT_FOUND),
         (b"", 0o600, sys.executable, "{file}", "its directory {file}: ", Cause.DIRECTORY_UNUSABLE),
         (b"", 0o600, sys.executable, "{home}/no", "its directory {home}/no: ", Cause.DIRECTORY_UNUSABLE),
     ],

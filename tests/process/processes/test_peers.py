@@ -136,7 +136,7 @@ def test_the_same_refusal_is_told_once_a_minute_with_the_number_of_the_others(lo
     door.now += SAY_SECONDS
     door.knock(STRANGER + 1)
     assert len(log) == 2
-    assert "(and 4 times since this was last said)" in log[1]
+    assert "(and 4 times since this was last logged)" in log[1]
     door.log_full()
     assert "all 10 connections are taken" in log[2]
 

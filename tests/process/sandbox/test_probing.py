@@ -53,4 +53,4 @@ def test_what_bubblewrap_says_and_its_silence_are_told(tmp_path: Path, monkeypat
     monkeypatch.setattr(probing, "PROBE_SECONDS", 0.2)
     found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert found is not None
-    assert found.reason.data["error"] == "bubblewrap did not make it within 0.2 seconds"
+    assert found.reason.data["error"] == "bubblewrap did not make a sandbox within 0.2 seconds"

@@ -435,7 +435,7 @@ async def test_a_result_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyP
         return "x" * 99
 
     outcome = await run("try:\n  await call('s/t')\nexcept ToolError as e:\n  print(e.code, '|', e.text)", call)
-    assert outcome.printed == "too_large | the result has 101 bytes, not up to 100\n"
+    assert outcome.printed == "too_large | the result has 101 bytes, more than 100\n"
 
 
 async def test_one_owner_has_half_of_the_workers() -> None:

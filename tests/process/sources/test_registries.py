@@ -273,10 +273,10 @@ def test_the_command_prints_a_line_for_each_server_or_json(
         assert implementation("search").main(["--registry", "spoilt"]) == 0
         assert not {"\x1b", "\u202e"} & {*capsys.readouterr().out}
         assert implementation("search").main(["--registry", "nothing-of-this-name"]) == 1
-        assert capsys.readouterr() == ("", "mcpd: no server fits 'nothing-of-this-name'\n")
+        assert capsys.readouterr() == ("", "mcpd: no server matches 'nothing-of-this-name'\n")
     assert implementation("search").main(["--registry", "time"]) == 1
     assert capsys.readouterr().err.startswith(f"mcpd: {running.url}: cannot be read: Connection refused\n")
     assert implementation("search").main(["--registry", "time"]) == 1
-    assert capsys.readouterr().err.endswith("mcpd: no server fits 'time' in what could be read\n")
+    assert capsys.readouterr().err.endswith("mcpd: no server matches 'time' in what could be read\n")
     assert implementation("search").main(["--registry", "--offline", "time"]) == 0
     assert capsys.readouterr().out == line

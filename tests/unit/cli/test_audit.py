@@ -107,9 +107,9 @@ def test_a_malformed_line_is_shown_as_one(tmp_path: Path, run: Run) -> None:
 def test_nothing_that_fits_is_said_to_people(tmp_path: Path, run: Run) -> None:
     assert run("git") == (1, f"mcpd: there is no audit in {tmp_path}/audit.\n")
     written(tmp_path / "audit", {FILE: some(2)})
-    assert run("nosuch") == (0, f"mcpd: no record in {tmp_path}/audit fits.\n")
-    assert run("gti")[1].endswith(" fits. Did you mean 'git'?\n")
-    assert run("git --since 1h")[1] == f"mcpd: no record in {tmp_path}/audit fits.\n"
+    assert run("nosuch") == (0, f"mcpd: no record in {tmp_path}/audit matches.\n")
+    assert run("gti")[1].endswith(" matches. Did you mean 'git'?\n")
+    assert run("git --since 1h")[1] == f"mcpd: no record in {tmp_path}/audit matches.\n"
     assert run("nosuch --json") == (0, "")
 
 
@@ -176,7 +176,7 @@ def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_i
     other = head_of(some(4, "ee" * 32), chain="ee" * 32)
     (tmp_path / "heads.txt").write_text(f"audit head 4 {other.digest} of {other.chain}\n")
     status, told = run(f"verify --head {tmp_path}/heads.txt")
-    missing = f"Not here: chain {'ee' * 32} with record 4: of another daemon, or removed."
+    missing = f"Not here: chain {'ee' * 32} with record 4: another daemon's, or removed."
     assert (status, missing in told) == (1, True)
     monkeypatch.setattr(audit, "journal", lambda _uid: ([other], ""))
     status, told = run("verify")
@@ -196,7 +196,7 @@ def test_half_a_line_at_the_end_is_told(tmp_path: Path, run: Run) -> None:
     with (written(tmp_path / "audit", {FILE: some(2)}) / FILE).open("ab") as file:
         file.write(b'{"seq":3')
     status, told = run("verify")
-    assert (status, f"{FILE} line 3: half a line: a daemon is writing, or was killed\n" in told) == (0, True)
+    assert (status, f"{FILE} line 3: half a line: a daemon is writing it, or was killed\n" in told) == (0, True)
 
 
 def test_an_audit_that_is_gone_is_not_intact(tmp_path: Path, run: Run) -> None:

@@ -88,7 +88,7 @@ ROWS = (
     row("restart git", "restart", {"server": "git", "state": "starting", "reason": ""},
         "git: restarted, now starting\n", asked={"server": "git"}),
     row("restart web", "restart", {"server": "web", **READY, "instances": {}},
-        "web: no instance of it runs; each is started at its first use\n"),
+        "web: no instance runs; each starts at its first use\n"),
     row("restart web", "restart", {"server": "web", **READY, "instances": INSTANCES},
         "web#3: restarted, now ready\nweb#7: restarted, now backoff,"
         " exited\nweb#8: has ended meanwhile\n"),
@@ -315,7 +315,7 @@ def test_a_search_shows_tools_best_first_and_counts_the_rest(
     assert first.split() == ["7.2", "git/git_log", "Shows", "commits."]
     assert second.split()[:3] == ["1.0", "fs/read", "[files]"]
     assert "\\x1b[2J" in second
-    assert more == "7 more fit: see them with --limit 9"
+    assert more == "7 more match: see them with --limit 9"
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,4 @@ def test_a_search_without_a_result_is_one(
 ) -> None:
     control({"search": {"tools": [], "total": 0, "suggestions": suggestions}})
     assert implementation("search").main(["zzz", "--or", "yyy"]) == 1
-    assert capsys.readouterr().err == f"mcpd: no tool fits 'zzz or yyy'. {said}\n"
+    assert capsys.readouterr().err == f"mcpd: no tool matches 'zzz or yyy'. {said}\n"

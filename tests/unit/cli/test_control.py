@@ -174,7 +174,7 @@ def test_calls_since_a_time_are_all_that_are_kept_unless_a_number_is_named(
         assert run("calls", *words) == 0
         assert ("since then" in capsys.readouterr().out) is bool(words)
     asked = [(params.get("since"), params.get("limit")) for _, params in daemon.asked]
-    assert asked == [(0.0, None), (1795305600.0, 1000), (1795305600.0, 2)]
+    assert asked == [(None, None), (1795305600.0, 1000), (1795305600.0, 2)]
 
 
 # --- what all command lines have in common -------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_a_snippet_decides_neither_the_sandbox_nor_the_trust(
         stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
         assert told(config, "add", "-", "--sandbox", "strict", *more) == 0
         err = capsys.readouterr().err
-        assert all(f"{key} is left out of the snippet: only you set it" in err for key in keys)
+        assert all(f"{key} is left out of the snippet: only you may set it" in err for key in keys)
     assert servers(config)["time"] == {**TIME, "sandbox": "strict"}
     stdin(json.dumps({**TIME, "trust": "all"}).encode())
     assert told(config, "add", "own", "-") == 0

@@ -241,7 +241,7 @@ def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None
     ]
     assert approval({**REVIEW, "server": "a b"})[-1].startswith("To approve: mcpd approve 'a b/prompt:review")
     assert approval() == ["nothing waits for approval"]
-    assert approval(idle=["git/\x1b"]) == ["git/\\x1b: it has nothing that waits for approval"]
+    assert approval(idle=["git/\x1b"]) == ["git/\\x1b: nothing waits for approval"]
 
 
 def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() -> None:

@@ -237,7 +237,7 @@ def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: Capt
         ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
     ]
     assert out.splitlines()[-1].split()[3:6] == ["ok", "git/git_log", "-"]
-    assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False, "since": 0.0})]
+    assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False})]
 
 
 def test_a_failed_call_is_shown_with_its_reason(control: Controls, capsys: Captured) -> None:
@@ -273,7 +273,7 @@ def test_following_asks_for_what_comes_after(
 def test_what_is_asked_for_is_handed_on(control: Controls, capsys: Captured) -> None:
     daemon = control({"calls": answer()})
     assert main_calls(["git", "--errors", "--session", "#4", "-n", "5000"]) == 0
-    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "since": 0.0, "limit": 1000}
+    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
     assert daemon.asked == [("calls", wanted)]
     assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
 

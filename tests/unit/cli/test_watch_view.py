@@ -111,7 +111,7 @@ def test_one_server_is_shown_whole() -> None:
 def test_a_filter_shows_how_many_are_left() -> None:
     choices = WatchChoices(text="-1")
     assert shown(seen(MANY), choices)[-1].endswith("10 of 50")
-    assert any("No server fits" in line for line in shown(seen(MANY), WatchChoices(text="zzz")))
+    assert any("No server matches" in line for line in shown(seen(MANY), WatchChoices(text="zzz")))
     assert shown(seen(MANY), WatchChoices(text="zz", typing=True))[-1].startswith("filter: zz_")
 
 

@@ -57,7 +57,7 @@ def test_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
 
 def test_a_nul_from_outside_is_refused() -> None:
     _, _, faults = resolved("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
-    assert faults == ["what ${X} stands for holds a NUL or half a character"]
+    assert faults == ["the value of ${X} holds a NUL or half a character"]
 
 
 @cases("text", "credentials")

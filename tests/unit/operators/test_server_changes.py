@@ -134,7 +134,7 @@ async def asked(client: Client, instance: FakeServer, **params: Any) -> dict[str
 
 
 def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
-    with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share it"):
+    with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share the server"):
         named(OperatorStage().context(), "alpha#2")
 
 

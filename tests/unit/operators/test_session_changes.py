@@ -209,7 +209,7 @@ async def test_it_is_said_when_the_store_does_not_take_it() -> None:
     daemon.works = False
     daemon.archive.persistence.set(Persistence(state=Condition.DEGRADED, reason="the disk is full"))
     answer = await session_changes.unload(daemon.context, session_changes.UnloadParams("3"))
-    assert answer["note"] == "it is back if mcpd ends now: the disk is full"
+    assert answer["note"] == "this is undone if mcpd ends now: the disk is full"
     assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
     answer = await session_changes.unload(daemon.context, session_changes.UnloadParams("#3", "alpha/a/b"))
     assert (answer["session"], daemon.unloaded[-1]) == ("#3", ("the third's", [SLASHED]))

@@ -22,7 +22,7 @@ async def test_a_switch_that_is_not_on_disk_is_obeyed_and_that_is_said() -> None
         here.archive.degrade("the disk is full")
         told = await here.switch("git", off=True)
         assert (told["off"], told["state"]) == (True, "disabled")
-        assert told["note"] == "it is lost if mcpd ends now: the disk is full"
+        assert told["note"] == "this is lost if mcpd ends now: the disk is full"
         assert (await here.switch("git", off=True))["note"] == told["note"], "said again: still so"
 
 

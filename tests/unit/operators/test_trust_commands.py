@@ -202,7 +202,7 @@ async def test_an_approval_that_is_not_stored_says_so_and_one_in_a_lock_is_store
         cast("FakeArchive", here.context.archive).degrade("the disk is full")
         assert (await here.approve("git/log"))["note"] == ""
         told = await here.approve("git/log", approve=True)
-        assert told["note"] == "it is lost if mcpd ends now: the disk is full"
+        assert told["note"] == "this is lost if mcpd ends now: the disk is full"
         (tmp_path / "mcpd.json").write_text("{}")
         here.locked(Lock())
         await here.registry.settle()

@@ -34,7 +34,7 @@ async def test_before_the_store_was_read_nothing_is_approved_and_no_other_server
         for fact in (listed("a", LOG), listed("b", SEND)):
             registry.tell(fact)
         await registry.settle()
-        with pytest.raises(CannotApprove, match=r"before the store was read.*mcpd status"):
+        with pytest.raises(CannotApprove, match=r"before mcpd has read the store.*mcpd status"):
             await approver.approve([LOG], "olga")
         assert registry.catalog.value.held(("b", "send"))
         assert not events

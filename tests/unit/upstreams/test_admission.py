@@ -208,7 +208,7 @@ def test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round() -> None:
     admission.admit(call("mine"), Caller(), 2)
     (error,) = crowded_out.ended
     assert isinstance(error, Overloaded)
-    assert "your call had to leave the full queue, where you had the most" in str(error)
+    assert "your call had to leave the full queue, where you had most calls" in str(error)
     assert "The call was not sent; try again in about" in str(error)
     for number in range(2):
         server.answer(f"flood{number}")

@@ -317,7 +317,7 @@ async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed(
     with tempfile.TemporaryFile() as file, linked.socket_link() as (near, far), trio.fail_after(30):
         # No epoll takes a file of a disk (epoll_ctl(2), EPERM).
         odd = linked.near_end(os.dup(file.fileno()), os.dup(file.fileno()), outbox=near.outbox)
-        with pytest.raises(ConnectionLost, match="waiting for it failed: Operation not permitted"):
+        with pytest.raises(ConnectionLost, match="cannot watch its descriptor: Operation not permitted"):
             await odd.link.run(odd)
         near.say(b"fine")
         assert await linked.receive(far, 5) == b"fine\n"

@@ -259,7 +259,7 @@ class HttpAdmission:
         return address is not None and any(address in network for network in self._proxies)
 
     def _forbidden(self, head: Head, reason: str, what: str, key: str) -> Refusal:
-        self._refused(head, reason, f"{what}, which {key} does not have")
+        self._refused(head, reason, f"{what}, which is not in {key}")
         return Refusal(
             HTTPStatus.FORBIDDEN,
             f"this {reason} is not allowed: {key} in mcpd's configuration names those that are\n",

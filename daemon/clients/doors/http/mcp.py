@@ -211,9 +211,7 @@ class McpEndpoint:
             session = self.sessions.begin(place)
             exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
         else:
-            text = (
-                "there is no Mcp-Session-Id: send initialize first, and then the id that it is answered with\n"
-            )
+            text = "there is no Mcp-Session-Id: send initialize first, and then the id from its answer\n"
             raise Refusal(HTTPStatus.BAD_REQUEST, text)
         if message.method is UNSET and (message.id is UNSET or message.result is message.error is UNSET):
             text = "Invalid Request: neither a request, a notification nor an answer"

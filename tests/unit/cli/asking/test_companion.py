@@ -110,7 +110,7 @@ class Typist(io.StringIO):
 def test_the_end_of_the_call_ends_its_questions(scene: Scene) -> None:
     scene.says({"id": 5, **FORM}, {"id": 6, **FORM}, {"id": 1, "result": {}})
     scene.companion().take(scene.next(), scene.wire)
-    assert "the call has ended before this was answered" in scene.stderr.getvalue()
+    assert "the call ended before this was answered" in scene.stderr.getvalue()
     assert scene.next() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 

@@ -119,7 +119,7 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
     offer = {"name": "o/x", "version": "1", "description": "d", "packages": [{"registryType": "npm"}] * 2}
     found = "mcpd: one registry is down\n" + json.dumps({"servers": [{**offer, "remotes": [{}]}]}, indent=2)
     none = Printed(1, 'mcpd: none fits\n{"servers": [], "unread": ["r.org: refused"]}')
-    lines = Lines(Printed(0, found), Printed(1, "no server fits 'y'"), Printed(0, "{"), Refused("busy"), none)
+    lines = Lines(Printed(0, found), Printed(1, "no server matches"), Printed(0, "{"), Refused("busy"), none)
     monkeypatch.setattr(adding_pages, "run_line", lines)
     assert ADD_PAGE.own is not None
 
@@ -134,7 +134,7 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
     )
     (seen,) = (await searched("q=x files"))["found"]
     assert seen["name"] == "o/x"
-    assert (await searched("q=y"))["said"] == "no server fits 'y'"
+    assert (await searched("q=y"))["said"] == "no server matches"
     assert "too long" in (await searched("q=z"))["said"]
     assert (await searched("q=z"))["said"] == "busy"
     down = {"found": [], "said": "mcpd: none fits", "unread": ["r.org: refused"]}

@@ -92,7 +92,7 @@ async def test_a_page_looks_at_so_many_records_and_the_next_goes_on(
     assert (values["audit-pager"]["shown"], values["audit-pager"]["looked"]) == (0, 3)
     older = values["audit-pager"]["older"].partition("?")[2]
     nothing = await drawn(AUDIT_PAGE, viewer_of(context, query="server=x"))
-    assert "No record fits among the newest 3" in nothing.text
+    assert "None of the newest 3" in nothing.text
     values = await values_of(AUDIT_PAGE, viewer_of(context, query=older))
     assert [values[each]["entry"].record.seq for each in values if each.startswith("audit-%2F")] == [1]
 

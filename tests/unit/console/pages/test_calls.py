@@ -239,7 +239,7 @@ async def test_what_waits_for_approval_has_not_gone_wrong() -> None:
 
 async def test_a_page_without_events_says_so() -> None:
     context = context_of([])
-    said = "Nothing is known to have happened"
+    said = "No known event matches."
     assert said in (await drawn(EVENTS_PAGE, viewer_of(context, query="server=nobody"))).text
     context.history.note(Event(kind=EventKind.DAEMON_STARTED))
     assert said not in (await drawn(EVENTS_PAGE, viewer_of(context))).text

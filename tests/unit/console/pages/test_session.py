@@ -53,7 +53,7 @@ async def test_each_loaded_tool_has_its_status_and_the_reason() -> None:
     assert "server alpha has changed it since it was loaded" in page.text
     assert "server alpha no longer has it" in page.text
     assert "its server no longer has it" in page.text
-    assert "It counts again once it is loaded again, with the new schema." in page.text
+    assert "It can be called again once it is loaded again, with the new schema." in page.text
     assert {"/ui/tools/alpha/a%2Fb%3Ci%3E", "/ui/servers/beta"} <= {*page.links}
 
 

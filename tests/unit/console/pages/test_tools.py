@@ -144,7 +144,7 @@ async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
         "alpha", {"name": "reads", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}, "echo"
     )
     silent = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="echo"))
-    assert "Its server says nothing of that. Clients assume that it may destroy something" in silent.text
+    assert "Its server does not say. Clients assume that it may destroy something" in silent.text
     assert "As its server says" not in silent.text
     said = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="reads"))
     assert "As its server says, itonly reads" in said.text
