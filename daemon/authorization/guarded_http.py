@@ -1,7 +1,7 @@
 """HTTP to authorization servers, and the renewal of tokens, by one caller at a time.
 
-Requests go over https, or over http to loopback; to loopback only for a server on loopback, as strangers choose
-the addresses; and never to link-local addresses or clouds' metadata services.
+Requests go over https, or over http to loopback. Strangers choose the addresses, so only a login at a server on
+loopback may reach loopback, and none may reach link-local addresses or clouds' metadata services.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from daemon.protocol import decoded
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
 MARGIN_SHARE = 0.2
-"""Largest share of a token's life for that margin: otherwise each call would renew a one-minute token."""
+"""Largest share of a token's life for `MARGIN_SECONDS`: else each call would renew a one-minute token."""
 
 CODE = re.compile(r"[a-z_]{1,40}")  # form of error codes (RFC 6749, 4.1.2.1 and 5.2); nothing else is repeated
 
@@ -177,10 +177,10 @@ AGAIN_SECONDS = 5.0  # from a failed renewal to the next attempt: every call wai
 async def fresh(logins: ServerLogins, server: str, url: str, *, rejected: str | None) -> Login | None:
     """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    `rejected` is the access token that the server has just refused. For `AGAIN_SECONDS` after a failure, a
-    login that has not expired serves unrenewed, or the failure counts.
-    Raises LoginOver if the user must log in again, LoginsTrouble if the login cannot be read or stored, and
-    httpx2.TransportError if the authorization server is unreachable or does not renew for now.
+    `rejected` is the access token that the server has just refused. For `AGAIN_SECONDS` after a failed renewal,
+    an unexpired login serves as it is; else the failure is raised again. Raises LoginOver if the user must log
+    in again, LoginsTrouble if the login cannot be read or stored, and httpx2.TransportError if the
+    authorization server is unreachable or does not renew for now.
     """
     login = await _read(logins.kept, server, url)
     if login is None or _serves(login, rejected):
@@ -306,7 +306,7 @@ async def _posted(
 
 
 def _refused(response: httpx2.Response) -> Exception:
-    """Turn a refusal into an exception by its code alone; its description may say anything."""
+    """Turn a refusal into an exception by its error code alone, because its description may say anything."""
     status = response.status_code
     code = error_code(response.content)
     if status in CLIENT_ERROR and code in OVER:
@@ -323,7 +323,7 @@ class Ended(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
-    """End a login for `url`; None means any. Raises `LoginsTrouble` if it cannot be removed, and stays."""
+    """End a login for `url`; None: for any. Raises `LoginsTrouble` if the login cannot be removed and stays."""
     existed, login = await trio.to_thread.run_sync(_taken_out, kept, server, url)
     if login is None:
         return Ended(existed, problem="it could not be read" if existed else "")

@@ -136,7 +136,7 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
 
 
 def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """Explain any other failure: `unwell` shows a temporary fault, `was_asked` that the user saw the page."""
+    """Explain any other failure: `unwell` is a temporary fault; `was_asked` says that the user saw the page."""
     if was_asked:
         return (
             "another authorization server than the one that was asked has answered: no code was sent"
@@ -227,7 +227,7 @@ def registered_by_hand(oauth: OAuth, redirect: Redirect) -> OAuthClientInformati
 
 
 PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-"""Sent without a token to learn what the server demands, and with the token to test it."""
+"""The request that is sent without a token to learn the server's demands, and with the token to test it."""
 
 PROBE_HEADERS = {
     "content-type": "application/json",
@@ -264,7 +264,7 @@ def is_unwell(response: httpx2.Response) -> bool:
 
 
 class Respelt(Exception):
-    """The authorization server spells its issuer otherwise, or wants another client authentication."""
+    """The authorization server spells its issuer differently, or wants another client authentication."""
 
 
 class SdkLogin(ABC):
@@ -341,7 +341,7 @@ class SdkLogin(ABC):
         return httpx2.Response(response.status_code, headers=response.headers, request=self._probe)
 
     async def _challenge(self) -> httpx2.Response:
-        """The refusal that begins a login: the server's challenge, with the wanted scope put first."""
+        """The refusal with which the SDK's login begins: the server's challenge, after the wanted scope."""
         response = await self._probed()
         challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
         if self._scope is not None:

@@ -57,7 +57,7 @@ MAX_LINE = 64 * 1024  # bytes of a line from the process: eight times the longes
 MAX_ANSWERS = 4  # pasted answers that wait for the process, which reads them at once
 
 STOP_SECONDS = 0.5
-"""Seconds for the process to end after its stdin closes, and again after SIGTERM; nothing would be lost."""
+"""Seconds for the process to end after its stdin closes, and again after SIGTERM; killing it loses nothing."""
 
 PASSED_ON = (
     *("HOME", "LANG", "LOGNAME", "PATH", "USER"),
@@ -89,7 +89,7 @@ class LoginRun:
         self._participants = 0
 
     def __repr__(self) -> str:
-        """Leaves the link out, which would be enough to log in."""
+        """Leaves the link out: anyone who has it can log in."""
         return f"<LoginRun {self.wish.server}: {type(self.outcome).__name__}>"
 
     def join(self) -> None:

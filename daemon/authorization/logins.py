@@ -139,7 +139,7 @@ class NoLogin(McpdError):
 
 
 class NotNow(NoLogin):
-    """A login failed that may succeed later."""
+    """A login failed, but may succeed later."""
 
 
 DIRECTORY = "logins"  # for logins and locks, below the state directory
@@ -286,7 +286,7 @@ async def _unable(_server: Server, _rejected: str | None) -> Login:
 
 
 class Renewals(msgspec.Struct, eq=False):
-    """The renewals of one login: one at a time, as file locks alone would block a thread for each caller."""
+    """The renewals of one login, one at a time: file locks alone would block a thread for each caller."""
 
     lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
     failure: Exception = NotNow("")  # the last

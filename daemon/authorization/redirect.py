@@ -26,7 +26,7 @@ PATH = "/callback"
 REQUEST_SECONDS = 10.0  # for a browser's request and page, over loopback
 
 MAX_REQUEST = 64 * 1024
-"""Bytes of a request's head: a code of some thousand, and all cookies of 127.0.0.1."""
+"""Bytes of a request's head: a code of some thousand bytes, and all cookies of 127.0.0.1."""
 
 MAX_CONNECTIONS = 64
 """Concurrent connections; another one ends the oldest, so that silent ones cannot keep the browser out."""
@@ -135,7 +135,7 @@ def _split(url: str) -> tuple[str, str] | None:
 
 
 async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
-    """Listen while the nursery is open, on a port or any free one. Raises NoLogin if the port is in use."""
+    """Listen while the nursery is open, on the given or any free port. Raises NoLogin if the port is in use."""
     try:
         listeners = await trio.open_tcp_listeners(port or 0, host=HOST)
     except OSError as error:

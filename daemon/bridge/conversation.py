@@ -18,7 +18,7 @@ INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 CHOOSING = b'"servers":'
-"""Found in a hello that names servers, for which the handshake may wait; a ping then finds the daemon."""
+"""Found in a hello that names servers. The daemon's handshake may wait for these, so the bridge pings first."""
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
 LISTS = (b"tools", b"prompts", b"resources")  # the lists that a daemon announces changes of
@@ -34,7 +34,7 @@ MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.notifications`)
 MAX_WATCHED = 1000  # resources that are subscribed to again at the next daemon: one client may have as many
 
 MAX_ASKED = 64
-"""A daemon's unanswered requests that are cancelled when it ends: more than it makes of one client."""
+"""At most so many unanswered requests of a daemon are cancelled at its end: more than one client gets."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
@@ -48,7 +48,7 @@ class Beginning:
         self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
 
     def earliest(self) -> float:
-        """Epoch seconds, by the clock then or by the clock now, whichever is earlier."""
+        """Epoch seconds: by the clock as it was at the time, or as it is now, whichever is earlier."""
         return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
@@ -60,10 +60,10 @@ class Script:
         self.subscriptions: dict[bytes, bytes] = {}
         """Open subscriptions of the 2026-07-28 protocol that were acknowledged: request line by id."""
         self.settings: dict[bytes, tuple[bytes, bytes]] = {}
-        """Requests that every daemon must get, as id and line, by what they set: the log level or a resource.
+        """Requests that every daemon must get, as id and line. The key is the level or resource that they set.
         """
         self.began: Beginning | None = None
-        """When a daemon first sent bytes, and may have shown tools; None if none ever did."""
+        """When a daemon first sent bytes, and may have shown tools; None if no daemon ever did."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
         self._sent: tuple[bytes, bytes] | None = None  # the handshake that the present daemon was sent
@@ -135,12 +135,12 @@ class Script:
         return first + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """The client's notifications at that point: its lists and watched resources may have changed."""
+        """Notifications about a new daemon's lists and the watched resources, which may have changed."""
         watched = b"".join(UPDATED % resource for resource in self.settings if resource != requests.SET_LEVEL)
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """The notifications for a subscription that a new daemon has acknowledged; None if it is a new one."""
+        """The notifications for a subscription that a new daemon has acknowledged; None for a new one."""
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
@@ -161,7 +161,7 @@ class Conversation:
     def __init__(
         self, hello: bytes, *, through: bool = True, starts: Callable[[], bool] = lambda: True
     ) -> None:
-        """`starts` says whether a daemon may be started; it is called only if none is there."""
+        """`starts` returns whether a daemon may be started; it is called only if no daemon is there."""
         self.starts = starts
         self.up = Outgoing()
         self.down = bytearray()
@@ -182,7 +182,7 @@ class Conversation:
         """Ids of open requests that this daemon has not forwarded, and that the next daemon gets."""
         self.asked: set[bytes] = set()  # ids of the daemon's requests that the client has not answered
         self.hidden: set[bytes] = set()
-        """Ids whose answers the client must not see: of our own requests, or of those answered here."""
+        """Ids whose answers the client must not see: the bridge made or answered these requests itself."""
         if through:
             self.up.put(hello)
         if through and CHOOSING in hello:
@@ -243,7 +243,7 @@ class Conversation:
         self.unheard.cancel(request_id)
 
     def leaves(self, unsent: list[bytes]) -> None:
-        """Record that the daemon is stopping and what it did not forward; tell it that nothing more comes."""
+        """Record that the daemon is stopping, and its `unsent` requests; tell it that nothing more comes."""
         self.up.put(b'{"jsonrpc":"2.0","method":%b}\n' % HELD)
         self.is_leaving, self.through = True, False
         self.unsent.update(unsent)
@@ -254,13 +254,13 @@ class Conversation:
             self.asked.add(request_id)
 
     def take_back(self) -> None:
-        """Cancel at the client what the daemon asked, because the daemon has ended."""
+        """Cancel the daemon's requests at the client, because the daemon has ended."""
         for request_id in self.asked:
             self.down += GONE % request_id
         self.asked.clear()
 
     def _doubt(self, request_id: bytes) -> None:
-        """Send nothing to a daemon until it answers this request, which it may never do; hide that answer."""
+        """Send nothing to a daemon until it answers this request (it may never), and hide its answer."""
         self.requests.settle(request_id)
         self.hidden.add(request_id)
         self.script.overheard()

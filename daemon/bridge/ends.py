@@ -35,7 +35,7 @@ LONGEST_START_SECONDS = 30.0  # the most: the wait of a request, so that each on
 REASON_BYTES = 64 * 1024  # bytes kept of a start's stderr: a faulty configuration takes some hundred
 
 IN_PROGRESS = "the daemon is not running, and is being started. If that lasts, `mcpd start` says why."
-"""Said while a start is under way."""
+"""The reason why there is no daemon while one is being started."""
 
 
 class Starting:
@@ -54,7 +54,7 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """Why there is no daemon, by the last start that has ended."""
+        """The reason why there is no daemon: that of the last start that ended, or a start in progress."""
         return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:
@@ -65,8 +65,8 @@ class Starting:
     def ask(self, now: float, *, awaited: bool, known: bool) -> None:
         """Start a daemon unless it is too early (`now` in seconds, monotonic).
 
-        After a failure, only for an `awaited` request. A `known` bridge does not restart a daemon that was
-        stopped.
+        After a failure, start only for an `awaited` request. A bridge that has `known` a daemon starts none
+        after a deliberate stop.
         """
         if self.pipe is not None or now < self._next or (self._failures and not awaited) or not self._allowed():
             return
@@ -166,7 +166,7 @@ class Stdout:
 FIRST_SECONDS = 0.1  # delay after the first failure; an attempt costs microseconds
 
 LONGEST_SECONDS = 5.0
-"""Seconds between attempts at most: a client that wakes up finds its daemon within this time."""
+"""Most seconds between attempts: a client that wakes up finds its daemon within this time."""
 
 STABLE_SECONDS = 1.0  # A longer connection ended for a reason of its own, so the next attempt is immediate
 
@@ -223,7 +223,7 @@ class Dialer:
         self._failures = 0
         self._next = 0.0
         self._absent: float | None = None
-        """When no one listened at the last attempt; None if a daemon did, which more attempts would load."""
+        """When the last attempt failed; None after a connection: quick attempts would load its daemon."""
 
     def dial(
         self, now: float, *, awaited: bool = False, known: bool = False

@@ -96,7 +96,7 @@ def uri(line: bytes) -> bytes | None:
 
 
 def only_answers(lines: bytes) -> bool:
-    """Whether each of a daemon's whole lines begins like its answers."""
+    """Whether each of these whole lines of a daemon begins as its answers do."""
     return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 
@@ -337,7 +337,7 @@ class Outgoing:
         return self._sent == len(self._buffer)
 
     def withdraw(self) -> list[bytes]:
-        """Take back the lines that a lost connection did not get completely, without long ones."""
+        """Take back the lines that a lost connection did not get completely, except long ones."""
         start = self._buffer.find(b"\n") + 1 or len(self._buffer) if self._midway else 0
         lines = bytes(self._buffer[start:]).split(b"\n")[:-1]
         self._buffer.clear()

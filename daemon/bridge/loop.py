@@ -1,6 +1,6 @@
 """The bridge's only poll loop: moves bytes between stdin, stdout and a socket that it dials again when lost.
 
-Each direction has a buffer with a limit, above which its source is not read. No write blocks: no deadlock.
+A direction whose buffer is above its limit is not read. No write blocks, so there is no deadlock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Bridge:
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
 
     def run(self) -> str:
-        """Move bytes until the client has ended; returns the trouble if no daemon served it, else nothing."""
+        """Move bytes until the client has ended; returns the trouble if no daemon served the client."""
         while not self._is_over():
             if not self._conversation.is_settled:
                 self._tend(monotonic())
@@ -145,11 +145,11 @@ class Bridge:
         return not self._stdin_open and not conversation.down and not awaits
 
     def _is_unwanted(self) -> bool:
-        """Whether the daemon refuses us by hanging up; a client that got answers here is kept."""
+        """Whether the daemon refuses the bridge by hanging up; a client that got answers here is kept."""
         return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
-        """Register usable descriptors only: poll reports hangups of all registered ones, which would spin."""
+        """Register usable descriptors only: poll reports hangups of all others too, and the loop would spin."""
         conversation, up = self._conversation, self._conversation.up
         room = len(conversation.down) < BUFFERED_BYTES
         passes = up.unsent < BUFFERED_BYTES and len(conversation.requests) < MAX_OPEN
@@ -214,7 +214,7 @@ class Bridge:
             self._lose((HUNG_UP if conversation.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
-        """Do what is due without a daemon: give one up, dial the next, answer requests that waited too long."""
+        """Do what is due: give up a silent daemon, dial the next, answer requests that waited too long."""
         conversation = self._conversation
         through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:

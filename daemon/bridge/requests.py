@@ -7,7 +7,7 @@ MAX_OPEN = 10_000  # Open requests above which the client is not read: 3 MB of m
 KEPT_CALL_BYTES = 256 * 1024  # bytes of open requests above which no call is kept: calls are seldom sent again
 
 KEPT_BYTES = 512 * 1024
-"""The same for any request: calls leave room for harmless ones. An unkept one fails when the daemon ends."""
+"""Bytes above which no request is kept; calls leave room for others. Unkept ones fail when the daemon ends."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
@@ -30,7 +30,7 @@ SETTING = frozenset({SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE})
 """Methods that change only what the daemon knows of this client."""
 
 WITHOUT_EFFECT = READING | SETTING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, COMPLETE}
-"""Methods without other effects; the next daemon may be asked again, and no one notices."""
+"""Methods without lasting effects: nobody notices if the next daemon is asked again."""
 
 WAIT_SECONDS = 30.0
 """Seconds to wait for a daemon. A restart takes 2 s, a system update perhaps 20 s; clients wait 60 s."""

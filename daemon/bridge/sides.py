@@ -194,7 +194,7 @@ class DaemonSide:
             self._settle(*answer)
 
     def _yield_to(self, lines: bytes | bytearray) -> None:
-        """Stop answering calls of our own tool once the daemon lists its better tool of that name."""
+        """Stop answering calls of the bridge's own tool once the daemon lists its better tool of that name."""
         if self._conversation.own_tool and stand_in.LISTED in lines:
             self._conversation.own_tool = b""
 
@@ -227,7 +227,7 @@ class DaemonSide:
             self._conversation.down = line
 
     def _is_ours(self, line: bytes | bytearray) -> bool:
-        """Whether to hide a line, which is no answer, from the client, because it did not ask for it."""
+        """Whether to hide a line other than an answer from the client, which did not ask for it."""
         conversation = self._conversation
         unsent = frames.unsent(line)
         if unsent is not None:

@@ -1,6 +1,6 @@
 """Answers in the daemon's place: the bridge refuses requests, and answers a client's first ones.
 
-Agents request handshake and tools only once, then drop a failing server, so their models never learn of it.
+Agents request handshake and tools only once, then drop a failing server, and their models never learn why.
 Here they get a handshake and one tool, which names the trouble; once a daemon is there, the list changes.
 """
 
@@ -88,10 +88,10 @@ def _encode(body: object) -> bytes:
 
 
 HANDSHAKE_SECONDS = 1.0
-"""Seconds that a handshake waits for a starting daemon, whose instructions are better: it binds in 0.2 s."""
+"""Seconds that a handshake waits for a starting daemon, which binds in 0.2 s and has better instructions."""
 
 LIST_SECONDS = 3.0
-"""Seconds that all else but calls waits; with the handshake below 5 s, when the first agents give up."""
+"""Seconds that non-calls wait: with the handshake's, less than 5 s, after which the first agents give up."""
 
 _PATIENCE = {
     requests.PING: 0.0,
@@ -189,7 +189,7 @@ def asks_for_status(line: bytes) -> bool:
 
 
 def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
-    """The line that answers our own tool once a daemon is there; `refusal` is the daemon's, if any."""
+    """The line that answers the bridge's own tool once a daemon is there; `refusal` is the daemon's, if any."""
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
     return result_line(request_id, {**_text(text, modern=modern), "isError": bool(refusal)})
 

@@ -21,10 +21,10 @@ from daemon.protocol import LIST_ROOTS, UNREADABLE
 from daemon.safety.escape import legible
 
 OURS = "mcpd asks: "
-"""Starts each of mcpd's own questions."""
+"""The beginning of each of mcpd's own questions."""
 
 _ANSWERED = frozenset({"const", "enum", "default", "pattern"})
-"""Schema members whose values answers must equal or match: they stay unchanged, or the question is refused."""
+"""Schema members whose values answers must equal or match: mcpd keeps the values, or refuses the question."""
 
 _FOREIGN = {
     "a": "\u03b1\u0430\u0251", "c": "\u03f2\u0441\u1d04", "d": "\u0501\u1d05", "k": "\u03ba\u043a\u1d0b",

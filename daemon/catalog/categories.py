@@ -142,7 +142,7 @@ def resolve(
 ) -> ToolCategory:
     """Apply a category's selection to the known tools; `listed` is None for a server that has not listed.
 
-    `given` has the tools' names among all servers. `held` tools wait for approval; their names stay taken.
+    `given` has the tools' names across all servers. `held` tools wait for approval, and keep their names.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))

@@ -102,7 +102,7 @@ def fingerprint(server: Server) -> str:
 
 
 NEVER = inf
-"""Marks the beginning of something unknown: a client may have seen anything before."""
+"""The time of a form of unknown age: it counts as newer than anything that a client has seen."""
 
 MAX_RENAMED = 1000
 """Renames kept per server, the latest: a server may invent ever more names."""
@@ -191,7 +191,7 @@ _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "e
 
 @lru_cache(maxsize=KEPT)
 def compact(schema: bytes) -> bytes:
-    """A schema without white space, `$schema`, nulls and empty fields; its meaning stays, non-objects pass."""
+    """A schema without white space, `$schema`, nulls and empty fields; it means the same; non-objects stay."""
     try:
         decoded = msgspec.json.decode(schema)
         return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
@@ -284,7 +284,7 @@ def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
 
 @lru_cache(maxsize=KEPT_OPENAI)
 def openai_schema(raw: bytes) -> bytes:
-    """A schema without keywords that OpenAI refuses; the same bytes if there are none, or not convertible."""
+    """A schema without keywords that OpenAI refuses; the same bytes if it has none or cannot be converted."""
     try:
         schema = msgspec.json.decode(raw) if len(raw) <= MAX_BYTES else None
         made = _root(_converted(schema)) if isinstance(schema, dict) else schema
@@ -314,7 +314,7 @@ def _within(key: str, value: object) -> object:
 
 
 def merged(node: Object, part: Object) -> Object:
-    """A schema with another that its values have to fit as well; its own members take precedence."""
+    """Merge `part`, which values must fit as well, into the schema `node`, whose members take precedence."""
     both = {**part, **node}
     for key in ("properties", "required"):
         match part.get(key), node.get(key):

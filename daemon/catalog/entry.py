@@ -146,7 +146,7 @@ class ServerEntry:
     description: str
     status: facts.ServerStatus
     trouble: Reason = HEALTHY
-    """The trouble that lists report: as in `status`, but the same words while tries fail alike."""
+    """The trouble that lists report: as in `status`, but in constant words while tries fail in the same way."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
     epoch: int = 0
     """Version of the capabilities that clients see."""
@@ -201,7 +201,7 @@ class ServerEntry:
 
     @property
     def usable(self) -> bool:
-        """Whether a call would be accepted; it starts a dormant server."""
+        """Whether a call would be accepted; a call starts a dormant server."""
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
 
     @property
@@ -239,7 +239,7 @@ def fresh(
 
 
 def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
-    """The trouble after a new status; its words stay while tries fail alike, so that clients' caches hold."""
+    """The trouble after a new status; the same words for the same failure, so that clients' caches hold."""
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
     if one is None or other is None or before.cause is not why.cause or status.attempt < entry.status.attempt:
@@ -340,7 +340,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, same: bool) -> ServerEntry:
-    """Take the later summary, known or stored, so that daemons agree; other tools' only if none is known."""
+    """Take the later summary, so that daemons agree; a stored one of other tools only if none is known."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {
@@ -364,7 +364,7 @@ def with_summaries(
 
 
 def of_present(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
-    """The sentences about tools that still exist: those of a changing server would fill the memory."""
+    """The sentences about tools that still exist: a server that keeps changing would fill the memory."""
     if not sentences:
         return {}
     present = {tool.schema_hash for tool in tools.values()}
@@ -385,7 +385,7 @@ def changed_by(entry: ServerEntry, fact: facts.ServerFact) -> ServerEntry:
 
 
 def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
-    """The entry after a change of the configuration, of which `made` is a fresh entry."""
+    """The entry after a change of the configuration; `made` is a fresh entry for the new configuration."""
     same_server = made.fingerprint in {"", entry.fingerprint}
     if same_server and entry.enabled == made.enabled:
         same_words = entry.description == made.description
@@ -434,7 +434,7 @@ def _with_list(entry: ServerEntry, fact: facts.DefinitionsListed) -> ServerEntry
 
 
 def _described(before: facts.SelfDescription, now: facts.SelfDescription) -> facts.SelfDescription:
-    """Take a new self-description; if only numbers differ, the old text stays, since clients see it."""
+    """Take a new self-description; keep the old text, which clients see, if only numbers differ."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(
         now, about=before.about if same else now.about, introduction=now.introduction or before.introduction

@@ -82,7 +82,7 @@ def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method goes unread to a client's only server: in no spelling one of `served` or mcpd's."""
+    """Whether a method goes unread to a client's only server: if no spelling of it is in `served` or mcpd's."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None
@@ -180,7 +180,7 @@ SHORT = ("name", "title", "version", "description", "websiteUrl")
 """Members that are kept of an oversized `serverInfo`."""
 
 SHORT_TEXT = 4096
-"""Characters of each such text and of the instructions, and bytes of all other members."""
+"""Characters of each text in `SHORT` and of the instructions, and bytes of all other members."""
 
 
 class Introduction(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,7 +197,7 @@ class Introduction(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def modern(self) -> bool:
-        """Whether it answered `server/discover`."""
+        """Whether the server answered `server/discover`."""
         return self.era == Era.MODERN
 
 
@@ -241,9 +241,9 @@ class KnownEra(msgspec.Struct, frozen=True):
 
     era: Era | None = None
     server: str = ""
-    """The name and version that the server had then."""
+    """The server's name and version when it spoke that era."""
     sure: bool = True
-    """Whether the era is certain: the server has answered a probe, or exited on two."""
+    """Whether the era is certain: the server has answered a probe, or exited during two."""
 
 
 def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:

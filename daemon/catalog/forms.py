@@ -1,8 +1,8 @@
 """Decides which changes of a definition count for trust, and which are noise (docs/trust.md).
 
-Servers print sets, counts and dates into their descriptions. Therefore another order, number, date or white
-space does not count, and an argument that accepts less does not. Changes that count are another text,
-annotation or `_meta`, a new argument, one that accepts more, and one that accepts less but has new words.
+Servers print sets, counts and dates into their descriptions. So a different order, number, date or white space
+does not count; nor does an argument that accepts less, unless it has new words. A changed text, annotation or
+`_meta` counts; so does a new argument, and one that accepts more.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _folded(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_idle(name: str, value: Any) -> bool:
-    """Whether a schema means the same without a member; one of an unknown name always counts."""
+    """Whether a schema means the same without a member; a member with an unknown name always counts."""
     if value is None:
         return name in _WORDS and name != "const"
     is_dialect = name == "$schema" and isinstance(value, str) and _DIALECT.fullmatch(value)
@@ -151,7 +151,7 @@ def _is_idle(name: str, value: Any) -> bool:
 
 
 def _steady(value: Any, key: str, *, are_names: bool = False) -> Any:
-    """Sort a value and steady its texts; `are_names` says that its members are no keywords."""
+    """Sort a value and steady its texts; `are_names` says that its members are names, not keywords."""
     if key in _EXACT:
         return sorted(value, key=canonical) if isinstance(value, list) else value
     if isinstance(value, str):
@@ -362,7 +362,7 @@ _RULES: Mapping[str, Callable[[Comparing, Any, Any], bool]] = {
     "type": lambda _, old, new: not _types(new) <= _types(old),
     "uniqueItems": lambda _, _old, new: new is not True,
 }
-"""By keyword: whether a new value accepts more than the old one. Keywords without a rule may not change."""
+"""Rules by keyword: does a new value accept more than the old one? Keywords without a rule may not change."""
 
 _LIMITS = _RULES.keys() - {"enum"} | {"multipleOf", "pattern", "format"}
 """Keywords that only restrict where there were none. `enum` is left out: models read its values, too."""

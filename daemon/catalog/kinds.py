@@ -45,7 +45,7 @@ SHARING_NAMES: Mapping[Kind, tuple[Kind, ...]] = {
     Kind.PROMPT: (Kind.PROMPT,),
     Kind.RESOURCE: (Kind.RESOURCE, Kind.TEMPLATE),
 }
-"""By table of names: the kinds whose names it holds (`catalog.naming`)."""
+"""The kinds whose names each table of names holds (`catalog.naming`)."""
 
 NAMED_AS: Mapping[Kind, Kind] = {
     **{kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds},

@@ -29,11 +29,11 @@ URI_BYTES = 4096
 """Bytes of a URI or template; real ones have some hundred."""
 
 MAX_DEPTH = 400
-"""Levels of a definition; real ones have up to 23. It is decoded later on stacks of any depth."""
+"""Levels of a definition; real ones have up to 23. mcpd decodes it later on stacks of any depth."""
 
 
 MAX_COMMAS = 1_000_000
-"""Commas in a page. A page of only commas would make seven million objects, in a second and half a gigabyte."""
+"""Commas in a page. A page of nothing else would become seven million objects: one second, half a gigabyte."""
 
 
 class ListPage(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ _OWN = re.compile(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IG
 """Matches URIs and templates that keep their own names."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
-"""All bytes percent-encoded: `quote` takes ten times as long, and there may be ten thousand URIs."""
+"""Each byte's percent-encoding: `quote` takes ten times as long, and there may be ten thousand URIs."""
 
 
 class Spelling(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ MAX_URI = 4096
 """Characters of the longest URI that is compared with templates; real URIs have a few hundred."""
 
 MAX_COMPARED = 16 * 1024
-"""Characters of templates that one URI is compared with, those with the longest literal start first: 10 ms."""
+"""Most characters of templates compared with one URI, the longest literal starts first: 10 ms."""
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
@@ -158,7 +158,7 @@ _ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
 """Characters that an expression cannot produce, by its operator."""
 
 _ENDED_OTHERWISE = "/?#"
-"""The same for `.`, `;` and no operator; not every client encodes."""
+"""The same for `.`, `;` and no operator; no other characters, as not every client encodes them."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,7 +502,7 @@ def are_named(items: object, member: str) -> bool:
 
 
 def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """Convert the URIs of the `skill` in a raw result with `name`."""
+    """Apply `name` to the URIs of the `skill` in a raw result."""
     whole = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(whole)
@@ -513,7 +513,7 @@ def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> byt
 
 
 def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """Convert with `name` the `uri` of each object in the array `member` of a raw object."""
+    """Apply `name` to the `uri` of each object in the array `member` of a raw object."""
     whole = bytes(raw)
     with suppress(*_ERRORS):
         members = decode_members(whole)

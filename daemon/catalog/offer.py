@@ -233,7 +233,7 @@ def _left(category: ToolCategory, elsewhere: frozenset[str]) -> ToolCategory | N
 
 
 def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Lists:
-    """These servers' other lists than tools; the former object if equal."""
+    """These servers' lists other than tools; the former object if equal."""
     lists = {
         kind: {name: each for name, each in of_all.items() if name in entries}
         for kind, of_all in catalog.lists.items()
@@ -489,7 +489,7 @@ class AppTools:
         return tuple(each.listed(self.name_of(each.key, each.name)) for each in self.all)
 
     def name_of(self, key: ToolKey, name: str) -> str:
-        """A tool's name in lists if it is contested, else `name`: apps call tools by their own names."""
+        """The listed name of a contested tool, else `name`: apps call tools by their own names."""
         return f"{key[0]}__{key[1]}" if key[1] in self.contested else name
 
 

@@ -66,7 +66,7 @@ def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _from_template(offer: Offer, uri: str) -> ToolKey | None:
-    """The server of the best fitting template; with a variable scheme only if it alone has such templates."""
+    """The best fitting template's server; for a variable scheme, only if no other server has such templates."""
     found = next(fitting(offer.templates, uri), None)
     if found is None:
         return None
@@ -162,7 +162,7 @@ class Shown:
         return None if self._before is None else self._before(key)
 
     def assume(self, key: ToolKey, digest: str) -> None:
-        """Record the hash of a tool that counts as shown, unless it was shown."""
+        """Record the hash of a tool that counts as shown, unless one is recorded."""
         if self.hash_of(key) is None:
             self.version += 1
             self._single[key] = digest

@@ -104,7 +104,7 @@ class Catalog:
     """The enabled prompts, resources, templates and skills; a new object after any change of one."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     switched: frozenset[tuple[str, str]] = frozenset()
-    """Operators' switches: a server, and `kinds.switch_of` or `WHOLE`; neither need exist."""
+    """Operators' switches: a server, and `kinds.switch_of` or `WHOLE`; server and definition need not exist."""
     switched_tools: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools that an operator has disabled, or that all their categories disable."""
@@ -255,7 +255,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
-    """Restore stored names; unless other daemons give names, too, free those of removed servers."""
+    """Restore stored names; free those of removed servers, unless other daemons give names, too."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
     return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))

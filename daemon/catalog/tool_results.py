@@ -52,7 +52,7 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 def json_in(result: bytes) -> Raw:
-    """A result as raw JSON: structured content, else its text (parsed if JSON), or with images its content."""
+    """A result as raw JSON: structured content, else text (parsed if JSON), or its content if it has images."""
     read = protocol.decoded(_decode_result, result)
     if read is None or read.isError:
         return Raw(b"null")
@@ -74,8 +74,8 @@ MAX_BYTES, MAX_DEPTH, MAX_MEMBERS, MAX_ITEMS = 2048, 6, 100, 50
 no map, and elements of an array that are examined."""
 
 MAX_ALIKE, MAX_ALIKE_OBJECTS, MAX_APART = 20, 2, 8
-"""An object is a map with more members of one type, with more objects of one shape, or if two objects have more
-members and share none."""
+"""Members of one type, objects of one shape, and members of two objects that share none: an object with more is
+a map."""
 
 KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 4, 256 * 1024
 """Latest results that make up a tool's shape; tools with a shape; results that wait to be examined; bytes of
@@ -154,7 +154,7 @@ class Observed:
                 self._latest[key] = Shape(raw), [Shape(raw)]
 
     def take(self, tool: Tool, result: bytes | memoryview | msgspec.Raw) -> None:
-        """Copy a result to be examined, and let its tool rest; a tool with an output schema rests for good."""
+        """Copy a result to be examined, and let its tool rest, for good if the tool has an output schema."""
         self.resting = {tool.schema_hash, *(self.resting if len(self.resting) < MAX_TOOLS else ())}
         if "outputSchema" not in tool.parts:
             wanted = self.is_on() and len(result) <= MAX_RESULT and len(self.waiting) < MAX_WAITING

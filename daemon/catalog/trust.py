@@ -33,7 +33,7 @@ class HeldBecause(StrEnum):
     NEW = "new"
     """Nobody approved a definition of this name."""
     CHANGED = "changed"
-    """It differs from each approved form."""
+    """The definition differs from each approved form."""
     LOCK = "lock"
     """The lock cannot be read, or does not have the server as configured."""
     UNKNOWN = "unknown"
@@ -73,7 +73,7 @@ class Gate:
         return attrs.evolve(self, known=joined(self.known or {}, approvals)) if approvals else self
 
     def approval_of(self, definition: Definition) -> Approval | None:
-        """The latest approval of an equivalent form; None also if nothing is held."""
+        """The latest approval of an equivalent form; None if there is none, or if nothing is held."""
         known = () if self.is_open else (self.known or {}).get((definition.kind, definition.name), ())
         same = (each for each in reversed(known) if not forms.change(each.kind, each.raw, definition.raw))
         return next(same, None)

@@ -94,7 +94,7 @@ def word(name: str) -> str:
 
 
 def form(text: str, choices: Sequence[UserChoice]) -> Raw:
-    """Make the params of an elicitation in which mcpd asks its user for a choice."""
+    """Make the params of an elicitation in which mcpd asks a user for a choice."""
     schema = {
         "type": "object",
         "properties": {MEMBER: {"type": "string", "title": "Your choice", "enum": choices}},
@@ -231,7 +231,7 @@ REFUSED_SECONDS = 600.0
 """Seconds between a user's refusal and the next question about the tool; `mcpd approve` works at any time."""
 
 MAX_PAUSES = 1024
-"""Kept pauses between questions, the latest ones: as many as four clients may have calls in flight."""
+"""Pauses between questions that are kept, the latest ones: as many as four clients' calls in flight."""
 
 MAX_NAME = 100
 """Characters of a name in a question about a held definition."""

@@ -86,7 +86,7 @@ class Questions:
         return request
 
     def refuse(self, method: str, why: str) -> None:
-        """End all questions with the reason why one gets no answer."""
+        """End all questions, because one of them gets no answer for the reason `why`."""
         if not self.over.is_set():
             self.refused = method, why
             self.over.set()
@@ -210,7 +210,7 @@ MAX_ASKED = 16
 """Open requests of one call: as many as a client of an earlier revision may have open."""
 
 MAX_ROUNDS = 10
-"""Rounds of one call, as in the MCP SDKs: ends a call whose server keeps asking."""
+"""Rounds of one call, at most, as in the MCP SDKs: a call ends if its server keeps asking."""
 
 REFUSAL = (
     "Unknown requestState: it was never given out to this client for this request, was used already, or has"

@@ -41,7 +41,7 @@ LONGEST = 4096
 """Characters of the longest URI kept: a server may link to a thousand of them."""
 
 MARKERS = (b'"resource', b'"contents"')
-"""Every result with links holds one: content has `resource` or `resource_link`, a read has `contents`."""
+"""Every result with links holds a marker: content `resource` or `resource_link`, a read `contents`."""
 
 
 def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
@@ -96,7 +96,7 @@ class SessionInstances:
     _state: SessionState
     _context: SessionContext
     known: dict[str, tuple[Upstream, int]] = attrs.field(factory=dict, init=False)
-    """The instance of each server, with the version of the workspace that it was found for."""
+    """The instance of each server, with the version of the workspace for which it was found."""
     losses: dict[str, str] = attrs.field(factory=dict, init=False)
     """The reason why each server's previous instance ended, until the next answer reports the loss."""
 
@@ -179,7 +179,7 @@ class SessionInstances:
     async def find_all(
         self, servers: Iterable[str], request_id: bytes | None, *, strictly: bool
     ) -> list[Upstream]:
-        """The running servers, or the session's instances of them; if `strictly`, CallError without one."""
+        """The running servers, or the session's instances. If `strictly`, a missing one raises CallError."""
         found = []
         for server in servers:
             if (upstream := self._context.upstreams.get(server)) is not None:

@@ -20,7 +20,7 @@ NAME = 256
 """Characters of a recorded name that a client may have made up."""
 
 KEPT = 256
-"""Decisions of one client for which a part of their records is kept: more than an agent uses tools."""
+"""Decisions of one client whose records' shared part is kept: more than the tools that an agent uses."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -61,7 +61,7 @@ def record(
 
 
 def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:
-    """Encode what the records of a session's sent calls by one decision share: the members from `daemon` on."""
+    """Encode the members (`daemon` onwards) that records of a session's sent calls by one decision share."""
     forward, request, known = call.forward, call.request, call.calls.recorded
     found = known.get(id(forward)) if sent else None
     if found is not None and found[:3] == (forward, request.session, request.client):

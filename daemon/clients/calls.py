@@ -89,7 +89,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether the call has waited for the tools that its session loaded at other daemons."""
     returns: int = 0
     moves: int = 0
-    """Replacements of the instance that the call waited for."""
+    """Count of waits for another instance after the call's own had ended."""
     reported: float = 0.0
     """The progress that mcpd has reported during waits."""
     waiting: trio.CancelScope | None = None
@@ -264,7 +264,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.count_asked(request, parked=self.request.modern)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Pass on a call's notification; one unknown to mcpd only if the client sees the server as itself."""
+        """Pass on a call's notification; an unknown kind, only if the client sees the server as itself."""
         if method == protocol.LOG_MESSAGE or self.request.session.selection.is_single:
             self.calls.notify(self, method, params)
 
@@ -405,7 +405,7 @@ class CallsInFlight:
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
-        """Send a notification that belongs to a call, and a log line only from the client's level up."""
+        """Send a notification that belongs to a call; a log line only if it reaches the client's level."""
         request, raw, wanted = call.request, bytes(params), call.log_rank
         limit = self.context.catalog.value.config.limits.client_queue_bytes
         if method == protocol.LOG_MESSAGE:

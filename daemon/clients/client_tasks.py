@@ -1,6 +1,6 @@
 """The tasks that servers run for clients: those of MCP 2025-11-25 and of the extension SEP-2663.
 
-mcpd's id of a task cannot be guessed, and works only in the session of the task. Lost tasks stay as failed.
+mcpd's id of a task cannot be guessed, and works only in the session of the task. A lost task stays, as failed.
 """
 
 from __future__ import annotations

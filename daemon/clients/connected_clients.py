@@ -35,7 +35,7 @@ MAX_PARTS = 32
 """Slashes of an updated URI, counted from the end, at which mcpd looks for a subscribed parent resource."""
 
 MAX_PARAMS = 8 * 1024
-"""Bytes of the longest update passed on whole; of longer ones only the URI is. For a client that reads slowly,
+"""Bytes of the longest update passed on whole; of a longer one, only the URI. For a client that reads slowly,
 mcpd keeps one update per subscribed resource."""
 
 MAX_URI = 16 * 1024
@@ -276,7 +276,7 @@ class LogLevels:
         return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
-        """Deliver a log line to its subscribers; a client whose exchange caused it gets it there alone."""
+        """Deliver a log line to its subscribers; the client whose exchange caused it gets it only there."""
         asker = None
         if cause is not None:
             asker = cause.asker
@@ -385,7 +385,7 @@ class ConnectedClients:
                     client.say(method, bytes(params))
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        """The watched log level and subscriptions wanted at a server (`ports.Subscribers.wishes`)."""
+        """A watch of the log level and subscriptions wanted at a server (`ports.Subscribers.wishes`)."""
         if server not in self._wishes:
             self._wishes[server] = Watch(StandingWishes())
             self.refresh_wishes(server)

@@ -30,7 +30,7 @@ from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import Peer
 
 MAX_KEYS = 64
-"""Sessions of one connection, which has a few. Above that, the oldest without a call in flight is left."""
+"""Sessions of one connection, at most; a few are usual. Above, the oldest without a call in flight is left."""
 
 MAX_HELD = 256
 """Requests of one client that wait for the store to recall their sessions: as many as may be in flight."""
@@ -199,7 +199,7 @@ class ClientConnection:
         self.waiting_lists = 0
         self.nursery: trio.Nursery | None = None
         self.level = "INFO" if principal.keeps else "DEBUG"
-        """Log level of a connection's beginning and end: without a session, each request may have one."""
+        """Log level of the connection's beginning and end: without sessions, each request may open one."""
         self.client = Client(
             context.catalog.value.config,
             context.surfaces,
@@ -290,7 +290,7 @@ class ClientConnection:
         self.later(self._serve, request_id, what, serve)
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start a task unless the connection has ended: a queue may return a call after its connection."""
+        """Start a task unless the connection has ended: a queue may return its call later."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(wait, *args)
 

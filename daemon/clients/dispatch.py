@@ -283,7 +283,7 @@ class Dispatch:
     def _unsent(
         self, call: ClientCall, upstream: Upstream, route: CallRoute, forward: Forward, error: errors.CallError
     ) -> bool:
-        """Wake the call's server, or run the script that the tool is. Returns False if the call waits."""
+        """Wake the call's server, or run the script behind the tool. Returns False if the call waits."""
         maker = call.made_by
         # A script that is a tool calls no other one.
         if isinstance(error, errors.ScriptToRun) and (maker is None or maker.upstream is None):
@@ -392,7 +392,7 @@ class Dispatch:
             await self._lists.wait_listed(announced)
 
     def _needs_list(self, call: ClientCall, upstream: Upstream) -> bool:
-        """Whether the server's list decides about a call: what the client saw of it, or what trust holds."""
+        """Whether a call depends on the server's list: on what the client saw of it, or on what trust holds."""
         entry = self._context.catalog.value.servers.get(upstream.of)
         return call.request.session.selection.on_demand or (entry is not None and not entry.gate.is_open)
 

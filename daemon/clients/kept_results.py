@@ -1,4 +1,4 @@
-"""Writes results too large for a context to files, in one thread; one that cannot be written passes whole."""
+"""Writes results too large for a context to files, in one thread; a result not written passes whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KeptResults:
     def __init__(self, root: Path = Path(os.devnull, "results")) -> None:
         self._root, self._told = root / secrets.token_hex(8), False
         self._kept: dict[Key, tuple[int, float]] = {}
-        """Size and last use of each result; until the file is written, the use is before any time."""
+        """Size and last use of each result; until the file is written, the last use is `-MAX_AGE`."""
         self._searches = trio.CapacityLimiter(SEARCHES)
         self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
 
@@ -60,7 +60,7 @@ class KeptResults:
             await self._disk(self._expire, trio.current_time())
 
     def take(self, call: Any, result: Buffer) -> bool:
-        """Keep a call's result, then answer it (a `calls.ClientCall`). False: it was answered already."""
+        """Keep a result, then answer its call (a `calls.ClientCall`). False: the call was answered already."""
         if call.upstream is None or call.finished is not None:
             return False
         if not call.calls.is_open(call):

@@ -247,8 +247,8 @@ PATIENCE = 1.0
 """Seconds that an answer waits for `tools/list` after an announcement; real clients take 30 to 45 ms."""
 
 TAKING_IN = 0.2
-"""Seconds for a client to take in its new list: a busy Gemini CLI had the tool in its next request in no run of
-three without, in 3 of 4 with 50 or 100 ms, in 5 of 5 with 200 ms."""
+"""Seconds for a client to take in its new list: a busy Gemini CLI had the tool in its next request in 0 of 3
+runs without it, in 3 of 4 with 50 or 100 ms, in 5 of 5 with 200 ms."""
 
 
 class Announcement(msgspec.Struct, eq=False):

@@ -117,7 +117,7 @@ MISSING_CAPABILITY = -32021
 
 
 def read_refusal(error: envelope.Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """Make a server's error one for a model, without secrets; `upstream` has its code, message and data."""
+    """Turn a server's error into one for models, without secrets; `upstream` has its code, message and data."""
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
     data: object = redact(remote.data.decode(errors="replace"))

@@ -62,7 +62,7 @@ MAX_GRANTS = 1024
 """Grants of one session, the newest: as many as one pattern of an operator may give."""
 
 MAX_LEFT_GRANTS = 256
-"""Unconnected sessions whose grants are kept, the latest left."""
+"""Unconnected sessions whose grants are kept: those that clients left last."""
 
 GRACE = 600.0
 """Seconds that grants survive a session's last connection: as long as a user has to answer."""
@@ -217,7 +217,7 @@ class SessionState:
         )
 
     def adopt(self, record: SessionRecord, catalog: Catalog, at: float) -> None:
-        """Take another daemon's change. Own verdicts are not written back: two daemons would never end."""
+        """Take another daemon's change. Own verdicts are not written back: two daemons would never stop."""
         loaded = record.loaded.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
         self.assume_shown(loaded)
@@ -270,7 +270,7 @@ CALLED_AT_ONCE = 10
 """Connections whose lists are compared in one turn of the loop: two milliseconds."""
 
 MAX_LEFT = 100
-"""Unused sessions whose shown tools are kept, the latest left: bridges reconnect within seconds."""
+"""Unused sessions whose shown tools are kept, those left last: bridges reconnect within seconds."""
 
 
 class Memory(Protocol):
@@ -407,7 +407,7 @@ class Sessions:
     ) -> bool:
         """Add the tools that a call has loaded, with their servers' epochs; returns whether the tools changed.
 
-        `leaving` are the tools that the loaded ones replace, counted as the latest; None replaces none.
+        `leaving` are the tools to unload in exchange. Unless it is None, the loaded tools count as just used.
         """
         before = state.loaded
         after = before.without(leaving or ()).adding(tools, source, self._wall())

@@ -35,7 +35,7 @@ FIRST_POLL = 0.25
 """Seconds before the first poll; pauses double up to `pollIntervalMs`, since most tasks are short."""
 
 USUAL_POLL, LONGEST_POLL = 1.0, 30.0
-"""Seconds between polls if the server names no interval, and at most."""
+"""Seconds between polls: the interval if the server names none, and the longest interval."""
 
 _SAYS_TASK = re.compile(rb'"task"')
 """Results without a match, which are nearly all, need not be decoded."""
@@ -205,7 +205,7 @@ class PolledTask(Struct, eq=False):
             raise errors.UpstreamCallError(text)
 
     def _error(self, call: ClientCall, failure: Exception | None) -> errors.CallError:
-        """The error of a call whose task did not end: by `failure`, or by time if that is None."""
+        """The error of a call whose task did not end, because of `failure`; None means that time ran out."""
         server = self._upstream.of
         if isinstance(failure, errors.CallError):
             return failure

@@ -173,7 +173,7 @@ def fault_of_path(named: object) -> str:
 
 
 def directory_at(path: str, *, implied: bool) -> tuple[str | None, str]:
-    """The directory at an absolute path, and its fault; blocks. `implied`: `/` and a home are no workspace."""
+    """The directory at an absolute path, and its fault; blocks. If `implied`, neither `/` nor home counts."""
     try:
         real = os.path.realpath(path, strict=True)
         is_directory = stat.S_ISDIR(os.stat(real).st_mode)  # noqa: PTH116 - what may be anything stays a string

@@ -162,7 +162,7 @@ def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | No
 
 
 def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> dict[str, float]:
-    """When each server that was away at the end of a daemon's life went away, in seconds since the epoch."""
+    """When each server went away that was away at the end of a daemon's life, in seconds since the epoch."""
     marks, kinds = among(map(str, OF_RUNS))
     # Of one life, numbers rise with time.
     rows = transaction.rows(

@@ -26,7 +26,7 @@ PARKED = frozenset({StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED})
 """Causes that only an operator can mend, so that mcpd retries rarely."""
 
 DROPS_PER_LINE = 1000
-"""Dropped changes for each line that the log has about them."""
+"""Dropped changes reported by one log line."""
 
 NOT_YET = "not opened yet"
 
@@ -79,7 +79,7 @@ class Health:
         return self.persistence.value.state is Condition.DEGRADED
 
     def note(self, topic: str, text: str, *, aloud: bool = True) -> None:
-        """Report a loss until the daemon ends, in place of the topic's last; `aloud` logs it."""
+        """Report a loss until the daemon ends, in place of the topic's last one; `aloud`: log it."""
         if aloud and self._notes.get(topic) != text:
             logger.error("{}", text)
         self._notes[topic] = text

@@ -115,7 +115,7 @@ class StoredEvents:
         return await self._read(partial(event_rows.last_life, host, socket))
 
     async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
-        """When each server that was away at the end of a daemon's life went away, as far as that is known."""
+        """When each server went away that was away at the end of a daemon's life, as far as that is known."""
         return await self._read(partial(event_rows.away_since, list(servers), life)) or {}
 
     async def _read(self, work: Callable[[Transaction], T]) -> T | None:
@@ -290,7 +290,7 @@ class SessionNotes:
                     del notes[key]
 
     def merged(self, stored: Iterable[SessionRecord] | None, most: int) -> tuple[SessionRecord, ...]:
-        """The stored records with unwritten changes, newest first; the known ones if `stored` is None."""
+        """Stored records, unwritten changes merged in, newest first; the known ones if `stored` is None."""
         found = self._written if stored is None else {record.key: record for record in stored}
         records = [self._seen(each) for each in {**found, **self.waiting}.values()]
         return tuple(sorted(records, key=lambda record: -record.seen_at)[:most])

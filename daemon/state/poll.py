@@ -1,8 +1,8 @@
 """Reads other daemons' writes: after a notification of the database, or each second if notifications fail.
 
-Every commit notifies all listening connections of the writer and the store's version; a lost notification costs
-time only. A silent connection may be dead, so a daemon trusts it only while it hears its own writes or a
-heartbeat.
+Every commit sends the writer and the store's version to all listening connections; a lost notification costs
+time only. A silent connection may be dead: a daemon trusts one only while it brings the daemon's own writes or
+a heartbeat.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Recalling:
         wall: Callable[[], float],
     ) -> None:
         self.untaken = False
-        """Whether the catalog may lack a sent fact, whose subject would then seem to have been removed."""
+        """Whether the catalog may lack a sent fact: the fact's subject would then seem to have been removed."""
         self._notes = notes
         self._catalog = catalog
         self._tell = tell
@@ -84,7 +84,7 @@ class Recalling:
                 logger.warning("skipped an unreadable row of the store {}: {}", self._where, text)
 
     def approvals(self, stored: tuple[Approval, ...], *, whole: bool = False, counting: bool = True) -> None:
-        """Send approvals from the store (`whole`: all of them) if they count, and that the store was read."""
+        """Report that the store was read, and its approvals if they are `counting` (`whole`: all of them)."""
         self._notes.heard_approvals(stored, whole=whole)
         self._send(Approved(approvals=stored if counting else (), at=self._wall()))
 
@@ -151,7 +151,7 @@ class StorePoll:
         return POLL_SECONDS if self.shared and not self._listening.works else CHECK_SECONDS
 
     def request_refresh(self) -> int:
-        """Request a poll that begins later; returns the value of `ended` that shows it is over."""
+        """Request a poll that begins after this call; returns the `ended` to which that poll leads."""
         self._wanted = self._begun + 1
         return self._wanted
 

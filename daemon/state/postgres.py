@@ -1,4 +1,4 @@
-"""PostgreSQL, with a bound on every wait, even for a server that froze with its sockets open; notifications.
+"""PostgreSQL, with notifications, and a bound on every wait, even for a server frozen with open sockets.
 
 libpq cannot handle a server that accepts a connection and stays silent: its connect timeout is at least 2 s,
 and statement_timeout is enforced by the very server that has stopped. So this module measures silence itself.
@@ -51,7 +51,7 @@ SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
 """The schema that receives the tables of a store made before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
-"""The channel of the daemons on one database and schema; schemas whose cut names are equal poll in vain."""
+"""The channel of the daemons on one database and schema; schemas with equal cut names cause vain polls."""
 
 _NAME = re.compile(r":(\w+)")
 

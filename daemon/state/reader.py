@@ -151,7 +151,7 @@ class Reader:
             yield from self._transaction.rows(f"{query} WHERE {column} IN {marks} {order}", values)
 
     def _record(self, kind: type[RecordT], what: str, cells: Mapping[str, object]) -> RecordT | None:
-        """A record of its members' values, which are checked; other values are ignored."""
+        """Make a record of the cells that are its members, and check these; ignore other cells."""
         try:
             return msgspec.convert(dict(cells), kind)
         except msgspec.ValidationError as fault:

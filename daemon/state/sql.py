@@ -151,7 +151,7 @@ class Batch:
     sessions: tuple[SessionRecord, ...] = ()
     """Sessions; each replaces its stored record."""
     names: tuple[GivenName, ...] = ()
-    """Given names; a name that another tool already has belongs to neither after a restart."""
+    """Given names; a name that another tool already has belongs to neither tool after a restart."""
     names_gone: tuple[GivenName, ...] = ()
     """Names that lost their meaning."""
     approvals: tuple[Approval, ...] = ()
@@ -338,7 +338,7 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def unused(name: str, joint: str, is_used: Callable[[str], bool]) -> str:
-    """The name, followed if it is used by `joint` and the first free number from 2 on."""
+    """The name; if it is in use, with `joint` and the first free number from 2 on appended."""
     numbered = (f"{name}{joint}{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if not is_used(each))
 

@@ -105,7 +105,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
         return cls((_inode(path), _inode(path.with_name(path.name + "-wal"))), path)
 
     def lost(self) -> str:
-        """The change of the files since then, in words; empty if they are the same."""
+        """The change of the files since `now` identified them, in words; empty if they are the same."""
         try:
             found = self.path.stat()
         except FileNotFoundError:

@@ -42,10 +42,10 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustedSwitches:
-    """Operators' switches, which count more than a store that only this daemon should write.
+    """Operators' switches, which override those of a store that only this daemon should write.
 
-    A server that runs as the daemon's user can rewrite the store's file. So the daemon's memory counts, and the
-    previous daemon's handover where no server could change it (`host.notify`); the file only without either.
+    A server that runs as the daemon's user can rewrite the store's file. So the daemon's memory counts; without
+    one, the previous daemon's handover, if no server could change it (`host.notify`); else the file.
     """
 
     def __init__(

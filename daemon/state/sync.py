@@ -156,7 +156,7 @@ class Sync:
         poll: StorePoll,
     ) -> None:
         self.start_over = False
-        """Whether the next store that opens has lost everything."""
+        """Whether the next store to be opened is one that has lost everything."""
         self._access = access
         self._notes = notes
         self._recalling = recalling

@@ -148,7 +148,7 @@ _PLAIN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
 
 def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
-    """Raise `ToolHeld` if what has this name, or had it, waits for approval and the profile shows it."""
+    """Raise `ToolHeld` if the definition that has or had this name is held and the profile shows it."""
     entry = None if key is None else view.catalog.servers.get(key[0])
     if key is not None and entry is not None:
         known = entry.list_of(kind)

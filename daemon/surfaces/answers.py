@@ -1,6 +1,6 @@
 """Makes the results, errors and lists of all surfaces, and keeps them within the room for one answer.
 
-An answer holds `structuredContent` and text, of which a client shows its model one. The longer one counts
+An answer holds `structuredContent` and text; a client shows its model one of the two. The longer one counts
 against the profile's `answerTokens`, at four bytes a token.
 """
 
@@ -46,7 +46,7 @@ MAX_NAME = 20
 """Characters of a line reserved for the entry's name."""
 
 LONGEST_LINE = 260
-"""Characters about one server's tools in a short list: some thirty tools."""
+"""Most characters about one server's tools in a short list: some thirty tools."""
 
 SHORT_LIST = 2000
 """Characters of a list that still counts as short: 500 tokens."""
@@ -176,7 +176,7 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, 
 
 
 def told(why: Reason) -> str:
-    """Say to a model why a server is down and what its last words mean, without a full stop."""
+    """Tell a model why a server is down and what its last words mean, without a full stop."""
     found = why.remedy
     return f"{why.text}. {found.happened.rstrip('.')}" if found and found.by_words else why.text
 

@@ -25,7 +25,7 @@ MAX_NAMES = 300
 """Tool names in one list of categories, some 1,500 tokens; if there are more, each category shows a few."""
 
 NEXT_BYTES = 200
-"""Bytes about the categories that did not fit."""
+"""Bytes reserved for the note on categories that did not fit."""
 
 LIST_EXAMPLE = "{}"
 

@@ -75,7 +75,7 @@ def _depends_on_definition(view: View, member: Member) -> bool:
 def _call_unlisted(
     view: View, category: ToolCategory, wrapped: Wrapped, *, patient: bool
 ) -> Forward | AwaitListing:
-    """Call a tool that the category may get once its server has listed; otherwise the server decides."""
+    """Call a tool not listed yet: wait for the server's list if `patient`, else let the server decide."""
     name = wrapped.name
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]

@@ -46,8 +46,8 @@ MAX_VALUE, MAX_NAME = 40, 128
 """Characters of a value, above which its type is shown, and of a member's name, above which it is left out."""
 
 MAX_CALL, MAX_ABOUT, NEW_WORDS = 88, 60, 3
-"""Characters of a call on one line, characters of an argument's description, and the number of words in it that
-are in neither the argument's name nor the tool's description, so that it is worth its tokens."""
+"""Characters of a call on one line, characters of an argument's description, and the number of its words,
+beyond the argument's name and the tool's description, that make it worth its tokens."""
 
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _SCHEMAS, _CHOICES = ("inputSchema", "outputSchema"), ("anyOf", "oneOf")
@@ -245,7 +245,7 @@ def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only:
 
 
 NOTE_BYTES = 400
-"""Bytes about a value that is too large."""
+"""Bytes reserved for the note on a value that is too large."""
 
 
 def script_answer(value: str, printed: str, calls: int, room: int) -> bytes:

@@ -35,7 +35,7 @@ MAX_TEXT = 64
 """Characters of a string in an example."""
 
 LARGE = 2**53 - 1
-"""A larger bound only means "any integer", and is no good example."""
+"""The largest bound that may serve as an example; a larger one only means "any integer"."""
 
 Object = dict[str, Any]
 
@@ -158,7 +158,7 @@ MAX_FAULTS = 5
 """Faults in one error; once they are corrected, the model is shown the others."""
 
 MAX_MESSAGE = 200
-"""Characters about one fault."""
+"""Most characters of the text about one fault."""
 
 MAX_SCHEMA = 4096
 """Bytes of the part of a schema that is quoted; a model can request the whole."""

@@ -1,7 +1,7 @@
 """The `full` surface, which lists servers' own tools, and the surface of chosen servers.
 
-A server that is down has no entry in such a list. Therefore the instructions name it with cause and remedy, as
-does the tool `mcpd_status`, which is listed only while a server is down.
+A server that is down has no entry in such a list. So the instructions name the server with cause and remedy,
+and so does the tool `mcpd_status`, which is listed only while a server is down.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 STATUS = "mcpd_status"
-"""Also the name of the bridge's tool while no daemon runs (`bridge.stand_in`)."""
+"""The tool's name; the bridge's tool has the same one while no daemon runs (`bridge.stand_in`)."""
 
 LINES_CHARACTERS = 1000
-"""Characters about all servers that are down: Claude Code shows its model 2 KB of instructions."""
+"""Most characters about all servers that are down: Claude Code shows its model 2 KB of instructions."""
 
 LINE_CHARACTERS = 400
-"""Characters about one server; event and remedy take some 200."""
+"""Most characters about one server that is down; event and remedy take some 200."""
 
 
 def is_down(entry: ServerEntry) -> bool:

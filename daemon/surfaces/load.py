@@ -41,7 +41,7 @@ TOOL = "load_mcp_tool"
 META_TOOLS = (SERVER, TOOL)
 
 MAX_TOOL_LINES = 200
-"""Lines about the tools of one server; the largest real server has a few hundred."""
+"""Most lines about the tools of one server; the largest real server has a few hundred."""
 
 UNFITTED = "its schema did not fit into this answer: load it with the next call"
 

@@ -39,7 +39,7 @@ MAX_CATEGORIES = 60
 """Categories in one answer; surfaces with an initial list have as many."""
 
 NEXT_BYTES = 400
-"""Bytes about tools that did not fit."""
+"""Bytes reserved for the note on tools that did not fit."""
 
 NOTHING_FITS = (
     "No tool here fits that. Say it in other words, or see what a category has:"

@@ -116,7 +116,7 @@ LEAD_CHARACTERS = 2000
 """Characters of a description searched for its first sentence."""
 
 TOPICS_CHARACTERS = 600
-"""Characters about all tools on surfaces without an initial list: 150 tokens."""
+"""Most characters about all tools on surfaces without an initial list: 150 tokens."""
 
 SHORTEST = 10
 """Characters of the shortest sentence; anything shorter is a number or a heading."""
@@ -208,7 +208,7 @@ def first_sentence(text: str) -> str:
 
 
 LINES_CHARACTERS = 2000
-"""Characters about all servers in the handshake: Claude Code shows its model 2 KB of instructions."""
+"""Most characters about all servers in the handshake: Claude Code shows its model 2 KB of instructions."""
 
 REST = "their tools are listed like all others"
 """The last line, about servers that were left out."""

@@ -112,7 +112,7 @@ class View:
 
     @property
     def auto_load(self) -> bool:
-        """Whether a tool may be called that is not loaded; always if another request may have loaded it."""
+        """Whether an unloaded tool may be called; always if another request may have loaded the tool."""
         return self.profile.auto_load or not self.keeps
 
     @property

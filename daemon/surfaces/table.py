@@ -217,7 +217,7 @@ DEFERRED = SearchSurface.name
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface of a client before it identifies itself, perhaps `AUTO`; without `lazy`, settings decide."""
+    """The surface of a client before it identifies itself, perhaps `AUTO`; `lazy` None: settings decide."""
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:

@@ -200,7 +200,7 @@ MAX_COUNTED = 10_000
 """Places of a schema times depths: counting takes 10 ms; large real schemas have a thirtieth."""
 
 PATTERN_VISITS = 10
-"""Visits that a pattern counts as: it takes linear time, but up to 3 µs per character."""
+"""Visits that a pattern counts as: matching takes linear time, but up to 3 µs per character."""
 
 CHARACTERS_A_VALUE = 4
 """Characters of a string that count as one value, since a pattern visits all of them."""

@@ -207,7 +207,7 @@ def _id_of(members: dict[str, Raw]) -> bytes:
 
 
 def _is_sound_id(found: bytes) -> bool:
-    """Whether an undecoded id is valid JSON, as it is written back unchanged."""
+    """Whether an undecoded id is valid JSON, which matters as mcpd writes the id back unchanged."""
     return not found.startswith(b'"') or decoded(decode_text, found) is not None
 
 

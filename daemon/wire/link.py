@@ -64,7 +64,7 @@ class FdWriter:
         self.failure: str | None = None
         self.reason: Exception | None = None  # the reason for the end of the connection; None while it lasts
         self.on_written: Callable[[], None] | None = None
-        """Called after a write, and when the kernel accepts nothing."""
+        """Called after a write, and when the kernel accepts no bytes."""
         self.on_ended: Callable[[], None] | None = None  # called once, at the end of the connection
         self.on_stuck: Callable[[str], None] | None = None
         """Ends the connection of a peer that does not read, in place of `fail`."""

@@ -8,8 +8,8 @@ try not for 2, 4, 8 ... turns.
 Guests are clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line. They
 are served one by one, only while no other link and no task is ready.
 
-A client that reads more slowly than servers answer fills memory. If all such clients exceed a bound, the links
-whose lines go to one of them are held until that client has caught up or disconnected.
+A client that reads more slowly than servers answer fills memory. If such clients together exceed a bound, the
+links whose lines go to one of them are held until that client has caught up or disconnected.
 
 - A descriptor has at most one owner in the epoll; the owner removes it before closing it.
 - Callbacks neither block nor raise. One that raises is logged and disturbs no other link.
@@ -43,7 +43,7 @@ GUESTS_SECONDS = 0.002
 """Longest service of guests before their output is written, and longest turn of one guest."""
 
 LINGER_SECONDS = 0.001
-"""Longest sleep in this epoll, the least that epoll_wait(2) has; later answers can afford a round of trio."""
+"""Longest sleep in this epoll, and epoll_wait(2)'s shortest; later answers can afford a round of trio."""
 
 MAX_SKIPS = 64  # most turns without lingering after a fruitless try: each try may cost the others a millisecond
 
@@ -98,7 +98,7 @@ class Guests(Watching):
         self.later: deque[Callable[[], None]] = deque()  # postponed calls of guests, oldest first
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once after the other guests' turns. Tasks may use it, too."""
+        """Run `call` once after the other guests' turns. Tasks may use this method, too."""
         self.later.append(call)
         self._poll.ring()
 
@@ -135,7 +135,7 @@ class Poll(Watching):
         self._misses = 0
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once after every other link's turn. Only from `on_ready` or such a call."""
+        """Run `call` once after every other link's turn. Use this only from `on_ready` or such a call."""
         self._soon.append(call)
 
     def start(self) -> None:
@@ -263,7 +263,7 @@ class _Others(trio.abc.Instrument):
 
 
 def contain(call: Callable[[], None]) -> None:
-    """Call this; log a fault, which disturbs no other link."""
+    """Run `call`; log a fault, which disturbs no other link."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - the boundary: the loop of all links goes on
@@ -300,7 +300,7 @@ class Link(Protocol):
 
     @property
     def turns(self) -> int:
-        """The count of turns that read all of the peer's lines, all written before it had any answer."""
+        """The count of reading turns: the peer wrote a turn's lines before it got any answer to them."""
 
     @property
     def is_held(self) -> bool:

@@ -96,7 +96,7 @@ class PeerRequest:
 
 
 MAX_GIVEN_UP = 1000
-"""Most cancelled requests remembered, in 100 kB; beyond it, attribution is uncertain until the rest expire."""
+"""Most cancelled requests remembered, in 100 kB; beyond this, attribution is uncertain until all expire."""
 
 
 class GivenUp:

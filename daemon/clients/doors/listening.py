@@ -36,7 +36,7 @@ SAY_SECONDS = 60.0  # seconds between two log lines about a shortage
 REFUSALS = 8  # refusals between two pauses: each costs 0.1 to 0.4 ms, and a refused peer may retry endlessly
 
 REFUSALS_PAUSE = 0.02
-"""Seconds between groups of refusals: they get a tenth of the loop's time, a full backlog takes two seconds."""
+"""Seconds between groups of refusals: they get a tenth of the loop's time; a full backlog takes two seconds."""
 
 V = TypeVar("V")
 
@@ -170,7 +170,7 @@ class Strangers:
 
 
 PAUSE_SHARE = 8
-"""mcpd stops reading from a client while an eighth of its queue limit waits for it: it is slow, not dead."""
+"""mcpd stops reading from a client for which an eighth of its queue limit waits: it is slow, not dead."""
 
 
 def unix_door(

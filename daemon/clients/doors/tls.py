@@ -36,7 +36,7 @@ class Turns:
 
 
 class _Paced(trio.abc.ReceiveStream):
-    """A stream whose reader waits for a turn with each chunk."""
+    """A stream whose reader waits for a turn after each chunk."""
 
     def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
         self._inner = inner

@@ -114,7 +114,7 @@ def begin(
 ) -> None:
     """Send a request to the server that `route` chooses, now or once the server is up.
 
-    `others` pass unchanged; the lists of `kinds` may hold its subject. MsgspecError: its `_meta` is no object.
+    `others` pass unchanged; lists of `kinds` may hold its subject. Raises MsgspecError if `_meta` is no object.
     """
     asked = make(
         calls=connection.calls,
@@ -158,7 +158,7 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
 
 
 TOOLS = "mcpd_tools"
-"""A prompt that lists the tools, for models whose client passes no list on; unlisted: people see lists."""
+"""A prompt that lists the tools to a model whose client passes none on. Unlisted: people see lists."""
 
 
 def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:

@@ -132,7 +132,7 @@ def introduction(
 
 
 def initialize_result(wanted: object, members: Mapping[str, Any]) -> bytes:
-    """Make the answer to `initialize` of an introduction, in the client's version or the server's older one."""
+    """The answer to `initialize` from an introduction, in the client's version or the server's if older."""
     newest = _decoded(members.get(VERSION))
     newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
@@ -141,7 +141,7 @@ def initialize_result(wanted: object, members: Mapping[str, Any]) -> bytes:
 
 
 def discover_result(members: Mapping[str, Any]) -> bytes:
-    """Make the answer to `server/discover` of an introduction, in the versions that the server speaks, too."""
+    """The answer to `server/discover` from an introduction, with versions that mcpd and the server speak."""
     ours = (*HANDSHAKE_VERSIONS, MODERN_VERSION)
     theirs, own = _decoded(members.get(VERSIONS)), _decoded(members.get("_meta"))
     info = members.get("serverInfo", IDENTITY)

@@ -25,7 +25,7 @@ from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Seconds by which wrong tokens are delayed, from the second on: doubled with each, up to the longest."""
+"""Seconds by which answers to wrong tokens are delayed, from the second token on; each doubles the delay."""
 
 FORGET_SECONDS = 600.0  # seconds without a wrong token after which an address starts over
 
@@ -198,7 +198,7 @@ class HttpAdmission:
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
-        """The profile of a request. A token for other profiles raises Refusal (403), even for unknown ones."""
+        """The profile of a request. A token for others raises Refusal (403), even if the profile is unknown."""
         if visitor.profiles is None:
             return DEFAULT_PROFILE if wanted is None else wanted
         found = next((each for each in visitor.profiles if wanted in {None, each}), None)

@@ -13,7 +13,7 @@ from daemon.kit.wording import quoted
 from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
-"""Bytes per connection that the kernel takes; its megabytes would make slow peers look stuck (`wire.link`)."""
+"""Bytes per connection in the kernel; its default of megabytes makes slow peers look stuck (`wire.link`)."""
 
 BACKLOG = 4096
 """Connections that wait in the kernel, its own limit since Linux 5.4: all agents may reconnect at once."""
@@ -50,7 +50,7 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Prepare the manager's socket, never to be shut down; return HOST:PORT. Raises `ConfigError`: not TCP."""
+    """Prepare the manager's socket, never to be shut down; return HOST:PORT. ConfigError unless it is TCP."""
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         message = "the socket named http is not a listening TCP socket: write ListenStream="

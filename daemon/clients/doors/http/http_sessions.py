@@ -440,7 +440,7 @@ class HttpSessions:
 
 
 def _keep_alive(exchange: HttpExchange, open_stream: Callable[[], None]) -> None:
-    """Send a comment each `COMMENT_SECONDS` until the exchange gets another due call."""
+    """Send a comment each `COMMENT_SECONDS`, until another `wait_until` of the exchange replaces this one."""
 
     def comment() -> None:
         open_stream()

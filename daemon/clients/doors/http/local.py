@@ -35,7 +35,7 @@ TEXTS = {
 
 
 def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
-    """The answer to a health check; None for any other request. Raises Refusal for methods that do not read."""
+    """The answer to a health check; None for any other request. Raises Refusal for methods but GET and HEAD."""
     if head.path not in PATHS:
         return None
     if head.method not in METHODS:

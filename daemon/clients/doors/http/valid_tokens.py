@@ -99,7 +99,7 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The default token, made if missing. TokenTrouble: only its digest is kept, or the write fails."""
+        """The default token, made if missing. TokenTrouble if only its digest is kept or the write fails."""
         if not self._default:
             if "" in self.kept:
                 raise tokens.TokenTrouble(
@@ -216,7 +216,7 @@ def _stored(named: Named) -> tokens.Kept:
 
 
 def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
-    """The principal of a named token; its sessions are apart from those of the daemon's user."""
+    """The principal of a named token; its sessions are kept apart from those of the daemon's user."""
     return Principal(
         owner=f"{TOKENS}{name}: ",
         token=name,
