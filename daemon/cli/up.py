@@ -320,5 +320,5 @@ def _trouble(name: str, server: ServerReport) -> str:
         return f"{name} is still starting (`mcpd status`)"
     by_user = state == "needs_auth" and server.get("cause") != Cause.LOGIN_REFUSED
     helps = f"mcpd login {name}" if by_user else "mcpd doctor"
-    reason = str(server.get("reason") or "").partition("\n")[0]
+    reason = str(server.get("happened") or server.get("reason") or "").partition("\n")[0].rstrip(".")
     return f"{name}: {state}{f', {reason}' if reason else ''} (`{helps}`)"

@@ -48,12 +48,9 @@ def target(root: Any, reference: object) -> Any:
 def _at(place: Any, pointer: str) -> Any:
     for token in pointer.split("/")[1:]:
         step = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, dict):
-            place = place.get(step)
-        elif isinstance(place, list):
-            place = dict(zip(map(str, range(len(place))), place, strict=True)).get(step)
-        else:
-            return None
+        if isinstance(place, list):
+            place = dict(zip(map(str, range(len(place))), place, strict=True))
+        place = place.get(step) if isinstance(place, dict) else None
     return place
 
 

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import msgspec
@@ -99,8 +99,14 @@ def _encoded(fields: Mapping[str, str]) -> bytes:
 
 
 def _send(entry: bytes) -> None:
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-        channel.sendto(entry, SOCKET)
+    with suppress(OSError):
+        _channel().sendto(entry, SOCKET)
+
+
+@cache
+def _channel() -> socket.socket:
+    # Made with the first event, the daemon's start: when another has to be told, no descriptor may be left.
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 def line_of(event: Event) -> str:

@@ -237,7 +237,7 @@ def test_what_needs_attention_is_said_and_what_a_project_has_is_not_taken(here: 
     assert done.returncode == 1
     assert "config.toml" in done.stderr
     assert "Works: echo, in Cursor once restarted." in done.stdout
-    assert "Needs attention: broken: failed, command not found: /no/program." in done.stdout
+    assert "Needs attention: broken: failed, There is no file /no/program" in done.stdout
     assert f"; {codex}: 1 fault" in done.stdout
     assert codex.read_text() == "= broken"
     assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo", "broken"]

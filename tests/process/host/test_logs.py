@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -405,15 +406,17 @@ def test_nobody_forges_a_field_with_a_name_of_two_lines() -> None:
     assert told["PRIORITY"] == "6"
 
 
-def test_without_a_journal_and_with_a_full_one_nothing_waits(
+def test_without_a_journal_and_with_a_full_one_nothing_waits_and_an_event_needs_no_descriptor(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "SOCKET", str(sockets / "journal"))
     logs.to_journal(KILLED)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
         journald.bind(str(sockets / "journal"))
+        monkeypatch.setattr(socket, "socket", Mock(side_effect=OSError))
         for _ in range(10_000):
             logs.to_journal(KILLED)
+        assert journald.recv(65536, socket.MSG_DONTWAIT)
 
 
 def test_stderr_is_the_journals_if_systemd_says_so(tmp_path: Path) -> None:

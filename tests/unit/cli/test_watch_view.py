@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.segment import Segment
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
 from daemon.cli.watch_view import (
@@ -34,15 +33,12 @@ def seen(servers: dict[str, Any], at: float = NOW, **more: Any) -> Picture:
     return Picture(status=status_of(servers), at=at, **more)
 
 
-def text(line: list[Segment]) -> str:
-    return "".join(each.text for each in line)
-
-
 def shown(
     picture: Picture, choices: WatchChoices | None = None, size: Size = SMALL, now: float = NOW
 ) -> list[str]:
     """The lines of a frame, of which each has been looked at for its width."""
-    lines = [text(line) for line in frame(picture, choices or WatchChoices(), now=now, size=size)]
+    drawn = frame(picture, choices or WatchChoices(), now=now, size=size)
+    lines = ["".join(each.text for each in line) for line in drawn]
     assert [cell_len(line) for line in lines] == [size.width] * size.height
     return lines
 
@@ -101,8 +97,7 @@ def test_below_a_table_that_leaves_room_is_what_is_wrong() -> None:
 
 
 def test_one_server_is_shown_whole() -> None:
-    choices = WatchChoices()
-    choices.press("enter", {"git": down()})
+    choices = pressed("enter", servers={"git": down()})
     lines = shown(seen({"git": down(reason="it has\x1b[2J ended")}), choices)
     assert any(r"it has\x1b[2J ended" in line for line in lines)
     assert lines[-1].startswith("q leave  Esc back")
