@@ -46,18 +46,14 @@ def test_arguments_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_arguments(["-"])
 
 
-def test_a_result_is_printed_as_it_is(control: Controls, capsys: Captured) -> None:
+def test_a_result_is_printed_as_it_is_and_escaped_at_a_terminal(
+    control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon = control({"call": OK})
     assert main(["time/now", "tz=UTC"]) == 0
     assert capsys.readouterr() == ("12:00\n\x1b[31m\n", "")
     asked = {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}, "progress": True}
     assert asked_for(daemon.asked) == [("tool", {"server": "time", "tool": "now"}), ("call", asked)]
-
-
-def test_a_terminal_gets_it_escaped(
-    control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    control({"call": OK})
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["time/now"]) == 0
     assert capsys.readouterr().out == "12:00\n\\x1b[31m\n"

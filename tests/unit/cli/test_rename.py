@@ -112,18 +112,6 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
     assert texts(config) == before
 
 
-def test_a_server_that_does_not_come_up_gets_its_name_back(
-    config: Path, control: Controls, capsys: Captured
-) -> None:
-    before = texts(config)
-    answer: Any = {"config": str(config)}
-    servers = {"tick": server(), "tock": server(state="failed", reason="no")}
-    control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
-    assert told(config, "tick", "tock") == 1
-    assert "taken back: the files are as they were" in capsys.readouterr().err
-    assert texts(config) == before
-
-
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory with a directory for each sandboxed server; `tick` has one."""
@@ -155,13 +143,16 @@ def test_what_a_server_of_a_systems_unit_keeps_moves_too(
     assert [each.name for each in (tmp_path / "state" / "servers").iterdir()] == ["tock"]
 
 
-def test_what_a_server_keeps_comes_back_where_the_rename_does(
-    config: Path, data: Path, control: Controls
+def test_a_server_that_does_not_come_up_gets_its_name_and_what_it_keeps_back(
+    config: Path, data: Path, control: Controls, capsys: Captured
 ) -> None:
+    before = texts(config)
     servers = {"tick": server(), "tock": server(state="failed", reason="no")}
     answer: Any = {"config": str(config)}
     control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
     assert told(config, "tick", "tock") == 1
+    assert "taken back: the files are as they were" in capsys.readouterr().err
+    assert texts(config) == before
     assert [each.name for each in data.iterdir()] == ["tick"]
 
 
