@@ -272,7 +272,7 @@ async def test_what_sessions_have_loaded_is_marked_when_the_server_changes_or_le
         await stage.lists("a", "write")
         await until(lambda: disk.servers["a"].epoch == 2)
         assert statuses(disk) == [LoadedStatus.INVALID_DELETED, LoadedStatus.VALID]
-        await until(lambda: any("marked again" in line for line in logged))
+        await until(lambda: any("validity of loaded tools" in line for line in logged))
         stage.registry.tell(Configured(config=config_of({"mcpServers": servers("b")}), now=START))
         await until(lambda: set(statuses(disk)) == {LoadedStatus.INVALID_DELETED})
     disk.sessions["key"] = session("key", "read")

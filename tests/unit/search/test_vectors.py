@@ -307,8 +307,8 @@ def test_an_unusable_folder_is_refused_by_name(tmp_path: Path, how: str) -> None
     [
         ({"other": COMPASS}, "no tensor"),
         ({"embeddings": COMPASS[0]}, "not a table"),
-        ({"embeddings": COMPASS.astype("<u2")}, "kind uint16"),
-        ({"embeddings": COMPASS, "mapping": COMPASS}, "kind float32"),
+        ({"embeddings": COMPASS.astype("<u2")}, "type uint16"),
+        ({"embeddings": COMPASS, "mapping": COMPASS}, "type float32"),
     ],
 )
 def test_weights_of_another_kind_are_refused(tmp_path: Path, tensors: dict[str, Any], why: str) -> None:
