@@ -25,7 +25,7 @@ from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.envelope import Buffer, as_line
 from daemon.wire.link import CLOSED, FdWriter
-from daemon.wire.outbox import IN, OUT, TURN_SECONDS, Outbox, Receiver
+from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT, TURN_SECONDS, Outbox, Receiver
 
 Headers = Iterable[tuple[str, str]]
 
@@ -70,6 +70,7 @@ class WebSocketStream(trio.abc.Stream):
         self._is_watched = False
         self._waits = False  # whether the library waits for bytes
         self._arrived = trio.Event()
+        self._turn_seconds = GUESTS_SECONDS if is_guest else TURN_SECONDS
         self._turn_ends = math.inf
         self._moved = trio.Event()
 
@@ -93,7 +94,7 @@ class WebSocketStream(trio.abc.Stream):
                 await next_turn.wait()
             else:
                 await trio.lowlevel.checkpoint()
-            self._turn_ends = perf_counter() + TURN_SECONDS
+            self._turn_ends = perf_counter() + self._turn_seconds
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Queue a frame of the library, and wait while too many bytes wait for the peer."""
@@ -153,7 +154,7 @@ class WebSocketStream(trio.abc.Stream):
                 except OSError as error:
                     self.writer.end(ConnectionLost(f"cannot watch its descriptor: {error.strerror}"))
             await self._arrived.wait()
-            self._turn_ends = perf_counter() + TURN_SECONDS
+            self._turn_ends = perf_counter() + self._turn_seconds
 
     def _on_ready(self, ready: int) -> None:
         try:
