@@ -354,7 +354,7 @@ def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
     wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
     if options.since is not None:
         wanted["since"] = options.since
-    most = options.last or (None if options.since is None else MOST_CALLS)
+    most = MOST_CALLS if options.last is None and options.since is not None else options.last
     return wanted if most is None else {**wanted, "limit": min(most, MOST_CALLS)}
 
 

@@ -303,7 +303,7 @@ def summary(
 
 def not_pinned(servers: Mapping[str, Any]) -> list[str]:
     """A line about the servers that may run another version at each start; none without such a server."""
-    words = {name: (each.get("command") or "", each.get("args", ())) for name, each in servers.items()}
+    words = {name: (each.get("command") or "", each.get("args") or ()) for name, each in servers.items()}
     loose = [name for name, (command, args) in words.items() if any(pinnable(command, args))]
     return [f"Not pinned: {', '.join(loose)} (`mcpd pin {' '.join(loose)}`)."] if loose else []
 

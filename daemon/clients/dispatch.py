@@ -147,11 +147,14 @@ class Dispatch:
         """Begin a plain call of the connection's own session; False for any other message."""
         if self.direct is None or (call := plain_call(line)) is None:
             return False
-        request = self.direct.request(call.request_id, self._peer.link.turns)
-        if denied := self._client.selection.denied:
-            self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, denied)
-        else:
-            self.begin(request, call.name, call.arguments)
+        try:
+            request = self.direct.request(call.request_id, self._peer.link.turns)
+            if denied := self._client.selection.denied:
+                self._peer.refuse(call.request_id, envelope.INVALID_REQUEST, denied)
+            else:
+                self.begin(request, call.name, call.arguments)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            self._peer.refuse(call.request_id, envelope.INTERNAL_ERROR, self._noted(error, call.name))
         return True
 
     def begin(
@@ -451,7 +454,11 @@ class Dispatch:
                 self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
             return
-        bound = logger.bind(session=self._client.number).opt(exception=error)
-        bound.error("internal error in mcpd while serving {}", call.label)
-        text = f"Internal error: {type(error).__name__}"
+        text = self._noted(error, call.label)
         call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, errors.InternalError.code)
+
+    def _noted(self, error: Exception, label: str) -> str:
+        """Log an internal error of mcpd, and return its text for the client."""
+        bound = logger.bind(session=self._client.number).opt(exception=error)
+        bound.error("internal error in mcpd while serving {}", label)
+        return f"Internal error: {type(error).__name__}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -268,10 +268,10 @@ def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
 
 def _offsets(text: str) -> dict[str, int]:
     blanked, found = blank(text), dict[str, int]()
-    waiting = [(ROOT, after_space(blanked, 0))]
+    waiting = deque([(ROOT, after_space(blanked, 0))])
     found[ROOT] = waiting[0][1]
     while waiting:
-        trail, at = waiting.pop()
+        trail, at = waiting.popleft()  # in order: of a repeated key, the last place counts
         for member in members_of(blanked, at).members if blanked[at] in "[{" else ():
             key = member.key if isinstance(member.key, int) else _SURROGATE.sub("\ufffd", member.key)
             here = below(trail, key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -28,6 +29,11 @@ from daemon.setup.clients.programs import Machine
 
 _MEMBER = re.compile(r'"[^"\n]*"\s*:')
 _BY_NAME = re.compile(r"(?:registry|npm|pypi):|.*\.(?:mcpb|dxt)$", re.IGNORECASE)
+
+READ_SECONDS = 5.0
+"""Most seconds to read clients' files: a network file system without its server never answers."""
+
+_reading = trio.CapacityLimiter(2)  # threads that such a file system may hold
 
 
 def line_of(fields: Mapping[str, str]) -> tuple[list[str], str, list[str]]:
@@ -198,7 +204,12 @@ async def _clients(viewer: Viewer) -> dict[str, object]:
     facts = viewer.context.facts
     at = home(facts.environ)
     here = Machine(home=at, directory=Path(facts.directory or at), environ=facts.environ)
-    found = await trio.to_thread.run_sync(found_clients, here)
+    try:
+        with trio.fail_after(READ_SECONDS):
+            look = partial(found_clients, here)
+            found = await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_reading)
+    except trio.TooSlowError:
+        raise Refused(f"the files of clients below {at} were not read within {READ_SECONDS:g} s") from None
     # The message of a file that cannot be read may quote the file.
     return {"clients": with_texts(found, viewer.context.redact)}
 

@@ -306,6 +306,7 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Users) -> None:
 def test_servers_that_may_change_at_each_start_are_told_with_what_pins_them() -> None:
     npx = {"command": "npx", "args": ["-y", "x"]}
     servers = {"a": npx, "b": npx, "c": {"command": "npx", "args": ["x@1.0"]}, "d": {"url": "http://x"}}
+    servers["e"] = {"command": "npx", "args": None}
     assert not_pinned(servers) == ["Not pinned: a, b (`mcpd pin a b`)."]
     assert not_pinned({"d": servers["d"]}) == []
 

@@ -12,7 +12,7 @@ from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
 from daemon.clients.calls import MAX_ARGUMENTS
 from daemon.clients.client import Principal
-from daemon.clients.dispatch import Dispatch
+from daemon.clients.dispatch import Dispatch, plain_call
 from daemon.config.tuning import AuditKeys
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from tests.fakes_upstream import Client, Guest, Stage, error_of
@@ -132,6 +132,11 @@ async def test_a_call_that_mcpd_fails_on_after_it_was_sent(
     assert (await client.get())["error"]["message"] == "Internal error: ZeroDivisionError"
     (found,) = await records(stage)
     assert (found["decision"], found["outcome"]) == ("sent", "InternalError")
+    monkeypatch.setattr(Dispatch, "begin", lambda *_args: 1 / 0)
+    plain = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a","arguments":{}}}'
+    assert plain_call(plain)
+    await client.send(plain)
+    assert (await client.get())["error"]["message"] == "Internal error: ZeroDivisionError"
 
 
 async def test_records_keep_no_arguments_of_calls(stage: Stage, guest: Guest) -> None:

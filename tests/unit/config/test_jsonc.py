@@ -132,5 +132,9 @@ def test_a_fault_has_the_place_of_its_key_or_of_what_surrounds_it(trail: str, pl
     assert [fault.line, fault.column] == place
 
 
+def test_a_fault_below_a_repeated_key_has_its_last_place() -> None:
+    assert placed([Fault(path="$.a.x", message="m")], '{"a": {"x": 1},\n "a": {"x": 2}}')[0].line == 2
+
+
 def test_what_is_in_another_file_has_no_place_in_this_one() -> None:
     assert [str(fault) for fault in placed([Fault(path="env", message="m")], "{}")] == ["env: m"]

@@ -264,7 +264,7 @@ class HttpConnection:
             self.rewatch()
             await self.writer.until_ended()
         except OSError as error:  # the kernel has no room to watch it
-            self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
+            self.writer.end(ConnectionLost(f"cannot watch its descriptor: {error.strerror}"))
         finally:
             self.writer.end(ConnectionLost("the connection was closed here"))
             self._outbox.flush()

@@ -160,7 +160,7 @@ class Tokens:
                 f"the configuration has token {quoted(name)}: change it there (listen.http.tokens), and start"
                 " the daemon again"
             )
-        if name not in among:
+        if not name or name not in among:  # the default token has an empty name, which nobody may type
             raise tokens.TokenTrouble(f"no token{which} is named {quoted(name)}{suggestion(name, among)}")
 
     def _new_value(self) -> str:

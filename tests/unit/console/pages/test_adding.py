@@ -1,6 +1,7 @@
 """The page that adds a server: the line that a form stands for, and what is shown again."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 from tests.unit.setup.machines import machine
+from tests.waiting import PATIENCE
 
 ADD, UP, UNDO_UP = ADDING_ACTIONS
 
@@ -154,6 +156,12 @@ async def test_clients_are_shown_to_every_viewer_without_secrets_and_without_a_p
         told: Any = await CLIENTS_PAGE.own(viewer_of(context, may_change=may_change))  # type: ignore[misc]
         (cursor,) = (each for each in told["clients"] if each["client"] == "cursor")
         assert ([each["name"] for each in cursor["servers"]], cursor["mcpd"]) == (["[redacted]"], [])
+    ended = threading.Event()
+    monkeypatch.setattr(adding_pages, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(adding_pages, "found_clients", lambda _here: ended.wait(PATIENCE))
+    with pytest.raises(Refused, match=r"were not read within 0\.01 s"):
+        await CLIENTS_PAGE.own(viewer_of(context))  # type: ignore[misc]
+    ended.set()
 
 
 async def test_clients_are_changed_by_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,9 @@ async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: Toke
     assert (known.match(value), known.match(second)) == (None, a_phone())
     with pytest.raises(TokenTrouble, match="did you mean"):
         await known.revoke("phne")
+    with pytest.raises(TokenTrouble, match="no token is named ''"):
+        await known.revoke("")
+    assert known.match(await known.shown_default()) == Principal()
 
 
 async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubted(file: TokenFile) -> None:
