@@ -57,7 +57,7 @@ class Registry:
         self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
-        """Return once every fact so far is in the catalog and logged; also the watchdog's round trip."""
+        """Return when every fact so far is in the catalog and logged; the watchdog's round trip uses it."""
         await self._mailbox.ask_settled()
         await self._news.wait_until(lambda news: not news)
 

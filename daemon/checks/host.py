@@ -109,7 +109,7 @@ def leavings(scene: Scene) -> Iterator[Finding]:
 
 
 def _void(scene: Scene) -> Iterator[Finding]:
-    """Findings on limits of servers that need control groups, if the running daemon has none."""
+    """Findings on servers' limits that need control groups, if the running daemon has none."""
     if scene.config is None or scene.running is None:
         return
     groups = cgroups.find(SERVICE, Path(f"/proc/{scene.running.pid}/cgroup"))

@@ -95,7 +95,7 @@ def add(options: argparse.Namespace) -> int:
 def _wanted(
     options: argparse.Namespace, present: Present, variables: Variables, undo: ExitStack
 ) -> WantedServer:
-    """The server to add, agreed to if it comes from a registry or bundle; `undo` deletes an unpacked bundle."""
+    """The server to add; one from a registry or bundle is agreed to. `undo` deletes an unpacked bundle."""
     if offer := adding_offers.found(options, present, undo):
         name = named([*options.words[:-1], offer.name][0])
         server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)

@@ -129,7 +129,7 @@ def _wrong_proxy(proxy: str) -> str:
         return f"{quoted(proxy)} is not an address or network: write 10.0.0.7 or 10.0.0.0/24"
     if network.prefixlen:
         return ""
-    return f"{quoted(proxy)} would trust every machine to name any client: name the proxies"
+    return f"{quoted(proxy)} would trust every machine to claim any client: list the proxies"
 
 
 def _wrong_path(path: str) -> str:

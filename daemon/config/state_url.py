@@ -127,9 +127,7 @@ def _server(found: re.Match[str], driver: str) -> StateUrl:
         raise StateUrlError("write @, / ? and # in its user and password as %40, %2F, %3F and %23")
     port = found["port"]
     if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port) <= MAX_PORT):
-        why = (
-            f"its port is not a number up to {MAX_PORT}: write {POSTGRESQL_EXAMPLE}, or HOST:PORT for the host"
-        )
+        why = f"its port is not a number up to {MAX_PORT}: write {POSTGRESQL_EXAMPLE}, or HOST:PORT for HOST"
         raise StateUrlError(why)
     given = {"host": found["host"].strip("[]"), "port": port, "dbname": found["path"]}
     given |= {"user": found["user"], "password": found["password"]}

@@ -280,7 +280,7 @@ _AFTER = {
 
 
 def _state_after(event: Event) -> str | None:
-    """The state that an event tells; empty for an unknown one."""
+    """The state that an event tells; empty for an unknown state."""
     if event.kind not in {EventKind.ENDED, EventKind.STATE}:
         return _AFTER.get(event.kind)
     state = event.details.get("state")

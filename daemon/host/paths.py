@@ -93,7 +93,7 @@ FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and 
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The home directory, or `/`, where servers start: elsewhere, npx and uv may run files of a clone."""
+    """The home directory, or `/`, where servers start: in a cloned repository npx and uv may run its files."""
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 

@@ -75,7 +75,7 @@ JOINING = (
 """Scripts whose words contain joiners (Unicode, sections 9.2 and 12)."""
 
 VARIED = ((0x2200, 0x22FF), (0x2A00, 0x2AFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
-"""Operators and ideographs: U+FE00 to U+FE02 choose a glyph (StandardizedVariants.txt)."""
+"""Operators and ideographs whose glyph U+FE00 to U+FE02 choose (StandardizedVariants.txt)."""
 
 
 def _class(*ranges: tuple[int, int]) -> str:

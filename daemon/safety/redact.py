@@ -96,7 +96,7 @@ def credentials(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _all(shape: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Every match, including `authorization: bearer token: hunter2`."""
+    """Every match, also nested: `authorization: bearer token: hunter2`."""
     at = 0
     while (found := shape.search(text, at)) is not None:
         yield found

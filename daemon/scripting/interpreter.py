@@ -152,7 +152,7 @@ class Interpreter:
 
 
 class _RunningScript:
-    """A script that the other process runs, and whose calls are made in turns of the poll."""
+    """A script that the other process runs; its calls are made in turns of the poll that no client needs."""
 
     def __init__(self, call: Call, connection: socket.socket, outbox: Outbox) -> None:
         self._call, self._connection, self._outbox = call, connection, outbox

@@ -35,7 +35,7 @@ class NameNotes:
         self._shared = False
 
     def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
-        """Note that the store holds exactly these names; other daemons' (`shared`) are not taken back here."""
+        """Record that the store holds exactly these names; if `shared`, other daemons' are not taken back."""
         self._held, self._compared = {}, None
         self.were_written(names, ())
         self._shared = shared

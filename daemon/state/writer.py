@@ -138,7 +138,7 @@ class Writer:
         self._rows.put("switches", ("server", "tool"), new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
-        """Store verdicts on these servers' loaded tools; one statement for all sessions' equal rows."""
+        """Store verdicts on these servers' loaded tools; one statement changes all sessions' equal rows."""
         marked: Counter[LoadedStatus] = Counter()
         columns = ", ".join((*_JUDGED, *_VERDICT))
         # In the order of the index that has all of these columns, so that no row is read and nothing sorted.

@@ -336,7 +336,7 @@ class ServerEvents:
         return Era.HANDSHAKE if self._server.greeting is None else self._server.greeting.era
 
     def on_lost(self, reason: str) -> None:
-        """Take no more calls from now on, as the clean-up and the exact reason take longer."""
+        """Stop taking calls now, because the clean-up and the exact reason take longer."""
         if self._server.admission is not None and self._server.lifecycle is not None:
             self._server.lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
             self._server.shut()

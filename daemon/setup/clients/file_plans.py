@@ -137,7 +137,7 @@ def _hunks(lines: list[str], changed: list[str]) -> list[_Hunk]:
 
 
 EMPTY = frozenset({"", "{}"})
-"""The rest of a file that only mcpd has written, without white space."""
+"""The rest of a file that only mcpd has written, with white space removed."""
 
 
 def take_out(record: Record, current: str) -> Rewritten:
@@ -309,8 +309,8 @@ def install_plans(
     places = [place for place in program.places(machine) if place.scope in SCOPES[scope]]
     if not places:
         raise DocumentError(
-            f"there is no file for the scope '{scope}' for {machine.directory}: go to a project's directory, if"
-            " this client has files of projects, or leave out --scope"
+            f"there is no file for the scope '{scope}' at {machine.directory}: leave out --scope, or go to a"
+            " project's directory if this client has project files"
         )
     into = places[0]
 

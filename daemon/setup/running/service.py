@@ -53,9 +53,8 @@ def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
     """The PATH of a login shell, or else of `environ`, without directories of one session; and its source."""
     shell = environ.get("SHELL") or _shell_of_user()
     own = _asked(shell, environ)
-    source = (
-        f"the login shell {shell}" if own else f"this shell ({shell or 'no login shell'} did not tell its own)"
-    )
+    untold = f"{shell} did not tell its PATH" if shell else "there is no login shell"
+    source = f"the login shell {shell}" if own else f"this shell ({untold})"
     return _sound(own or environ.get("PATH", ""), environ), source
 
 
