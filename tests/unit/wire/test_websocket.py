@@ -295,7 +295,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
     "event", [Pong(payload=b""), Ping(payload=b""), TextMessage("", message_finished=False)]
 )
 async def test_frames_that_are_no_messages_have_turns(event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket_link, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket_link, "GUESTS_SECONDS", 0.0)
     turns = 0
 
     def on_ready(_ready: int) -> None:
