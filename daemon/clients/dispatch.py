@@ -99,6 +99,12 @@ def plain_call(line: Line) -> PlainCall | None:
     return PlainCall(request_id, name, arguments)
 
 
+def _noted(error: Exception, label: str, session: int) -> str:
+    """Log an internal error of mcpd, and return its text for the client."""
+    logger.bind(session=session).opt(exception=error).error("internal error in mcpd while serving {}", label)
+    return f"Internal error: {type(error).__name__}"
+
+
 def _known_id(call: ClientCall) -> bytes:
     """The id of the client's request behind a call; for a script's call, the request that runs the script."""
     return call.request.id if call.made_by is None else _known_id(call.made_by)
@@ -154,7 +160,9 @@ class Dispatch:
             else:
                 self.begin(request, call.name, call.arguments)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
-            self._peer.refuse(call.request_id, envelope.INTERNAL_ERROR, self._noted(error, call.name))
+            self._peer.refuse(
+                call.request_id, envelope.INTERNAL_ERROR, _noted(error, call.name, self._client.number)
+            )
         return True
 
     def begin(
@@ -454,11 +462,5 @@ class Dispatch:
                 self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
             return
-        text = self._noted(error, call.label)
+        text = _noted(error, call.label, self._client.number)
         call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, errors.InternalError.code)
-
-    def _noted(self, error: Exception, label: str) -> str:
-        """Log an internal error of mcpd, and return its text for the client."""
-        bound = logger.bind(session=self._client.number).opt(exception=error)
-        bound.error("internal error in mcpd while serving {}", label)
-        return f"Internal error: {type(error).__name__}"
