@@ -157,7 +157,7 @@ class _Script:
     def _make_call(self, name: str, arguments: bytes, answer: Answer) -> None:
         script = self._call
         if len(name) > MAX_NAME:
-            answer(f"UnknownTool: no tool has a name of {len(name):,} characters", NULL)
+            answer(f"UnknownTool: no tool has a name of more than {MAX_NAME:,} characters", NULL)
             return
         if decoded(_decode_raw, arguments) is None:
             answer(f"InvalidArguments: the arguments of {name} are not JSON (NaN is not JSON)", NULL)

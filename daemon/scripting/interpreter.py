@@ -24,6 +24,7 @@ from msgspec import Raw
 from daemon.config.tuning import ScriptLimits
 from daemon.errors import ConnectionLost
 from daemon.processes import marks
+from daemon.scripting import THIS_CODE
 from daemon.scripting.runner import CRASHED, LIMIT, MADE, ScriptOutcome, line
 from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import FdLink
@@ -88,8 +89,14 @@ class ScriptProcess:
                 self._running = await _started()
             control = self._running[1]
         ours, theirs = socket.socketpair()
-        with theirs, suppress(BrokenPipeError):  # the process was killed just now, and the connection ends
-            socket.send_fds(control, [b"."], [theirs.fileno()])
+        with theirs:
+            try:
+                socket.send_fds(control, [b"."], [theirs.fileno()])
+            except BrokenPipeError:
+                pass  # the process was killed just now, and the connection ends
+            except OSError:
+                ours.close()
+                raise
         return ours
 
     async def _end(self) -> None:
@@ -104,11 +111,12 @@ class ScriptProcess:
 
 async def _started() -> tuple[subprocess.Popen[bytes], socket.socket, int]:
     control, inside = socket.socketpair()
+    control.setblocking(False)
     marks.started(mark := marks.new(), marks.ELSEWHERE)
 
     def start() -> subprocess.Popen[bytes]:
-        stdin, stdout, env = inside.fileno(), subprocess.DEVNULL, dict[str, str]()
-        return subprocess.Popen(PROGRAM, stdin=stdin, stdout=stdout, env=env, start_new_session=True)
+        stdin, stdout = inside.fileno(), subprocess.DEVNULL
+        return subprocess.Popen(PROGRAM, stdin=stdin, stdout=stdout, env=THIS_CODE, start_new_session=True)
 
     try:
         with inside:
@@ -220,7 +228,7 @@ class _RunningScript:
                 self._outbox.poll.guests.soon(partial(self._make, *message))
 
     def on_oversized(self, head: bytes) -> None:
-        """Do nothing: no message is too long."""
+        """Do nothing: the other process cuts names and measures values."""
 
     def on_message(self, message: Envelope, line: Line) -> None:
         """Do nothing: messages are lines."""

@@ -47,6 +47,8 @@ ONE_SCRIPT = 3
 """Threads of this process while one script runs."""
 PRINTED = 64 * 1024
 """Most characters kept of a script's output."""
+NAME = 1025
+"""Characters kept of a tool's name: no tool has so long a name, and every call of one fails."""
 OVERTIME = 2
 """Seconds after a script's limit when its worker ends by itself, should this process be killed."""
 
@@ -137,7 +139,8 @@ class _WorkerScript:
                 return self._failed(f"it tried more than {self._calls} calls{LIMIT}", "calls")
             else:
                 self._left -= 1
-                self._made.append((step.call_id, *step.args))
+                tool, arguments = step.args
+                self._made.append((step.call_id, tool[:NAME], arguments))
                 self._hand_over()
                 step = step.resume({"future": ...})
         # Its output is never read: only what the prelude has measured crosses.

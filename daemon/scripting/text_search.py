@@ -16,6 +16,7 @@ import re2
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.processes import marks
+from daemon.scripting import THIS_CODE
 
 jq = later("jq")  # of an extra
 
@@ -36,7 +37,7 @@ def search(text: bytes, room: int, pattern: str | None, program: str | None) -> 
     marks.started(mark := marks.new(), marks.ELSEWHERE)
     try:
         done = subprocess.run(
-            PROGRAM, input=told, capture_output=True, timeout=2 * SECONDS, env={}, check=False
+            PROGRAM, input=told, capture_output=True, timeout=2 * SECONDS, env=THIS_CODE, check=False
         )
     except subprocess.TimeoutExpired:
         raise InvalidArguments(TOO_MUCH) from None

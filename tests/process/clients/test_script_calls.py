@@ -201,7 +201,7 @@ async def test_progress_counts_calls(stage: Stage, client: Client) -> None:
 async def test_a_long_name_goes_nowhere(client: Client) -> None:
     await run(client, "await call('alpha/' + 'x' * 100_000, {})", _meta={"progressToken": "p"})
     answer = await client.get()
-    assert "UnknownTool: no tool has a name of 100,006 characters" in error_of(answer)["message"]
+    assert "UnknownTool: no tool has a name of more than 1,024 characters" in error_of(answer)["message"]
 
 
 async def test_inputs_that_are_too_long_or_cannot_be_read_are_refused(client: Client) -> None:

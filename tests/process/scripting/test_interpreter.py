@@ -363,6 +363,31 @@ async def test_a_script_runs_where_no_priority_may_be_set(monkeypatch: pytest.Mo
         assert value_of(await scripts.run("1")) == 1
 
 
+async def test_scripts_run_with_the_code_of_the_daemon_wherever_it_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch = f"import sys\nassert sys.path[0] == {str(ROOT)!r}"
+    monkeypatch.setattr(module, "PROGRAM", program(patch))
+    process = ScriptProcess()
+    async with kept(process), interpreting(2, process) as scripts:
+        assert value_of(await scripts.run("1")) == 1
+
+
+async def test_a_process_that_takes_no_scripts_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROGRAM", program("import signal\nsignal.pause()"))
+    process, before = ScriptProcess(), marks.children()
+
+    async def connect_often() -> None:
+        for _ in range(10_000):
+            (await process.connect()).close()
+
+    async with kept(process):
+        with pytest.raises(OSError, match="unavailable"):
+            await connect_often()
+        (pid,) = marks.children() - before
+        os.kill(pid, signal.SIGKILL)
+
+
 async def test_a_clients_message_goes_before_the_next_call_of_a_script() -> None:
     order, (heard, sent) = list[str](), os.pipe()
 
@@ -436,6 +461,11 @@ async def test_a_result_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyP
 
     outcome = await run("try:\n  await call('s/t')\nexcept ToolError as e:\n  print(e.code, '|', e.text)", call)
     assert outcome.printed == "too_large | the result has 101 bytes, more than 100\n"
+
+
+async def test_a_name_that_is_too_long_is_cut() -> None:
+    code = "len((await call('x' * 18_000_000))['name'])"
+    assert value_of(await run(code, limits=ScriptLimits(seconds=10.0))) == runner.NAME
 
 
 async def test_one_owner_has_half_of_the_workers() -> None:
