@@ -150,7 +150,10 @@ class _Script:
             told = {"calls": self._count, "printed": printed, "limit": limit}
             raise ScriptFailed(outcome.error, **{key: value for key, value in told.items() if value})
         make = partial(script_answer, outcome.value, outcome.printed, self._count, room)
-        result = await trio.to_thread.run_sync(make)
+        try:
+            result = await trio.to_thread.run_sync(make)
+        except RecursionError:
+            raise ScriptFailed("its value is nested too deeply: return less", calls=self._count) from None
         self._dispatch.spared(self._call, self._taken - len(result))
         return result
 

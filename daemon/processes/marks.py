@@ -36,6 +36,9 @@ ELSEWHERE = -1
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
 
+_helpers: set[int] = set()
+"""Marks of processes that do mcpd's own work: they are no server's, and have no leaf."""
+
 _unmarked: set[int] = set()
 """Marks that could not be set: orphans of these servers cannot be told from strays."""
 
@@ -78,6 +81,8 @@ def living() -> frozenset[int]:
 
 def started(mark: int, pid: int) -> None:
     """Record the pid of the child started with a mark."""
+    if pid == ELSEWHERE:
+        _helpers.add(mark)
     _children[mark] = pid
 
 
@@ -92,6 +97,7 @@ def forget(mark: int) -> None:
     """Record the end of a server; any process that still has its mark is a stray."""
     _children.pop(mark, None)
     _unmarked.discard(mark)
+    _helpers.discard(mark)
 
 
 def children() -> frozenset[int]:
@@ -187,7 +193,7 @@ def memory_by_mark() -> dict[int, int]:
     """Memory of each server's tree in bytes, by mark: its leaf's, else resident. Call it in a thread."""
     leaves = {mark: leaf.memory() for mark in living() if (leaf := cgroups.leaf_of(mark))}
     counted = {mark: used for mark, used in leaves.items() if used is not None}
-    if counted.keys() >= living():
+    if counted.keys() >= living() - _helpers:
         return counted
     return {mark: sum(map(proc.resident, pids)) for mark, pids in find().trees.items()} | counted
 

@@ -87,26 +87,40 @@ class ScriptProcess:
                 await self._end()
             if self._running is None:
                 self._running = await _started()
-            control = self._running[1]
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                socket.send_fds(control, [b"."], [theirs.fileno()])
-            except BrokenPipeError:
-                pass  # the process was killed just now, and the connection ends
-            except OSError:
-                ours.close()
-                raise
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    if not self._hand(theirs):
+                        self._running = await _started()
+                        self._hand(theirs)  # else it was killed just now, and the connection ends
+                except BaseException:
+                    ours.close()
+                    raise
         return ours
+
+    def _hand(self, connection: socket.socket) -> bool:
+        """Hand a connection over; False if the process takes none: it is forgotten, and may yet run scripts."""
+        assert self._running is not None
+        process, control, mark = self._running
+        try:
+            socket.send_fds(control, [b"."], [connection.fileno()])
+        except BrokenPipeError:
+            self._running = None
+            trio.lowlevel.spawn_system_task(_ended, process, control, mark)
+            return False
+        return True
 
     async def _end(self) -> None:
         """Have the process end after its last script, and wait for the end."""
         if self._running is not None:
-            process, control, mark = self._running
-            self._running = None
-            control.close()
-            await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
-            marks.forget(mark)
+            running, self._running = self._running, None
+            await _ended(*running)
+
+
+async def _ended(process: subprocess.Popen[bytes], control: socket.socket, mark: int) -> None:
+    control.close()
+    await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+    marks.forget(mark)
 
 
 async def _started() -> tuple[subprocess.Popen[bytes], socket.socket, int]:
@@ -223,6 +237,8 @@ class _RunningScript:
                 self._started.set()
             elif isinstance(message, ScriptOutcome):
                 self._outcome = message
+                if not self._has_ended:
+                    self._ending.cancel()  # the worker may take its time, on a busy machine
                 self._end()
             else:
                 self._outbox.poll.guests.soon(partial(self._make, *message))

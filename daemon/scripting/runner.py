@@ -86,6 +86,8 @@ class _WorkerScript:
         self._secret, self._printed = f"_{os.urandom(8).hex()}", ""
         self._made = deque[tuple[int, str, str]]()
         """Calls for which there is no place: number, tool, and a JSON object of arguments."""
+        self._session = SimpleQueue[tuple[Any, int]]()
+        """The session and its worker's pid, once the worker has started; None and 0 if it cannot start."""
         self._answers = SimpleQueue[bytes]()
         """Lines with number, error and result; an empty one stands for the end of the connection."""
 
@@ -98,24 +100,36 @@ class _WorkerScript:
             limits = {"max_memory": int(given["memory"]), "max_suspensions": 1000 + 4 * self._calls}
             limits["max_feed_duration_secs"] = int(given["seconds"]) + OVERTIME
             try:
-                with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits) as session:
-                    worker = session.worker_pid
-                    (player := Thread(target=self._play, args=(session,))).start()
+                pool = monty.Monty(max_processes=1)
+                (player := Thread(target=self._play, args=(pool, limits))).start()
+                session, worker = self._session.get()
+                try:
                     for each in lines:
                         self._answers.put(each)
+                finally:
                     self._answers.put(b"")
-                    with suppress(ProcessLookupError):
-                        os.kill(worker, signal.SIGKILL)
+                    if worker:
+                        with suppress(ProcessLookupError):
+                            os.kill(worker, signal.SIGKILL)
                     player.join()
+                    for each in filter(None, (session, pool)):
+                        each.__exit__(None, None, None)
             except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
                 self._send(self._failed(*_words(error, self._code)))
 
-    def _play(self, session: Any) -> None:
+    def _play(self, pool: Any, limits: dict[str, int]) -> None:
         try:
+            with suppress(OSError):  # mcpd's system unit does not permit it
+                # Of this thread and of what the thread starts. A woken process interrupts no process of another
+                # class, however nice, for some milliseconds.
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            session = pool.__enter__().checkout(limits=limits).__enter__()
+            self._session.put((session, session.worker_pid))
             self._send(None)
             outcome = self._played(session)
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
             outcome = self._failed(*_words(error, self._code))
+            self._session.put((None, 0))
         with suppress(OSError):
             self._send(outcome)
 
@@ -228,13 +242,14 @@ def _words(error: Any, code: str) -> tuple[str, str]:
 
 def main() -> None:
     """Run scripts until stdin ends."""
-    with suppress(OSError):  # mcpd's system unit does not permit it
-        # A woken process interrupts no process of another class, however nice, for some milliseconds.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     sysconfig.get_config_vars()  # which the interpreter's package reads: its first call is for one thread alone
     with socket.socket(fileno=0) as control:
         while received := socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)[1]:
-            Thread(target=_WorkerScript(socket.socket(fileno=received[0])).run).start()
+            connection = socket.socket(fileno=received[0])
+            try:
+                Thread(target=_WorkerScript(connection).run).start()
+            except RuntimeError:  # the system lacks a resource; the connection's end says so
+                connection.close()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ round of trio costs 20 to 30 us. The task then lingers in the epoll, as the answ
 follows: only while no other task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless
 try not for 2, 4, 8 ... turns.
 
-Guests are clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line. They
-are served one by one, only while no other link and no task is ready.
+Guests are scripts, and clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a
+line. They are served one by one, only while no other link and no task is ready.
 
 A client that reads more slowly than servers answer fills memory. If such clients together exceed a bound, the
 links whose lines go to one of them are held until that client has caught up or disconnected.

@@ -263,6 +263,12 @@ async def test_a_value_that_is_too_large_is_cut_and_said_so(scripts: Scripts, nu
     assert len(result["content"][0]["text"].encode()) <= 2000
 
 
+async def test_a_value_that_is_nested_too_deeply_is_the_scripts_error(client: Client) -> None:
+    await run(client, "a = 1\nfor _ in range(998):\n    a = [a]\na")
+    error = error_of(await answer_to(client))
+    assert (error["code"], "nested too deeply" in error["message"]) == ("ScriptFailed", True)
+
+
 async def test_a_script_that_is_too_long_is_not_run(scripts: Scripts, nursery: trio.Nursery) -> None:
     stage = staged(scripts, scriptLimits={"codeBytes": 10})
     client = await greeted(stage, nursery)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 from msgspec import Raw
 
 from daemon.config.tuning import ScriptLimits
@@ -13,6 +14,7 @@ from daemon.wire.outbox import Outbox
 from tests.process.scripting.attacks import ATTACKS, SAID
 from tests.process.scripting.conftest import PROCESS
 from tests.process.scripting.test_interpreter import workers
+from tests.waiting import eventually
 
 WRITTEN = Path("/tmp/attack-of-a-script")
 LIMITS = ScriptLimits(seconds=0.3, memory=16 * 1024 * 1024, calls=5)
@@ -37,7 +39,7 @@ async def test_an_attack_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(outcome.printed) < 70_000
     assert "hunter2" not in str(outcome)
     assert len(str(outcome.value)) < SAID
-    assert not workers()
+    await trio.to_thread.run_sync(eventually, lambda: not workers())
     code = "await call('s/t', {'a': 1})"
     after = await interpreter.run(code, b"{}", call, ScriptLimits(), lambda: False, outbox)
     assert after == ScriptOutcome("1")

@@ -388,6 +388,35 @@ async def test_a_process_that_takes_no_scripts_holds_up_nobody(monkeypatch: pyte
         os.kill(pid, signal.SIGKILL)
 
 
+async def test_a_process_that_takes_no_more_scripts_ends_those_it_runs_and_another_one_runs_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take = (
+        "def once(control, *more):\n    taken = real(control, *more)\n    control.shutdown(0)\n    return taken"
+    )
+    patch = f"import socket\nreal = socket.recv_fds\n{take}\nsocket.recv_fds = once"
+    monkeypatch.setattr(module, "PROGRAM", program(patch))
+    process, before = ScriptProcess(), marks.children()
+
+    async def call(*_: object) -> object:
+        return value_of(await scripts.run("2"))
+
+    async with kept(process), interpreting(4, process) as scripts:
+        assert value_of(await scripts.run("1 + await call('s/t')", call)) == 3
+        await trio.to_thread.run_sync(eventually, lambda: len(marks.children() - before) == 1)
+
+
+async def test_an_answer_does_not_wait_for_the_end_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "END_SECONDS", 1000.0)
+    patch = "import signal\nos.kill = lambda *_: signal.pause()"
+    monkeypatch.setattr(module, "PROGRAM", program(patch))
+    process, before = ScriptProcess(), marks.children()
+    async with kept(process), interpreting(2, process) as scripts:
+        assert value_of(await scripts.run("1")) == 1
+        (pid,) = marks.children() - before
+        os.kill(pid, signal.SIGKILL)
+
+
 async def test_a_clients_message_goes_before_the_next_call_of_a_script() -> None:
     order, (heard, sent) = list[str](), os.pipe()
 
