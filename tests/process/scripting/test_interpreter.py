@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,8 @@ def workers() -> list[int]:
     found: list[int] = []
     for child in proc.own_children():
         for children in Path(f"/proc/{child}/task").glob("*/children"):
-            found += [int(each) for each in children.read_text().split()]
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                found += [int(each) for each in children.read_text().split()]
     return [pid for pid in found if proc.name(pid) == "monty"]
 
 
