@@ -45,6 +45,10 @@ PAUSE_SECONDS = 0.001
 """Seconds after each call while several scripts run: their calls would take most of the daemon's time."""
 ONE_SCRIPT = 3
 """Threads of this process while one script runs."""
+NICE = 10
+"""Added niceness of workers: `SCHED_IDLE` and 19 would give them next to nothing on a busy machine."""
+PROCESSORS = sorted(os.sched_getaffinity(0))[1:] or [*os.sched_getaffinity(0)]
+"""The processors of workers: all but one, if there are several, which is left for others' calls."""
 PRINTED = 64 * 1024
 """Most characters kept of a script's output."""
 NAME = 1025
@@ -120,9 +124,9 @@ class _WorkerScript:
     def _play(self, pool: Any, limits: dict[str, int]) -> None:
         try:
             with suppress(OSError):  # mcpd's system unit does not permit it
-                # Of this thread and of what the thread starts. A woken process interrupts no process of another
-                # class, however nice, for some milliseconds.
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+                # Of this thread and of what the thread starts.
+                os.nice(NICE)
+                os.sched_setaffinity(0, PROCESSORS)
             session = pool.__enter__().checkout(limits=limits).__enter__()
             self._session.put((session, session.worker_pid))
             self._send(None)

@@ -336,18 +336,26 @@ def test_scripts_end_with_a_daemon_that_is_killed() -> None:
     eventually(lambda: not Path(f"/proc/{worker}").exists())
 
 
-async def test_a_worker_gets_the_time_that_nobody_needs_and_has_no_environment() -> None:
+async def test_a_worker_leaves_a_processor_to_others_and_has_no_environment() -> None:
     seen: list[object] = []
 
     async def call(*_: object) -> object:
         (pid,) = workers()
         path = trio.Path(f"/proc/{pid}")
-        seen.append({os.sched_getscheduler(int(each.name)) for each in await (path / "task").iterdir()})
+        threads = [int(each.name) for each in await (path / "task").iterdir()]
+        seen.append(
+            {os.getpriority(os.PRIO_PROCESS, each) - os.getpriority(os.PRIO_PROCESS, 0) for each in threads}
+        )
+        seen.append({tuple(sorted(os.sched_getaffinity(each))) for each in threads})
         seen.append(await (path / "environ").read_bytes())
         return None
 
     assert not (await run("await call('s/t')", call)).error
-    assert seen == [{os.SCHED_IDLE}, b""]
+    assert seen == [
+        {min(runner.NICE, 19 - os.getpriority(os.PRIO_PROCESS, 0))},
+        {tuple(runner.PROCESSORS)},
+        b"",
+    ]
 
 
 def program(patch: str) -> tuple[str, ...]:
@@ -357,7 +365,7 @@ def program(patch: str) -> tuple[str, ...]:
 
 
 async def test_a_script_runs_where_no_priority_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    patch = "def refuse(*_): raise PermissionError\nos.sched_setscheduler = refuse"
+    patch = "def refuse(*_): raise PermissionError\nos.nice = os.sched_setaffinity = refuse"
     monkeypatch.setattr(module, "PROGRAM", program(patch))
     process = ScriptProcess()
     async with kept(process), interpreting(2, process) as scripts:
