@@ -39,7 +39,7 @@ EVENTS_AT_ONCE = 64
 
 TURN_SECONDS = 0.001  # longest turn while there is more to do: a fifth of the longest delay allowed
 
-GUESTS_SECONDS = 0.0005
+GUESTS_SECONDS = 0.0003
 """Longest service of guests before their output is written, and longest turn of one guest."""
 
 LINGER_SECONDS = 0.001
