@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -17,7 +17,13 @@ from daemon.console.page import Fragment, Holders
 from daemon.kit.waiting import Watch, keep_latest
 
 EVERY_SECONDS = 1.0
-"""Seconds between two computations of a view: people read no faster (`ConsolePage.calls_every`)."""
+"""Least seconds between two computations of a view: people read no faster (`ConsolePage.calls_every`)."""
+
+SHARE = 0.02
+"""The share of time that all views together may take to compute: beyond it each is computed less often."""
+
+OLDEST_SECONDS = 5.0
+"""Most seconds by which `SHARE` delays a view."""
 
 KEPT = 16
 """Snapshots of pages just sent, which are kept for browsers that are about to follow them."""
@@ -122,15 +128,20 @@ class LiveView:
         changes: ChangeSignal,
         start: Snapshot | None,
         calls_every: float | None,
+        views: Sized,
     ) -> None:
-        """`calls_every` is the seconds between computations while only calls happen; None ignores calls."""
+        """`calls_every` is the seconds between computations while only calls happen; None ignores calls.
+
+        `views` are all views that are followed at present, with which this one shares the time.
+        """
         self.followers = 0
+        self._views = views
         self._compute = compute
         self._changes = changes
         self._calls_every = inf if calls_every is None else calls_every
         self._newest: Watch[Snapshot | None] = Watch(start)
         self._marks: tuple[object, ...] = ()
-        self._next = -EVERY_SECONDS
+        self._computed = self._next = -inf
         self._leading = trio.Lock()
 
     async def next(self, seen: Snapshot | None) -> Snapshot:
@@ -147,13 +158,14 @@ class LiveView:
 
     async def _look(self, newest: Snapshot | None) -> None:
         if self._marks:
-            due = self._next - EVERY_SECONDS + self._calls_every
-            await self._changes.since(self._marks, due, self._calls_every)
+            await self._changes.since(self._marks, self._computed + self._calls_every, self._calls_every)
         await trio.sleep_until(self._next)
-        marks = self._changes.marks()
+        marks, began = self._changes.marks(), trio.current_time()
         found = await self._compute(newest)
         self._marks = marks  # Only now: a follower that leaves midway has computed nothing.
-        self._next = trio.current_time() + EVERY_SECONDS
+        self._computed = trio.current_time()
+        rest = (self._computed - began) * len(self._views) / SHARE
+        self._next = self._computed + min(max(EVERY_SECONDS, rest), OLDEST_SECONDS)
         if newest is None or found.since(newest):
             self._newest.set(found)
 
@@ -186,7 +198,7 @@ class Views:
         seen = seen if known == key else None
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = LiveView(compute, self._changes, seen, calls_every)
+            view = self._views[key] = LiveView(compute, self._changes, seen, calls_every, self._views)
         view.followers += 1
         try:
             yield view, seen

@@ -1,12 +1,13 @@
 """Views are computed once for all who follow them, when something has changed, and at most once a second."""
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 import trio.testing
 
-from daemon.console.live import EVERY_SECONDS, KEPT, ChangeSignal, Snapshot, Views
+from daemon.console.live import EVERY_SECONDS, KEPT, OLDEST_SECONDS, SHARE, ChangeSignal, Snapshot, Views
 from daemon.console.page import Fragment, Holders
 from daemon.errors import McpdError
 from daemon.kit.waiting import Watch
@@ -41,6 +42,7 @@ class Counted:
         self.views = Views(ChangeSignal(self.watch, Watch(None)))
         self.draw = Drawer()
         self.computed = 0
+        self.takes = 0.0
         self.fault: Exception | None = None
 
     def set(self, **values: int) -> None:
@@ -49,7 +51,7 @@ class Counted:
 
     async def compute(self, before: Snapshot | None) -> Snapshot:
         self.computed += 1
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.takes)
         if self.fault is not None:
             raise self.fault
         return Snapshot.drawn(fragments(**self.values), self.draw, before)
@@ -124,6 +126,32 @@ async def test_a_burst_of_changes_is_one_computation_a_second() -> None:
             assert trio.current_time() - began == pytest.approx(5 * EVERY_SECONDS, abs=0.1)
             nursery.cancel_scope.cancel()
     assert page.computed == 6
+
+
+@pytest.mark.parametrize(
+    ("views", "takes", "rest"),
+    [
+        (1, 0.01 * SHARE, EVERY_SECONDS),
+        (1, 2 * SHARE, 2.0),
+        (2, 2 * SHARE, 4.0),
+        (3, 2 * SHARE, OLDEST_SECONDS),
+    ],
+)
+async def test_views_that_take_long_or_are_many_are_computed_less_often(
+    views: int, takes: float, rest: float
+) -> None:
+    page = Counted(a=0)
+    page.takes = takes
+    async with AsyncExitStack() as stack:
+        followed = [
+            await stack.enter_async_context(page.views.following(key, "", page.compute)) for key in range(views)
+        ]
+        view, had = followed[0]
+        seen = await view.next(had)
+        began = trio.current_time()
+        page.set(a=1)
+        await view.next(seen)
+    assert trio.current_time() - began == pytest.approx(rest + takes)
 
 
 class Called(Counted):
