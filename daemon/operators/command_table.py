@@ -14,7 +14,6 @@ from daemon.operators import (
     own_requests,
     sandbox_commands,
     server_changes,
-    session_changes,
     session_commands,
     status_commands,
     switch,
@@ -26,7 +25,7 @@ from daemon.operators.base import Command
 
 MODULES = (
     *(status_commands, tool_reports, own_requests, call_commands, definition_commands, server_changes, switch),
-    *(trust_commands, sandbox_commands, session_commands, session_changes, config_changes, log_commands),
+    *(trust_commands, sandbox_commands, session_commands, config_changes, log_commands),
     *(event_commands, token_commands, login_commands),
 )
 

@@ -1,17 +1,23 @@
-"""`mcpd sessions`: each session's loaded tools, their validity, and the reason for its surface."""
+"""`mcpd sessions`, `unload` and `allow`: sessions, their loaded tools, and an operator's changes to them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
+import attrs
 import msgspec
 import trio
+from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, is_anonymous, judge_in
+from daemon.clients.sessions import MAX_GRANTS, Grants
+from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import CallError, InvalidArguments, McpdError
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
+from daemon.kit.waiting import keep_latest
+from daemon.kit.wording import camel
 from daemon.operators.base import Archive, Command, OperatorContext
 from daemon.operators.tool_reports import explain
 from daemon.surfaces.answers import choices, quoted
@@ -20,7 +26,7 @@ from daemon.surfaces.table import Grounds, SurfaceChoice
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.context import SessionStatistics
-    from daemon.model import ToolKey
+    from daemon.model import Tool, ToolKey
     from daemon.operators.reports import ConnectionReport, LoadedToolReport, SessionReport, SessionsReport
 
 
@@ -62,7 +68,7 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> Sessions
     """All sessions, or one with its loaded tools; raises `InvalidArguments` or `CallError`."""
     if params.key is None:
         return await _all(context)
-    report = await session_named(context, params.key)
+    report = session_report(await session_named(context, params.key), context.catalog, context.wall())
     await explain(context, report["loaded"])
     return report
 
@@ -95,23 +101,52 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
     return {} if record is None else {tool.key: tool.at for tool in record.loaded.tools.values()}
 
 
-async def session_named(context: OperatorContext, key: str) -> SessionReport:
+@attrs.frozen
+class NamedSession:
+    """A session, with its record if it has a key that is in use or stored, and its open connections."""
+
+    record: SessionRecord | None
+    connections: Sequence[SessionStatistics] = ()
+    users: int = 0
+    """The connections that name it, or did so in a single request."""
+
+    @property
+    def key(self) -> str | None:
+        """The session's key; None if it ends with its connection."""
+        return (self.record or self.connections[0]).key
+
+    @property
+    def number(self) -> int | None:
+        """The number of a connection without a key."""
+        return self.connections[0].number if self.key is None else None
+
+    @property
+    def name(self) -> str:
+        """The key, or the number as `#12`."""
+        return self.key or f"#{self.number}"
+
+    @property
+    def tools(self) -> Collection[LoadedTool]:
+        """The loaded tools; empty for a key without a record."""
+        if self.record is not None:
+            return self.record.loaded.tools.values()
+        return self.connections[0].own.loaded.tools.values() if self.key is None else ()
+
+
+async def session_named(context: OperatorContext, key: str) -> NamedSession:
     """One session by its key or its connection's number; raises `InvalidArguments` or `CallError`."""
-    catalog, now = context.catalog, context.wall()
     record, users = next((held for held in context.clients.in_use() if held[0].key == key), (None, 0))
     live = context.clients.statistics()
     numbered = next((session for session in live if key in {f"#{session.number}", str(session.number)}), None)
     # A key may look like a number; then it is the key that is meant.
     record = record or await _recalled(context.archive, key, needed=numbered is None)
-    if record is not None:
-        return session_report(record, live, catalog, now, users)
-    if numbered is not None and numbered.key is not None:
-        return await session_named(context, numbered.key)
-    if numbered is not None:
-        loaded = _loaded(numbered.own.loaded.tools.values(), catalog, now)
-        return {**_about(None, [numbered], 0, catalog, now), "loaded": loaded, "invalid": None}
-    if connected := _connected(live)[key]:
-        return {**_about(None, connected, 0, catalog, now), "loaded": [], "invalid": None}
+    if record is None and numbered is not None:
+        if numbered.key is not None:
+            return await session_named(context, numbered.key)
+        return NamedSession(None, [numbered])
+    connected = _connected(live)[key]
+    if record is not None or connected:
+        return NamedSession(record, connected, users)
     kept, problem = await _kept(context.archive)
     keys = [record.key for record in _named(kept)]
     keys += [
@@ -179,27 +214,25 @@ def sessions_report(
     users: Mapping[str, int],
 ) -> SessionsReport:
     """All sessions, latest first, then connections without a key; `users` counts connections by key."""
-    connected = _connected(live)
-    judged = _Validity(catalog)
-    rows: list[SessionReport] = []
-    for record in sorted(records, key=lambda record: record.seen_at, reverse=True):
-        about = _about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now)
-        tools = record.loaded.tools.values()
-        rows.append({**about, "loaded": len(tools), "invalid": judged.invalid(tools)})
+    connected, judged = _connected(live), _Validity(catalog)
+    latest_first = sorted(records, key=lambda record: record.seen_at, reverse=True)
+    found = [NamedSession(each, connected.pop(each.key, ()), users.get(each.key, 0)) for each in latest_first]
     anonymous = connected.pop(None, [])
-    rows += [{**_about(None, each, 0, catalog, now), "invalid": None} for each in connected.values()]
-    for session in anonymous:
-        about = _about(None, [session], 0, catalog, now)
-        rows.append({**about, "invalid": judged.invalid(session.own.loaded.tools.values())})
+    found += [NamedSession(None, each) for each in (*connected.values(), *([each] for each in anonymous))]
+    rows: list[SessionReport] = []
+    for each in found:
+        is_known = each.record is not None or each.key is None
+        rows.append({**_about(each, catalog, now), "invalid": judged.invalid(each.tools) if is_known else None})
     return {"sessions": rows}
 
 
-def session_report(
-    record: SessionRecord, live: Iterable[SessionStatistics], catalog: Catalog, now: float, users: int
-) -> SessionReport:
-    """A session with its loaded tools; `users` counts its connections."""
-    about = _about(record, _connected(live)[record.key], users, catalog, now)
-    return {**about, "loaded": _loaded(record.loaded.tools.values(), catalog, now)}
+def session_report(session: NamedSession, catalog: Catalog, now: float) -> SessionReport:
+    """A session with its loaded tools."""
+    loaded = [loaded_tool(tool, catalog, now) for tool in session.tools]
+    report: SessionReport = {**_about(session, catalog, now), "loaded": loaded}
+    if session.record is None:
+        report["invalid"] = None
+    return report
 
 
 def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, list[SessionStatistics]]:
@@ -210,21 +243,17 @@ def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, lis
     return found
 
 
-def _about(
-    record: SessionRecord | None,
-    connected: Sequence[SessionStatistics],
-    users: int,
-    catalog: Catalog,
-    now: float,
-) -> SessionReport:
-    """The report of a session, with the number of its tools if it is not recorded: then it is connected."""
-    who, first = record or connected[0], connected[0] if connected else None
-    connections = max(len(connected), users)
+def _about(session: NamedSession, catalog: Catalog, now: float) -> SessionReport:
+    """The report of a session, with the number of its tools."""
+    record, connected = session.record, session.connections
+    first = connected[0] if connected else None
+    connections = max(len(connected), session.users)
     idle = 0.0 if record is None else now - record.seen_at
+    most = max((each.loaded for each in connected), default=0)
     return {
-        "key": who.key,
-        "number": first.number if first and who.key is None else None,
-        "client": who.client,
+        "key": session.key,
+        "number": session.number,
+        "client": (record or connected[0]).client,
         "profile": first.profile if first else None,
         "surface": first.surface if first else None,
         "surfaceWhy": why(first.choice) if first else None,
@@ -232,37 +261,30 @@ def _about(
         "createdAt": round(record.created_at if record else connected[0].since, 3),
         "seenAt": round(record.seen_at, 3) if record else None,
         "forgottenInSeconds": None if connections else max(0, round(catalog.config.state.session_idle - idle)),
-        "loaded": max((session.loaded for session in connected), default=0),
+        "loaded": most if record is None else len(session.tools),
     }
+
+
+_NAMES = {
+    "loaded": "loadedTools",
+    "repaired": "repairedCalls",
+    "tokens_not_sent": "estimatedTokensNotSent",
+}
+"""Members of `ConnectionReport` whose names differ from the statistics' own."""
 
 
 def connection_status(session: SessionStatistics) -> ConnectionReport:
     """The report of an open connection, with its counts."""
-    return {
-        "number": session.number,
-        "key": session.key,
-        "client": session.client,
+    own = attrs.asdict(session, recurse=False, filter=attrs.filters.exclude("own", "choice"))
+    report = {
+        **{_NAMES.get(name, camel(name)): value for name, value in own.items()},
         "token": session.token or None,
-        "protocol": session.protocol,
-        "profile": session.profile,
-        "surface": session.surface,
-        "servers": list(session.servers),
         "surfaceGrounds": str(session.choice.grounds),
         "surfaceWhy": why(session.choice),
-        "workspace": session.workspace,
-        "instances": list(session.instances),
         "since": round(session.since, 3),
-        "calls": session.calls,
-        "inFlight": session.in_flight,
-        "loadedTools": session.loaded,
-        "repairedCalls": session.repaired,
-        "estimatedTokensNotSent": session.tokens_not_sent,
         "defersTools": session.tokens_not_sent is None,
     }
-
-
-def _loaded(tools: Iterable[LoadedTool], catalog: Catalog, now: float) -> list[LoadedToolReport]:
-    return [loaded_tool(tool, catalog, now) for tool in tools]
+    return cast("ConnectionReport", report)
 
 
 def loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
@@ -298,3 +320,171 @@ class _Validity:
             if asked not in self._known:
                 self._known[asked] = judge_in(self._catalog, tool).status is LoadedStatus.VALID
         return sum(not self._known[tool.key, tool.schema_hash] for tool in tools)
+
+
+MAX_MOVED = 1000
+"""Most moved sessions that mcpd remembers, the last ones: an operator moves a few."""
+
+
+class MoveParams(msgspec.Struct):
+    """A session (its key, or `#` and a connection's number) and its new profile."""
+
+    key: str
+    profile: str
+
+
+async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
+    """Move a session's present and later connections to a profile; raises `InvalidArguments`, `CallError`."""
+    found = await session_named(context, params.key)
+    profiles = context.config.profiles
+    if params.profile not in profiles:
+        known = choices(profiles, params.profile)
+        raise InvalidArguments(f"no profile is named {quoted(params.profile)}. {known}")
+    key, number = found.key, found.number
+    moved = [each for each in context.clients.live() if (each.key or each.number) == (key or number)]
+    if key is not None:
+        if found.users and not moved:
+            raise InvalidArguments(
+                f"only single requests name session {quoted(params.key)}, and a profile belongs to a whole"
+                " connection. Move the connection instead: `mcpd status` has its number."
+            )
+        keep_latest(context.clients.moves, key, params.profile, MAX_MOVED)
+    for each in moved:
+        each.move(params.profile)
+    return {"key": key, "number": number, "profile": params.profile, "moved": len(moved)}
+
+
+MOVE = Command("move", MoveParams, move)
+
+
+class UnloadParams(msgspec.Struct):
+    """The session and the tool to unload."""
+
+    session: str
+    """The session's key, or its connection's number, with or without `#`."""
+    tool: str | None = None
+    """`server/tool` or `mcp__server__tool`; None for all loaded tools."""
+
+
+async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, object]:
+    """Unload tools from a session, and notify its clients; raises `InvalidArguments` or `CallError`."""
+    found = await session_named(context, params.session)
+    loaded = [tool.key for tool in found.tools]
+    keys = loaded if params.tool is None else [_key_of(params, loaded)]
+    identity = found.connections[0].own.identity if found.key is None else found.key
+    kept = await context.clients.unload(identity, keys) if keys else True
+    for key in keys:
+        logger.bind(server=key[0]).info("an operator has unloaded {} from session {}", _name(key), found.name)
+    return {
+        "session": found.name,
+        "unloaded": [*map(_name, keys)],
+        "note": "" if kept else f"this is undone if mcpd ends now: {context.archive.persistence.value.reason}",
+    }
+
+
+UNLOAD = Command("unload", UnloadParams, unload)
+
+
+def _key_of(params: UnloadParams, loaded: Collection[ToolKey]) -> ToolKey:
+    word = params.tool or ""
+    for key in loaded:
+        if word in {*spellings(*key)[1:], "__".join(key)}:
+            return key
+    known = choices([*map(_name, loaded)], word) if loaded else "It has loaded none."
+    raise InvalidArguments(f"session {params.session} has not loaded {quoted(word)}. {known}")
+
+
+LONGEST = 30 * 24 * 3600.0
+"""Longest grant in seconds: a month, as long as mcpd remembers an unused session."""
+
+
+class AllowParams(msgspec.Struct):
+    """A session, and the tools to allow or to revoke."""
+
+    session: str
+    """The session's key, or its connection's number, with or without `#`."""
+    tool: str | None = None
+    """A tool or a pattern (`config.names.matches`); None to list the grants, or to revoke all."""
+    seconds: float | None = None
+    """The length of the grant; None for as long as the session is in use."""
+    revoke: bool = False
+    """Whether to revoke grants, so that the user is asked again."""
+
+
+async def allow(context: OperatorContext, params: AllowParams) -> dict[str, object]:
+    """Change which tools a session may call without asking; raises `InvalidArguments` or `CallError`."""
+    if params.seconds is not None and not 0 < params.seconds <= LONGEST:
+        raise InvalidArguments(f"{params.seconds:g} s is not between 0 and {LONGEST:g} s (30 days)")
+    if params.tool is not None and (problem := pattern_problem(params.tool)):
+        raise InvalidArguments(problem)
+    session = await session_named(context, params.session)
+    now = trio.current_time()
+    report: dict[str, object] = {}
+
+    def change(grants: Grants) -> None:
+        if params.revoke:
+            current = grants.current(now)
+            wanted = [key for key in current if params.tool is None or _is(params.tool, key, current_servers)]
+            changed = grants.revoke(wanted)
+        else:
+            changed = list(fitting)
+            for tool in fitting.values():
+                grants.allow(tool, context.principal, None if params.seconds is None else now + params.seconds)
+        report.update(changed=[_name(key) for key in changed], allowed=list(_listed(grants, now)))
+
+    current_servers = context.catalog.servers
+    fitting = {} if params.revoke or params.tool is None else _fitting(context, session, params.tool)
+    if session.key is None:
+        change(session.connections[0].own.grants)
+    else:
+        context.clients.change_grants(session.key, change)
+    for tool in fitting.values():
+        details = {"tool": tool.name, "by": context.principal, "lasts": params.seconds or "session"}
+        context.history.note(
+            Event(kind=EventKind.ALLOWED, server=tool.server, session=session.name, details=details)
+        )
+    for name in report["changed"]:  # type: ignore[attr-defined]
+        outcome = "is asked about" if params.revoke else "may call"
+        logger.info("an operator says: session {} {} {} from now on", session.name, outcome, name)
+    return {"session": session.name, **report}
+
+
+def _fitting(context: OperatorContext, session: NamedSession, pattern: str) -> Mapping[ToolKey, Tool]:
+    """The tools that match a pattern and need the user's agreement; raises `InvalidArguments`."""
+    catalog = context.catalog
+    profiles = dict.fromkeys(each.profile for each in session.connections) or context.config.profiles
+    asked = {
+        offered.key: offered.tool
+        for name in profiles
+        if name in context.config.profiles
+        for offered in context.services.offers.of(catalog, context.config.profiles[name]).all
+        if offered.asks
+    }
+    found = {key: tool for key, tool in asked.items() if _is(pattern, key, catalog.servers)}
+    if not found:
+        known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
+        raise InvalidArguments(
+            f"{quoted(pattern)} is not a tool that the user of session {session.name} is asked about (profile"
+            f" {', '.join(profiles)}). {known}"
+        )
+    if len(found) > MAX_GRANTS:
+        raise InvalidArguments(f"{quoted(pattern)} fits {len(found)} tools, more than {MAX_GRANTS}: name fewer")
+    return found
+
+
+def _is(pattern: str, key: ToolKey, servers: Collection[str]) -> bool:
+    shown = read_shown(pattern, servers)
+    return matches(pattern, *key) or (shown.server, shown.tool) == key
+
+
+def _listed(grants: Grants, now: float) -> Iterator[dict[str, object]]:
+    for key, grant in grants.current(now).items():
+        left = None if grant.until is None else round(grant.until - now)
+        yield {"tool": _name(key), "by": grant.by, "seconds": left}
+
+
+def _name(key: ToolKey) -> str:
+    return "/".join(key)
+
+
+ALLOW = Command("allow", AllowParams, allow)

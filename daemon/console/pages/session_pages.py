@@ -11,8 +11,16 @@ from daemon.errors import McpdError
 from daemon.operators.base import OperatorContext
 from daemon.operators.change_reports import allowed, moved, unloaded
 from daemon.operators.report_words import session_name
-from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, allow
-from daemon.operators.session_commands import SessionsParams, connection_status, sessions
+from daemon.operators.session_commands import (
+    ALLOW,
+    MOVE,
+    UNLOAD,
+    AllowParams,
+    SessionsParams,
+    allow,
+    connection_status,
+    sessions,
+)
 
 SHOWN = 200
 """Connections on the page, and sessions."""

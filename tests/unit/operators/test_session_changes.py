@@ -11,7 +11,7 @@ from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.sessions import Grants, SessionState
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey
-from daemon.operators import session_changes
+from daemon.operators import session_commands
 from daemon.state.health import Condition, Persistence
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
@@ -39,8 +39,8 @@ class Daemon:
         )
 
     async def allow(self, session: str, tool: str | None = None, **more: Any) -> dict[str, Any]:
-        return await session_changes.allow(
-            self.context, session_changes.AllowParams(session=session, tool=tool, **more)
+        return await session_commands.allow(
+            self.context, session_commands.AllowParams(session=session, tool=tool, **more)
         )
 
     def covers(self, grants: Grants, name: str = "echo") -> bool:
@@ -140,7 +140,7 @@ class MoveDaemon:
         )
 
     async def move(self, key: str, profile: str) -> dict[str, object]:
-        return await session_changes.move(self.context, session_changes.MoveParams(key, profile))
+        return await session_commands.move(self.context, session_commands.MoveParams(key, profile))
 
 
 async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> None:
@@ -157,10 +157,10 @@ async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> N
 
 async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a_session_counts() -> None:
     daemon = MoveDaemon()
-    daemon.moves |= {f"k{number}": "default" for number in range(session_changes.MAX_MOVED)}
+    daemon.moves |= {f"k{number}": "default" for number in range(session_commands.MAX_MOVED)}
     for profile in ("default", "review"):
         await daemon.move("kept", profile)
-    assert len(daemon.moves) == session_changes.MAX_MOVED
+    assert len(daemon.moves) == session_commands.MAX_MOVED
     assert [daemon.moves.get(key) for key in ("k0", "k1", "kept")] == [None, "default", "review"]
 
 
@@ -199,7 +199,7 @@ class UnloadDaemon:
 @pytest.mark.parametrize("word", ["alpha/one", "mcp__alpha__one"])
 async def test_a_tool_leaves_a_session(word: str) -> None:
     daemon = UnloadDaemon()
-    answer = await session_changes.unload(daemon.context, session_changes.UnloadParams("kept", word))
+    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("kept", word))
     assert answer == {"session": "kept", "unloaded": ["alpha/one"], "note": ""}
     assert daemon.unloaded == [("kept", [ONE])]
 
@@ -208,10 +208,10 @@ async def test_it_is_said_when_the_store_does_not_take_it() -> None:
     daemon = UnloadDaemon()
     daemon.works = False
     daemon.archive.persistence.set(Persistence(state=Condition.DEGRADED, reason="the disk is full"))
-    answer = await session_changes.unload(daemon.context, session_changes.UnloadParams("3"))
+    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("3"))
     assert answer["note"] == "this is undone if mcpd ends now: the disk is full"
     assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
-    answer = await session_changes.unload(daemon.context, session_changes.UnloadParams("#3", "alpha/a/b"))
+    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("#3", "alpha/a/b"))
     assert (answer["session"], daemon.unloaded[-1]) == ("#3", ("the third's", [SLASHED]))
 
 
@@ -219,5 +219,5 @@ async def test_it_is_said_when_the_store_does_not_take_it() -> None:
 async def test_what_is_not_there_is_refused(session: str, tool: str | None, reason: str) -> None:
     daemon = UnloadDaemon()
     with pytest.raises(InvalidArguments, match=reason):
-        await session_changes.unload(daemon.context, session_changes.UnloadParams(session, tool))
+        await session_commands.unload(daemon.context, session_commands.UnloadParams(session, tool))
     assert daemon.unloaded == []

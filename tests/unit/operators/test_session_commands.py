@@ -64,8 +64,13 @@ def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatist
 
 def told(stage: Stage, kept: SessionRecord, *live: SessionStatistics) -> dict[str, Any]:
     """As it goes over the wire."""
+    connected = [each for each in live if each.key == kept.key]
     report: dict[str, Any] = json.loads(
-        msgspec.json.encode(session_commands.session_report(kept, live, stage.catalog.value, NOW, 0))
+        msgspec.json.encode(
+            session_commands.session_report(
+                session_commands.NamedSession(kept, connected), stage.catalog.value, NOW
+            )
+        )
     )
     return report
 
