@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.terminal import Column, Screen, draw, first_sentence, listing, paragraph, safe
+from daemon.cli.terminal import Screen, draw, first_sentence, listing, paragraph, safe
 from daemon.history.event_words import of_held
 from daemon.kit.wording import short_size
+from daemon.operators.report_columns import ReportColumn
 from daemon.operators.report_words import change_in_words, local_time
 from daemon.operators.schema_words import Argument, arguments_of
 from daemon.safety.escape import json_line, visible
@@ -230,7 +231,10 @@ def _prompt(each: DefinitionReport) -> Text:
 
 
 # Names are never cut, since users type them in again.
-_PROMPTS = (Column("", lambda each: f"{each['server']}/{each['name']}"), Column("", _prompt, least=20))
+_PROMPTS = (
+    ReportColumn("", lambda each: f"{each['server']}/{each['name']}"),
+    ReportColumn("", _prompt, least=20),
+)
 
 
 def _resource(each: DefinitionReport, screen: Screen) -> str:

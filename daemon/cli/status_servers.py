@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daemon.cli.terminal import ROOMY, SEVERITIES, Screen, grid, paragraph, safe
-from daemon.kit.wording import counted, short_size, some, span
+from daemon.kit.wording import counted, some, span
 from daemon.operators.report_columns import MINUTES, SERVERS
 from daemon.operators.report_words import is_coming, oddities, remark_lines
 from daemon.safety.escape import visible
@@ -51,51 +51,6 @@ WIDE = 120
 """Columns of a screen from which the headings need no legend."""
 
 
-class ServerColumn(NamedTuple):
-    """A column of the table of servers."""
-
-    name: str
-    worth: int
-    """The column's importance: on a narrow screen, the least important columns are dropped first."""
-    short: str = ""
-    cell: Callable[[ServerReport, float], str] | None = None
-    """Makes the cell from a server or instance and the time (epoch seconds); None: the report's words."""
-    if_any: bool = False
-    """Whether the column is dropped if all its cells are empty, or if there is little room."""
-
-    def heading(self, width: int) -> str:
-        """The heading for a screen of this width."""
-        return self.short if self.short and width < WIDE else SERVERS[self.name].heading
-
-    def text(self, server: ServerReport, now: float) -> str:
-        """The cell's text."""
-        return SERVERS[self.name].words(server) if self.cell is None else self.cell(server, now)
-
-
-def _idle(server: ServerReport, _now: float) -> str:
-    idle = server.get("idleMs")
-    return "" if idle is None else span(idle / 1000, parts=1)
-
-
-_COLUMNS = (
-    ServerColumn("state", 99),
-    ServerColumn("since", 12, "for", lambda server, now: span(now - server["since"], parts=1)),
-    ServerColumn("tools", 7),
-    ServerColumn("prompts", 4, if_any=True),
-    ServerColumn("resources", 5, if_any=True),
-    ServerColumn("templates", 6, if_any=True),
-    ServerColumn("skills", 6, if_any=True),
-    ServerColumn("inFlight", 11, "open"),
-    ServerColumn("calls", 10, "calls"),
-    ServerColumn("errors", 9, "err"),
-    ServerColumn("latency", 8, "p50/p95"),
-    ServerColumn("restarts", 2),
-    ServerColumn("memory", 3, cell=lambda server, _: short_size(server["rssBytes"])),
-    ServerColumn("pid", 0),
-    ServerColumn("idle", 1, cell=_idle, if_any=True),
-)
-
-
 MARK = ">"
 """Marks the rows of the selected server; colour would not be enough."""
 
@@ -106,15 +61,17 @@ def table(
     """A row for each server and instance, cut to the screen; `selected` gets a mark, `now` is epoch seconds."""
     rows = [row for name, server in servers.items() for row in _rows(name, server)]
     owners = [name for name, server in servers.items() for _ in _rows(name, server)]
+    since = SERVERS["since"]._replace(words=lambda server: span(now - server["since"], parts=1))
+    _, state, *others = {**SERVERS, "since": since}.values()
     columns = {}
-    for each in _COLUMNS:
-        cells = [each.text(server, now) for _name, server in rows]
+    for each in (state, *others):
+        cells = [each.words(server) for _name, server in rows]
         if not each.if_any or (screen.width >= ROOMY and any(cell not in {"", "0"} for cell in cells)):
-            columns[each] = [each.heading(screen.width), *cells]
+            columns[each] = [each.short if each.short and screen.width < WIDE else each.heading, *cells]
     for place, (_name, server) in enumerate(rows, 1):
         if many := len(server.get("instances", ())):
             counts = f", {counted(many, 'instance')}" if screen.width >= ROOMY else f" ({many})"
-            columns[_COLUMNS[0]][place] += counts
+            columns[state][place] += counts
     gap = 2 if screen.width >= ROOMY else 1
     room = screen.width if selected is None else screen.width - gap - len(MARK)
     widths = {each: gap + max(map(len, cells)) for each, cells in columns.items()}
@@ -129,10 +86,10 @@ def table(
         drawn.add_column(width=len(MARK))
     drawn.add_column("server", overflow="fold", min_width=min(longest, len("server")))
     for each in widths:
-        drawn.add_column(columns[each][0], justify="left" if each is _COLUMNS[0] else "right", no_wrap=True)
+        drawn.add_column(columns[each][0], justify="left" if each is state else "right", no_wrap=True)
     for place, (name, owner, (label, server)) in enumerate(zip(names, owners, rows, strict=True), 1):
-        styles = {each: SEVERITIES[SERVERS[each.name].severity(server)] for each in widths}
-        styles[_COLUMNS[0]] = STYLES.get(server["state"], "")
+        styles = {each: SEVERITIES[each.severity(server)] for each in widths}
+        styles[state] = STYLES.get(server["state"], "")
         mark = [] if selected is None else [MARK if owner == selected else ""]
         words = (safe(columns[each][place], styles[each]) for each in widths)
         drawn.add_row(*mark, safe(name), *words, style="reverse" if label == selected else "")

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from daemon import version
 from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, remarks, table
-from daemon.cli.terminal import Column, Screen, ago, columns_of, draw, listing, numbers, paragraph, safe
+from daemon.cli.terminal import Screen, ago, columns_of, draw, listing, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, some, span
-from daemon.operators.report_columns import CONNECTIONS, milliseconds
+from daemon.operators.report_columns import CONNECTIONS, ReportColumn, milliseconds
 from daemon.operators.report_words import remark_lines, switches
 from daemon.safety.escape import speaks_unicode, visible
 from daemon.states import WELL
@@ -349,15 +349,15 @@ def _below(answer: reports.OneStatusReport, now: float, screen: Screen) -> Itera
             yield safe(f"and {more} more: `mcpd calls {name}`")
     if errors := answer["lastErrors"]:
         columns = [
-            numbers("ago", lambda each: ago(now, each["at"])),
-            Column("tool", lambda each: each["tool"] or "-"),
-            Column("error", lambda each: f"{each['code']}: {each['text']}"),
+            ReportColumn("ago", lambda each: ago(now, each["at"]), number=True),
+            ReportColumn("tool", lambda each: each["tool"] or "-"),
+            ReportColumn("error", lambda each: f"{each['code']}: {each['text']}"),
         ]
         yield from _headed("Last errors of its calls", listing(columns, errors, screen))
     if events := answer["events"]:
         columns = [
-            numbers("when", lambda each: _when(each["at"], now)),
-            Column(
+            ReportColumn("when", lambda each: _when(each["at"], now), number=True),
+            ReportColumn(
                 "what",
                 lambda each: (
                     f"{each['instance']}: ".removeprefix(f"{name}: ").removeprefix(": ") + each["text"]

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from getpass import getpass
 from typing import Any, NamedTuple, TextIO
 
@@ -71,19 +70,6 @@ def grid(screen: Screen, *, head: bool = True, folds: bool = False) -> Table:
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 
-class Column(NamedTuple):
-    """A column of a table: its heading, and a function for its cells, which are escaped."""
-
-    heading: str
-    cell: Callable[[Any], object]
-    right: bool = False
-    whole: bool = False
-    least: int | None = None
-    """The least width: words cut into many lines are hard to read."""
-    cut: bool = False
-    """Whether cells have one line, cut at the screen's edge."""
-
-
 SEVERITIES = {"good": "green", "warning": "yellow", "fault": "red", "helps": "bold", "quiet": "dim", "": ""}
 
 
@@ -95,14 +81,12 @@ def columns_of(
     cut: str = "",
     least: int | None = None,
     **cells: Callable[[Any], str],
-) -> list[Column]:
+) -> list[ReportColumn]:
     """The columns for a table of reports; the functions in `cells` replace the usual text of some columns."""
     return [
-        Column(
-            each.heading,
-            partial(_cell, each, cells.get(name, each.words)),
-            right=each.number,
-            whole=each.number or name in whole.split(),
+        each._replace(
+            words=cells.get(name, each.words),
+            whole=name in whole.split(),
             least=None if each.number else least,
             cut=name in cut.split(),
         )
@@ -110,35 +94,32 @@ def columns_of(
     ]
 
 
-def _cell(column: ReportColumn, words: Callable[[Any], str], report: Any) -> Text:
-    return safe(words(report), SEVERITIES[column.severity(report)])
-
-
-def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
-    """Make a column of numbers."""
-    return Column(heading, cell, right=True, whole=True)
-
-
-def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
+def listing(
+    columns: Iterable[ReportColumn], rows: Iterable[Any], screen: Screen, *, head: bool = True
+) -> Table:
     """A table with a row for each item. Next to a cut column, names get at most half of the screen."""
     columns, drawn = tuple(columns), grid(screen, head=head)
     most = screen.width // 2 if any(each.cut for each in columns) else None
     for each in columns:
         drawn.add_column(
             each.heading,
-            justify="right" if each.right else "left",
-            no_wrap=each.whole,
+            justify="right" if each.number else "left",
+            no_wrap=each.whole or each.number,
             overflow="fold",
             min_width=each.least,
-            max_width=None if each.cut or each.whole else most,
+            max_width=None if each.cut or each.whole or each.number else most,
         )
     for row in rows:
-        cells = [cell if isinstance(cell := each.cell(row), Text) else safe(cell) for each in columns]
-        for each, cell in zip(columns, cells, strict=True):
-            if each.cut:
-                cell.no_wrap, cell.overflow = True, "ellipsis"
-        drawn.add_row(*cells)
+        drawn.add_row(*(_cell(each, row) for each in columns))
     return drawn
+
+
+def _cell(column: ReportColumn, row: Any) -> Text:
+    words = column.words(row)
+    cell = words if isinstance(words, Text) else safe(words, SEVERITIES[column.severity(row)])
+    if column.cut:
+        cell.no_wrap, cell.overflow = True, "ellipsis"
+    return cell
 
 
 def ago(now: float, at: float | None) -> str:

@@ -13,19 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import (
-    Column,
     Screen,
     ago,
     columns_of,
     draw,
     first_sentence,
     listing,
-    numbers,
     paragraph,
     safe,
 )
 from daemon.kit.wording import called, counted, span
-from daemon.operators.report_columns import CALLS_IN_FLIGHT, ENDED_CALLS, LOADED_TOOLS, SESSIONS
+from daemon.operators.report_columns import (
+    CALLS_IN_FLIGHT,
+    ENDED_CALLS,
+    LOADED_TOOLS,
+    SESSIONS,
+    ReportColumn,
+)
 from daemon.operators.report_words import advice, change_in_words, session_name
 
 if TYPE_CHECKING:
@@ -105,9 +109,9 @@ def _described(tool: reports.MemberReport) -> Text:
 
 
 _TOOLS = (
-    Column("", lambda _tool: " ", whole=True),
-    Column("", lambda tool: f"{tool['server']}/{tool['tool']}"),
-    Column("", _described, cut=True),
+    ReportColumn("", lambda _tool: " ", whole=True),
+    ReportColumn("", lambda tool: f"{tool['server']}/{tool['tool']}"),
+    ReportColumn("", _described, cut=True),
 )
 
 
@@ -126,10 +130,10 @@ def _of_category(tool: reports.FoundReport) -> Text:
 
 
 _FOUND = (
-    numbers("score", lambda tool: f"{tool['score']:.1f}"),
+    ReportColumn("score", lambda tool: f"{tool['score']:.1f}", number=True),
     # Never cut, since users type it in again.
-    Column("tool", lambda tool: safe(f"{tool['server']}/{tool.get('tool', tool['name'])}", "bold")),
-    Column("", _of_category, cut=True),
+    ReportColumn("tool", lambda tool: safe(f"{tool['server']}/{tool.get('tool', tool['name'])}", "bold")),
+    ReportColumn("", _of_category, cut=True),
 )
 
 
@@ -174,7 +178,7 @@ def _all_sessions(sessions: list[reports.SessionReport], now: float, screen: Scr
         invalid=lambda each: "-" if each["invalid"] is None else str(each["invalid"]),
     )
     # Never cut, since users type it in again.
-    key = Column("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8)
+    key = ReportColumn("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8)
     return listing([key, *columns], sessions, screen)
 
 
@@ -294,6 +298,6 @@ def in_flight(calls: Iterable[reports.CallInFlight], screen: Screen) -> Table:
 
 
 def _call_table(
-    columns: Sequence[Column], calls: Iterable[reports.CallInFlight | reports.EndedCall], screen: Screen
+    columns: Sequence[ReportColumn], calls: Iterable[reports.CallInFlight | reports.EndedCall], screen: Screen
 ) -> Table:
     return listing(columns if screen.width >= CALLERS_FROM else columns[:-1], calls, screen)

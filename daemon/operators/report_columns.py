@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from daemon.kit.wording import TWO_DIGITS
+from daemon.kit.wording import TWO_DIGITS, short_size, span
 from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, outcome_of, session_name
 
 Cell = Callable[[Mapping[str, Any]], str]
@@ -18,10 +18,23 @@ class ReportColumn(NamedTuple):
     """A column of a table of reports; its text may come from servers or clients."""
 
     heading: str
-    words: Cell
+    words: Callable[[Any], Any]
+    """Makes a cell: a text, or where only the command line draws it a text of rich."""
     number: bool = False
     severity: Cell = lambda _report: ""
-    """`good`, `warning`, `fault`, or empty."""
+    """`good`, `warning`, `fault`, `helps`, `quiet`, or empty."""
+    short: str = ""
+    """The heading on a narrow screen; empty for the usual one."""
+    worth: int = 0
+    """The column's importance: on a narrow screen, the least important columns are dropped first."""
+    if_any: bool = False
+    """Whether the column is dropped if all its cells are empty, or if there is little room."""
+    whole: bool = False
+    """Whether cells are never wrapped, as those of numbers."""
+    least: int | None = None
+    """The least width: words cut into many lines are hard to read."""
+    cut: bool = False
+    """Whether cells have one line, cut at the screen's edge."""
 
 
 SURFACES = {
@@ -48,11 +61,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.1f}" if round(value, 1) < TWO_DIGITS else f"{value:.0f}"
 
 
-def _text(heading: str, member: str, *, number: bool = False) -> ReportColumn:
-    return ReportColumn(heading, lambda report: str(report.get(member) or "-"), number)
+def _text(heading: str, member: str, **more: Any) -> ReportColumn:
+    return ReportColumn(heading, lambda report: str(report.get(member) or "-"), **more)
 
 
-def _number(heading: str, member: str, *, zero: str = "0", severity: str = "") -> ReportColumn:
+def _number(heading: str, member: str, *, zero: str = "0", severity: str = "", **more: Any) -> ReportColumn:
     """A column of counts; `severity` applies unless the count is 0."""
     *path, last = member.split(".")
 
@@ -65,7 +78,7 @@ def _number(heading: str, member: str, *, zero: str = "0", severity: str = "") -
         count = value(report)
         return "" if count is None else str(count) if count else zero
 
-    return ReportColumn(heading, words, number=True, severity=lambda report: severity if value(report) else "")
+    return ReportColumn(heading, words, True, lambda report: severity if value(report) else "", **more)
 
 
 def _latency(server: Mapping[str, Any]) -> str:
@@ -73,6 +86,11 @@ def _latency(server: Mapping[str, Any]) -> str:
     if recent["p50Ms"] is None:
         return "-"
     return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+
+
+def _idle(server: Mapping[str, Any]) -> str:
+    idle = server.get("idleMs")
+    return "" if idle is None else span(idle / 1000, parts=1)
 
 
 def _outcome(call: Mapping[str, Any]) -> str:
@@ -139,21 +157,21 @@ LOADED_TOOLS = {
 }
 SERVERS = {
     "server": _text("server", "name"),
-    "state": _text("state", "state"),
-    "since": _text("since", "since", number=True),
-    "tools": _number("tools", "tools"),
-    "prompts": _number("prompts", "prompts"),
-    "resources": _number("resources", "resources"),
-    "templates": _number("templates", "templates"),
-    "skills": _number("skills", "skills"),
-    "inFlight": _number("in flight", "inFlight", zero="-"),
-    "calls": _number(f"calls {MINUTES}m", "recent.calls"),
-    "errors": _number(f"errors {MINUTES}m", "recent.errors", zero="-", severity="fault"),
-    "latency": ReportColumn("p50/p95 ms", _latency, number=True),
-    "restarts": _number("restarts", "restarts", zero="-"),
-    "memory": _text("memory", "rssBytes"),
-    "pid": ReportColumn("pid", lambda server: str(server["pid"] or "-")),
-    "idle": _text("idle", "idleMs"),
+    "state": _text("state", "state", worth=99),
+    "since": _text("since", "since", number=True, short="for", worth=12),
+    "tools": _number("tools", "tools", worth=7),
+    "prompts": _number("prompts", "prompts", worth=4, if_any=True),
+    "resources": _number("resources", "resources", worth=5, if_any=True),
+    "templates": _number("templates", "templates", worth=6, if_any=True),
+    "skills": _number("skills", "skills", worth=6, if_any=True),
+    "inFlight": _number("in flight", "inFlight", zero="-", short="open", worth=11),
+    "calls": _number(f"calls {MINUTES}m", "recent.calls", short="calls", worth=10),
+    "errors": _number(f"errors {MINUTES}m", "recent.errors", zero="-", severity="fault", short="err", worth=9),
+    "latency": ReportColumn("p50/p95 ms", _latency, number=True, short="p50/p95", worth=8),
+    "restarts": _number("restarts", "restarts", zero="-", worth=2),
+    "memory": ReportColumn("memory", lambda server: short_size(server["rssBytes"]), worth=3),
+    "pid": _text("pid", "pid"),
+    "idle": ReportColumn("idle", _idle, worth=1, if_any=True),
 }
 
 
