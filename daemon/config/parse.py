@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import msgspec
@@ -16,7 +16,6 @@ from daemon.config.command_lines import runs_container, started
 from daemon.config.config_files import EnvFile, ProfileFiles
 from daemon.config.config_model import (
     WORKSPACE,
-    Category,
     Config,
     Profile,
     Server,
@@ -125,9 +124,6 @@ MAX_CONFIG = 4 * 1024 * 1024
 FAULTY_SECONDS = 86400.0
 """Seconds between starts of a server whose entry is faulty, which only a reload can fix."""
 
-_SECTIONS = ("mcpServers", "categories", "profiles")
-
-T = TypeVar("T")
 Raw = dict[str, Any]
 
 
@@ -284,43 +280,43 @@ def _faulty(server: Server, faults: list[Fault], normal: Normalized) -> Server:
 
 
 def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
-    servers = {
-        name: server
-        for name, entry in _entries(raw, "mcpServers", faults).items()
-        if (server := _read_server(name, entry, sources, faults)) is not None
-    }
-    categories = _read_all(Category, raw, "categories", faults)
-    profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
-    rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
-    for name in [name for name in rest if name not in keys(Config)]:
-        if not isinstance(rest[name], dict) or rest[name].keys().isdisjoint({"command", "url"}):
-            continue
-        written = f'this is a server: write it within "mcpServers": {{"{name[:MAX_QUOTED]}": {{...}}}}'
-        faults.append(Fault(path=below(ROOT, name), message=written))
-        del rest[name]
-    config = _read_rest(rest, sources, faults)
-    servers = {name: _confined(server, config.sandbox, faults) for name, server in servers.items()}
-    return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
-
-
-def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
-    listen, of_http, others = raw.get("listen"), References(sources, faults), References(sources, faults)
+    of_http, others = References(sources, faults), References(sources, faults)
+    written, listen, state = (raw.get(key) for key in ("mcpServers", "listen", "state"))
+    entries = written if isinstance(written, dict) else {}
+    references = {name: References(sources, faults) for name in entries}
+    if entries:
+        expanded = {name: _expanded(name, entry, references[name]) for name, entry in entries.items()}
+        raw = {**raw, "mcpServers": expanded}
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
-        expanded = of_http.within(listen["http"], below(ROOT, "listen", "http"), HTTP_KEYS)
-        raw = {**raw, "listen": {**listen, "http": expanded}}
-    if isinstance(raw.get("state"), dict):
+        http = of_http.within(listen["http"], below(ROOT, "listen", "http"), HTTP_KEYS)
+        raw = {**raw, "listen": {**listen, "http": http}}
+    if isinstance(state, dict):
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
-        raw = {**raw, "state": others.within(raw["state"], below(ROOT, "state"), ("url",))}
+        raw = {**raw, "state": others.within(state, below(ROOT, "state"), ("url",))}
     raw = others.within(raw, ROOT, ("sandbox", "telemetry"))
+    raw = {key: value for key, value in raw.items() if not _is_elsewhere(key, value, faults)}
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
-    http = config.listen.http
-    if http is None:
-        return config
-    tls = http.tls and Tls(
-        cert=_absolute(http.tls.cert, sources.base), key=_absolute(http.tls.key, sources.base)
-    )
-    http = attrs.evolve(http, tls=tls, substituted=frozenset(of_http.values))
-    return attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
+    servers = {
+        name: _finished(server, entries[name], references[name], sources.base, faults)
+        for name, server in config.mcp_servers.items()
+    }
+    servers = {name: _confined(server, config.sandbox, faults) for name, server in servers.items()}
+    profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **config.profiles}
+    if config.listen.http is not None:
+        tls = config.listen.http.tls
+        tls = tls and Tls(cert=_absolute(tls.cert, sources.base), key=_absolute(tls.key, sources.base))
+        served = attrs.evolve(config.listen.http, tls=tls, substituted=frozenset(of_http.values))
+        config = attrs.evolve(config, listen=attrs.evolve(config.listen, http=served))
+    return attrs.evolve(config, mcp_servers=servers, profiles=profiles)
+
+
+def _is_elsewhere(key: str, value: object, faults: list[Fault]) -> bool:
+    """Whether a key is no part of the configuration: a schema's address, or a server, which is a fault here."""
+    if key in keys(Config) or not isinstance(value, dict) or value.keys().isdisjoint({"command", "url"}):
+        return key == "$schema"
+    written = f'this is a server: write it within "mcpServers": {{"{key[:MAX_QUOTED]}": {{...}}}}'
+    faults.append(Fault(path=below(ROOT, key), message=written))
+    return True
 
 
 def _with_key(config: Config, sources: Sources) -> Config:
@@ -331,29 +327,33 @@ def _with_key(config: Config, sources: Sources) -> Config:
     return attrs.evolve(config, summaries=attrs.evolve(summaries, kept_key=kept))
 
 
-def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:
-    trail = below(ROOT, "mcpServers", name)
-    references = References(sources, faults)
-    identity = identity_of(raw) if isinstance(raw, dict) else ""
-    if isinstance(raw, dict):
-        # A disabled server may refer to variables that are not set yet.
-        if raw.get("enabled") is not False:
-            raw = references.with_env_file(references.within(raw, trail), trail)
-        kind = raw.get("type", infer_type(raw))
-        if isinstance(kind, str) and kind not in set(TransportType):
-            kind = client_keys.table().types.get(kind, kind)
-        raw = {**raw, "type": kind}
-    server = read(Server, raw, trail, faults, name=name)
-    if server is None or not isinstance(raw, dict):
-        return None
+def _expanded(name: str, entry: object, references: References) -> object:
+    if not isinstance(entry, dict):
+        return entry
+    # A disabled server may refer to variables that are not set yet.
+    if entry.get("enabled") is not False:
+        trail = below(ROOT, "mcpServers", name)
+        entry = references.with_env_file(references.within(entry, trail), trail)
+    kind = entry.get("type", infer_type(entry))
+    if isinstance(kind, str) and kind not in set(TransportType):
+        kind = client_keys.table().types.get(kind, kind)
+    return {**entry, "type": kind}
+
+
+def _finished(server: Server, entry: Raw, references: References, base: Path, faults: list[Fault]) -> Server:
     if server.shared_by is not Share.ALL:
-        faults += eager_faults(raw, trail)
-    cwd, auth = server.cwd and _absolute(server.cwd, sources.base), server.auth
+        faults += eager_faults(entry, below(ROOT, "mcpServers", server.name))
+    auth = server.auth
     if auth is not None and auth.token_file:
-        auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, sources.base))
-    server = attrs.evolve(server, cwd=cwd, auth=auth, identity=identity)
-    credentials = frozenset(references.credentials)
-    return attrs.evolve(server, substituted=frozenset(references.values), credentials=credentials)
+        auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, base))
+    return attrs.evolve(
+        server,
+        cwd=server.cwd and _absolute(server.cwd, base),
+        auth=auth,
+        identity=identity_of(entry),
+        substituted=frozenset(references.values),
+        credentials=frozenset(references.credentials),
+    )
 
 
 def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Server:
@@ -373,23 +373,6 @@ def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Serv
 def _absolute(path: str, base: Path) -> str:
     # A path that begins with ~ is a fault, and the fault is about what was written. A workspace is absolute.
     return path if not path or path.startswith(("~", WORKSPACE)) else str(base.absolute() / path)
-
-
-def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:
-    trail = below(ROOT, section)
-    read_entries = {
-        name: read(cls, entry, below(trail, name), faults, name=name)
-        for name, entry in _entries(raw, section, faults).items()
-    }
-    return {name: entry for name, entry in read_entries.items() if entry is not None}
-
-
-def _entries(raw: Raw, section: str, faults: list[Fault]) -> Raw:
-    value = raw.get(section, {})
-    if isinstance(value, dict):
-        return value
-    faults.append(Fault(path=below(ROOT, section), message=expected(AN_OBJECT, value)))
-    return {}
 
 
 def _names(raw: Raw, section: str) -> tuple[str, ...]:

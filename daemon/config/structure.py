@@ -39,15 +39,8 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
     return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))
 
 
-def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
+def read(cls: type[T], raw: object, trail: str, faults: list[Fault]) -> T | None:
     """Convert `raw` into a `cls` and append faults. Faulty members keep their defaults; None if unusable."""
-    if not isinstance(raw, dict):
-        faults.append(Fault(path=trail, message=expected(AN_OBJECT, raw)))
-        return None
-    if name is not None:
-        if "name" in raw:
-            faults.append(Fault(path=below(trail, "name"), message=unknown_key(cls, "name", keys(cls))))
-        raw = {**raw, "name": name}
     try:
         made: T = _object(raw, cls)
     except Misfit as misfit:
@@ -188,11 +181,16 @@ def _items(value: Any, kind: Any) -> tuple[Any, ...]:
     return tuple(done.values())
 
 
+_NAME = "\0name"  # the key of an entry's own name during its conversion; no file can hold it
+
+
 def _entries(value: Any, kind: Any) -> dict[str, Any]:
     key, inner = get_args(kind)
+    is_named = attrs.has(inner) and _NAME in _fields(inner)
 
     def make(name: str, each: object) -> object:
-        made: object = _CONVERTER.structure(each, inner)
+        entry = {**each, _NAME: name} if is_named and isinstance(each, dict) else each
+        made: object = _CONVERTER.structure(entry, inner)
         _CONVERTER.structure(name, key)
         return made
 
@@ -221,7 +219,7 @@ def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
     """The fields of `cls` with their types, by key: those that a file may hold, and a required name."""
     hints = get_type_hints(cls, include_extras=True)
     return {
-        camel(field.name): (field, hints[field.name])
+        camel(field.name) if field.metadata.get("in_file", True) else _NAME: (field, hints[field.name])
         for field in attrs.fields(cls)
         if field.metadata.get("in_file", True) or field.default is attrs.NOTHING
     }

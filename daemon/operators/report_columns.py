@@ -18,19 +18,16 @@ class ReportColumn(NamedTuple):
     """A column of a table of reports; its text may come from servers or clients."""
 
     heading: str
-    words: Callable[[Any], Any]
-    """Makes a cell: a text, or where only the command line draws it a text of rich."""
+    words: Callable[[Any], Any]  # makes a text, or where only the command line draws it a text of rich
     number: bool = False
     severity: Cell = lambda _report: ""
     """`good`, `warning`, `fault`, `helps`, `quiet`, or empty."""
-    short: str = ""
-    """The heading on a narrow screen; empty for the usual one."""
+    short: str = ""  # the heading on a narrow screen, if it differs
     worth: int = 0
     """The column's importance: on a narrow screen, the least important columns are dropped first."""
     if_any: bool = False
     """Whether the column is dropped if all its cells are empty, or if there is little room."""
-    whole: bool = False
-    """Whether cells are never wrapped, as those of numbers."""
+    whole: bool = False  # never wrapped, as numbers are
     least: int | None = None
     """The least width: words cut into many lines are hard to read."""
     cut: bool = False

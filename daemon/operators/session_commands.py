@@ -107,8 +107,7 @@ class NamedSession:
 
     record: SessionRecord | None
     connections: Sequence[SessionStatistics] = ()
-    users: int = 0
-    """The connections that name it, or did so in a single request."""
+    users: int = 0  # connections, with those that named it in a single request
 
     @property
     def key(self) -> str | None:
@@ -265,12 +264,12 @@ def _about(session: NamedSession, catalog: Catalog, now: float) -> SessionReport
     }
 
 
+# Names in a report that differ from those of the statistics.
 _NAMES = {
     "loaded": "loadedTools",
     "repaired": "repairedCalls",
     "tokens_not_sent": "estimatedTokensNotSent",
 }
-"""Members of `ConnectionReport` whose names differ from the statistics' own."""
 
 
 def connection_status(session: SessionStatistics) -> ConnectionReport:

@@ -13,10 +13,16 @@ from daemon.kit.wording import camel
 from tests.unit.cases import cases
 
 
-def read_server(**entry: Any) -> tuple[config_model.Server | None, dict[str, str]]:
+def read_in(section: str, raw: object) -> tuple[Any, dict[str, str]]:
+    """The entry `s` of a section, or None, and its faults by path."""
     faults: list[Fault] = []
-    server = read(config_model.Server, entry, "$.s", faults, name="s")
-    return server, {fault.path: fault.message for fault in faults}
+    config = read(config_model.Config, {camel(section): {"s": raw}}, "$", faults)
+    found = {fault.path.replace(f"$.{camel(section)}", "$"): fault.message for fault in faults}
+    return getattr(config, section).get("s"), found
+
+
+def read_server(**entry: Any) -> tuple[config_model.Server | None, dict[str, str]]:
+    return read_in("mcp_servers", entry)
 
 
 @cases("entry", "path", "message")
@@ -65,10 +71,8 @@ def test_nothing_is_converted() -> None:
 
 @cases("entry")
 def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
-    faults: list[Fault] = []
-    profile = read(config_model.Profile, entry, "$", faults, name="p")
-    assert (faults, set(entry)) == ([], set(keys(config_model.Profile)))
-    assert profile is not None
+    profile, faults = read_in("profiles", entry)
+    assert (faults, set(entry)) == ({}, set(keys(config_model.Profile)))
     made = {camel(key): value for key, value in attrs.asdict(profile).items() if key != "name"}
     rule, limits = made.pop("permissions")[0], made.pop("limits")
     assert made.pop("scriptLimits")["code_bytes"] == entry["scriptLimits"]["codeBytes"]
@@ -86,10 +90,9 @@ def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
     ("raw", "kind"), [([], "a list"), ("x", "text"), (None, "null"), (True, "true or false")]
 )
 def test_an_entry_that_is_no_object_is_one_fault_and_nothing_to_go_on_with(raw: object, kind: str) -> None:
-    faults: list[Fault] = []
-    assert read(config_model.Category, raw, "$.c", faults, name="c") is None
-    assert [fault.path for fault in faults] == ["$.c"]
-    assert f"expected an object, {{...}}, found {kind}" in faults[0].message
+    made, faults = read_in("categories", raw)
+    assert (made, list(faults)) == (None, ["$.s"])
+    assert f"expected an object, {{...}}, found {kind}" in faults["$.s"]
 
 
 def test_no_fault_repeats_a_value_that_could_be_a_secret() -> None:

@@ -64,15 +64,9 @@ def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatist
 
 def told(stage: Stage, kept: SessionRecord, *live: SessionStatistics) -> dict[str, Any]:
     """As it goes over the wire."""
-    connected = [each for each in live if each.key == kept.key]
-    report: dict[str, Any] = json.loads(
-        msgspec.json.encode(
-            session_commands.session_report(
-                session_commands.NamedSession(kept, connected), stage.catalog.value, NOW
-            )
-        )
-    )
-    return report
+    named = session_commands.NamedSession(kept, [each for each in live if each.key == kept.key])
+    report = session_commands.session_report(named, stage.catalog.value, NOW)
+    return dict(json.loads(msgspec.json.encode(report)))
 
 
 def test_a_session_tells_what_it_has_loaded() -> None:
