@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +113,16 @@ def an_envelope(data: bytes) -> None:
 
 # --- the configuration --------------------------------------------------------------------------------------
 
-_DIRECTORY = Path(tempfile.mkdtemp(prefix="mcpd-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-atexit.register(shutil.rmtree, _DIRECTORY, ignore_errors=True)
+_FILE = Path(f"/proc/self/fd/{os.memfd_create('mcpd.json')}")
+"""In memory, and gone with this process even if the process is killed."""
 ENVIRON = {"TOKEN": CANARY, "HOME": "/home/nobody", "EMPTY": ""}
 
 
 def a_config(data: bytes) -> None:
     """Any bytes end in a configuration, or in faults that say where, and no secret."""
-    path = _DIRECTORY / "mcpd.json"
-    path.write_bytes(data)
+    _FILE.write_bytes(data)
     try:
-        config = load(path, ENVIRON, SURFACES)
+        config = load(_FILE, ENVIRON, SURFACES)
     except ConfigError as error:
         _require(error.faults, "no fault")
         text = str(error)
