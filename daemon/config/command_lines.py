@@ -68,12 +68,22 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
 
 def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
     """Skip leading options and the values of those in `valued`."""
-    at = 0
+    return _options(words, valued)[1]
+
+
+def _options(words: Sequence[str], valued: Collection[str]) -> tuple[list[tuple[str, str]], Sequence[str]]:
+    """The leading options, each with its value or an empty text, and the words behind them."""
+    found, at = list[tuple[str, str]](), 0
     while at < len(words) and words[at].startswith("-"):
-        if words[at] == "--":
-            return words[at + 1 :]
-        at += 2 if words[at] in valued else 1
-    return words[at:]
+        option, equals, value = words[at].partition("=")
+        at += 1
+        if option == "--":
+            break
+        if option in valued and not equals:
+            value = "".join(words[at : at + 1])
+            at += 1
+        found.append((option, value))
+    return found, words[at:]
 
 
 def _behind_env(words: Sequence[str]) -> Sequence[str]:
@@ -157,14 +167,8 @@ def _run_of(words: Sequence[str]) -> _Run | None:
     # `docker compose run` names a service, not an image.
     if not behind or behind[0] != "run":
         return None
-    options: list[tuple[str, str]] = []
-    rest = iter(behind[1:])
-    for word in rest:
-        if not word.startswith("-"):
-            return _Run(word, options)
-        option, equals, value = word.partition("=")
-        options.append((option, value if equals or option not in valued["run"] else next(rest, "")))
-    return None
+    options, rest = _options(behind[1:], valued["run"])
+    return _Run(rest[0], options) if rest else None
 
 
 def _image(written: str) -> Image:
@@ -369,23 +373,11 @@ def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
 
 
 def _packages(words: Sequence[str], runner: Runner) -> list[str]:
-    named: list[str] = []
-    more: list[str] = []
-    first, skip = [], False
-    for word, following in pairwise((*words, "")):
-        option, equals, value = word.partition("=")
-        if skip:
-            skip = False
-        elif option in runner.named_by or option in runner.more:
-            (more if option in runner.more else named).append(value if equals else following)
-            skip = not equals
-        elif word.startswith("-"):
-            skip = not equals and word in runner.valued
-        else:
-            is_own = word.partition("@")[0] in runner.own
-            first = [] if runner.runs_files or is_own else [word]
-            break
-    return [*(named or first), *(each for given in more for each in given.split(","))]
+    options, rest = _options(words, (*runner.valued, *runner.more, *runner.named_by))
+    named = [value for option, value in options if option in runner.named_by]
+    more = [each for option, value in options if option in runner.more for each in value.split(",")]
+    is_local = runner.runs_files or "".join(rest[:1]).partition("@")[0] in runner.own
+    return [*(named or ([] if is_local else rest[:1])), *more]
 
 
 def _moves(package: str, runner: Runner) -> Iterator[str]:
