@@ -210,9 +210,17 @@ def _counts(answer: Message) -> str:
 _show_counts = asking("logs", "", _counts)
 
 
-def _show_logs(options: argparse.Namespace) -> int:
-    answer = _first_logs(options)
-    LogLines(options).show(answer, options.last)
+def _show_lines(options: argparse.Namespace) -> int:
+    asked, lines = {"server": options.server, "events": not options.no_events}, LogLines(options)
+    last = {} if options.last is None else {"last": options.last}
+    answer = ask_with(options, "logs", {**asked, **last})
+    if options.follow:
+        return follow(
+            answer,
+            lambda seen: news(options, "logs", {**asked, **_seen(seen)}),
+            lambda seen: lines.show(seen, options.last if seen is answer else None),
+        )
+    lines.show(answer, options.last)
     if "instances" in answer:
         if not answer["instances"]:
             note(f"{answer['server']}: no instance runs.")
@@ -227,32 +235,6 @@ def _silent(answer: Message) -> str:
     if (at := answer.get("startedAt")) is None:
         return "it has not written anything on its stderr"
     return f"it has written nothing on its stderr since mcpd started at {local_time(at)}"
-
-
-def _first_logs(options: argparse.Namespace) -> Any:
-    last = {} if options.last is None else {"last": options.last}
-    return ask_with(options, "logs", {**_logs_asked(options), **last})
-
-
-def _logs_asked(options: argparse.Namespace) -> Message:
-    return {"server": options.server, "events": not options.no_events}
-
-
-def _follow_logs(options: argparse.Namespace) -> int:
-    first, lines = _first_logs(options), LogLines(options)
-
-    def after(seen: Message) -> Any:
-        return news(options, "logs", {**_logs_asked(options), **_seen(seen)})
-
-    def show(answer: Message) -> None:
-        if answer is first:
-            lines.show(answer, options.last)
-            return
-        if dropped := sum(page["dropped"] for page in _pages(answer).values()):
-            note(f"{dropped} lines were lost: they came faster than they were read.")
-        lines.show(answer)
-
-    return follow(first, after, show)
 
 
 def _pages(answer: Message) -> Message:
@@ -278,7 +260,9 @@ class LogLines(EventLines):
         self._why: tuple[object, ...] = ()
 
     def show(self, answer: Message, last: int | None = None) -> None:
-        """Print the last `last` lines and events of an answer."""
+        """Print the last `last` lines and events of an answer, after the number of those that were lost."""
+        if dropped := sum(page["dropped"] for page in _pages(answer).values()):
+            note(f"{dropped} lines were lost: they came faster than they were read.")
         lines = [
             {**line, "instance": instance} if instance else line
             for instance, page in _pages(answer).items()
@@ -341,7 +325,7 @@ def logs(options: argparse.Namespace) -> int:
                 "name the SERVER, or write --daemon for mcpd's own log: `mcpd logs SERVER --tail 20`"
             )
         return _show_counts(options)
-    return _follow_logs(options) if options.follow else _show_logs(options)
+    return _show_lines(options)
 
 
 # --- calls --------------------------------------------------------------------------------------------------
