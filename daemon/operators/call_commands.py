@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 import trio
@@ -204,20 +204,10 @@ def _ended(context: OperatorContext, params: CallsParams, after: int) -> list[tu
 
 
 def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> EndedCall:
-    return {
-        "number": number,
-        "at": round(call.at, 3),
-        "session": call.session,
-        "key": call.key,
-        "client": call.client,
-        "token": call.token,
-        "server": call.server,
-        "tool": _redacted(context, call.server, call.tool),
-        "ms": round(call.seconds * 1000, 3),
-        "outcome": call.outcome,
-        "rule": call.rule,
-        "text": _redacted(context, call.server, call.text),
-    }
+    row = call._asdict()
+    times = {"at": round(call.at, 3), "ms": round(row.pop("seconds") * 1000, 3)}
+    texts = {name: _redacted(context, call.server, row[name]) for name in ("tool", "text")}
+    return cast("EndedCall", {"number": number, **row, **times, **texts})
 
 
 def _awaited(call: ClientCall) -> WaitsFor:

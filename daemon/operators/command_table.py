@@ -9,7 +9,6 @@ from daemon.operators import (
     config_changes,
     definition_commands,
     event_commands,
-    log_commands,
     login_commands,
     own_requests,
     sandbox_commands,
@@ -25,7 +24,7 @@ from daemon.operators.base import Command
 
 MODULES = (
     *(status_commands, tool_reports, own_requests, call_commands, definition_commands, server_changes, switch),
-    *(trust_commands, sandbox_commands, session_commands, config_changes, log_commands),
+    *(trust_commands, sandbox_commands, session_commands, config_changes),
     *(event_commands, token_commands, login_commands),
 )
 

@@ -39,8 +39,7 @@ from daemon.history.event import EventKind
 from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.change_reports import logged_out, refreshed, restarted, switched
-from daemon.operators.event_commands import LOOKED_AT, for_people, recent
-from daemon.operators.log_commands import LogsParams, logs
+from daemon.operators.event_commands import LOOKED_AT, LogsParams, for_people, logs, recent
 from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.news import waiting
 from daemon.operators.own_lines import run_line
