@@ -1,4 +1,4 @@
-"""`mcpd install` and `mcpd uninstall`: put mcpd into clients' configurations, and take it out."""
+"""`mcpd install`, `uninstall`, `skill`, `clients` and `purge`: what mcpd puts into clients, and takes out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.command import UsageError, agreed
-from daemon.cli.control import EX_FAULT, CommandFailed, note, say
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, ask_with, note, say
 from daemon.cli.taking_effect import without_sandbox
 from daemon.config.parse import load
 from daemon.config.state_url import DATABASE
@@ -453,3 +453,33 @@ def _delete(paths: Sequence[Path]) -> int:
         with suppress(OSError):
             path.rmdir()
     return status
+
+
+# --- the skill --------------------------------------------------------------------------------------------
+
+
+def skill(options: argparse.Namespace) -> int:
+    """Write, delete or show the skill."""
+    text = "" if options.action == "uninstall" else skills.page(_tools_of_servers(options))
+    if options.action == "show":
+        print(text, end="")
+        return 0
+    programs = clients_of(options.client) if options.client else []
+    if not programs or not all(program.skills for program in programs):
+        raise UsageError("name clients that have skills, as `mcpd skill --help` says")
+    outcomes = {program.title: change_skill(program, text) for program in programs}
+    say(*(outcome or f"{title}: nothing to do" for title, outcome in outcomes.items() if outcome is not None))
+    return EX_FAULT if None in outcomes.values() else 0
+
+
+def _tools_of_servers(options: argparse.Namespace) -> dict[str, str]:
+    """The default profile's servers with their tools; without a daemon, the configured servers."""
+    try:
+        categories = ask_with(options, "tools", {})["categories"]
+    except DaemonUnreachable:
+        servers = load(config_file(os.environ), os.environ).mcp_servers
+        return {name: server.description for name, server in servers.items() if server.enabled}
+    return {
+        name: ", ".join(key for key, tool in each["tools"].items() if tool["listed"] and tool["enabled"])
+        for name, each in categories.items()
+    }

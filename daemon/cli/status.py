@@ -30,8 +30,7 @@ def status(options: argparse.Namespace) -> int:
 def _watch(options: argparse.Namespace) -> int:
     """Show the status repeatedly, even while the daemon is away: it may be restarting."""
     # Imports prompt_toolkit.
-    from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
-    from daemon.cli.watch_view import StatusPoll  # noqa: PLC0415
+    from daemon.cli.watch import StatusPoll, has_screen, watch, watch_screen  # noqa: PLC0415
 
     several = len(options.servers) > 1
     if options.json or several or not has_screen(os.environ, sys.stdin, sys.stdout):

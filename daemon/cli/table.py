@@ -73,7 +73,7 @@ COMMANDS = {
     "uninstall": "cli.install:uninstall CLIENT* --all --dry-run",
     "clients": "cli.install:clients --json",
     "purge": "cli.install:purge --yes --dry-run",
-    "skill": "cli.skill:skill action=install|uninstall|show CLIENT*"
+    "skill": "cli.install:skill action=install|uninstall|show CLIENT*"
     f" --control:P --timeout:SECONDS={ANSWER_SECONDS}",
     "add": "cli.add:add words=NAME* --env:K=V* --header:'K:V'* --yes --env-file:FILE --type:T --share:S"
     " --trust:all|changes|none --sandbox:home|strict|off --version:V --shown:DIGEST --keyring --offline"

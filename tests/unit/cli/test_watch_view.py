@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.watch_view import (
+from daemon.cli.watch import (
     MAX_FILTER,
     ORDERS,
     SLOW_SECONDS,
