@@ -159,7 +159,7 @@ def _wanted(server: ServerReport) -> Iterator[tuple[str, str]]:
     if sandbox := server.get("sandbox"):
         wanted = [each for each in sandbox["refused"] if each["allow"]]
         for each in wanted[:WANTED]:
-            yield f"wanted {each['host']}: `{each['allow']}`", "warning"
+            yield f"wanted {each['host']}: {each['allow']}", "warning"
         if len(wanted) > WANTED:
             yield f"and {len(wanted) - WANTED} more (`{sandbox['show']}`)", "warning"
 

@@ -95,8 +95,8 @@ def test_hosts_that_a_sandbox_refused_are_told_with_their_commands() -> None:
     ]
     sandbox = {"mode": "strict", "refused": refused, "refusedMore": 0, "show": "mcpd sandbox git"}
     said = (
-        "git: ready\n  wanted a.x: `mcpd allow-host git a.x`\n  wanted b.x: `mcpd allow-host git b.x`\n"
-        "  wanted c.x: `mcpd allow-host git c.x`\n  and 1 more (`mcpd sandbox git`)\n"
+        "git: ready\n  wanted a.x: mcpd allow-host git a.x\n  wanted b.x: mcpd allow-host git b.x\n"
+        "  wanted c.x: mcpd allow-host git c.x\n  and 1 more (`mcpd sandbox git`)\n"
     )
     assert said in shown({"git": server(sandbox=sandbox)}, PIPE)
     text = shown({"git": server(sandbox={**sandbox, "refused": refused[:4]})}, PIPE)
