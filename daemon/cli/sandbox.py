@@ -35,7 +35,7 @@ LESSON_SECONDS = 600.0
 
 
 _MEANS = {
-    "home": "hides your secrets; the server reads your files, writes its own, and reaches public hosts",
+    "home": "hides your secrets; the server reads your files, and writes its own",
     "strict": "lets the server reach its program, its own files, and only the hosts that you allow",
     "off": "is no sandbox: the server may do what you may",
 }
@@ -48,7 +48,7 @@ def shown(answer: Message) -> list[str]:
     if answer["learning"]:
         lines = [f"{server} runs without its sandbox, and mcpd watches what it needs"]
     for part in ("filesystem", "network"):
-        lines += [f"  {key}: {', '.join(each)}" for key, each in (rules or {}).get(part, {}).items()]
+        lines += [f"  {key}: {', '.join(each) or 'none'}" for key, each in (rules or {}).get(part, {}).items()]
     lines += [f"  reached {host} {counted(count, 'time')}" for host, count in answer["reached"].items()]
     for each in answer["refused"]:
         helps = f"mcpd allow-host {server} {each['allow']}" if each["allow"] else each["reason"]

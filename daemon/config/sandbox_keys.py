@@ -76,7 +76,11 @@ class SandboxRules:
         parts = {"filesystem": attrs.asdict(self.filesystem), "network": attrs.asdict(self.network)}
         made: dict[str, object] = {} if self.mode is SandboxMode.HOME else {"mode": str(self.mode)}
         for part, keys in parts.items():
-            lists = {camel(key): list(each) for key, each in keys.items() if isinstance(each, tuple) and each}
+            lists = {
+                camel(key): list(each)
+                for key, each in keys.items()
+                if isinstance(each, tuple) and (each or key == "allowed_domains")
+            }
             made |= {part: lists} if lists else {}
         return made
 

@@ -141,6 +141,7 @@ def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> Non
         shown = box.daemon.run("sandbox", "box")
         assert shown.startswith("box: strict, which lets")
         assert shown.splitlines()[1] == f"  allowRead: {box.home}/notes"
+        assert "  allowedDomains: none" in shown.splitlines()
 
 
 def test_a_lesson_ends_with_its_command_and_leaves_the_sandbox_as_it_was() -> None:

@@ -93,3 +93,10 @@ def test_an_object_as_default_is_read_like_that_of_an_entry() -> None:
     made = server({}, sandbox={"mode": "strict", "filesystem": {"allowRead": ["~/a"]}})
     assert isinstance(made.confined, SandboxRules)
     assert (made.confined.mode, made.confined.filesystem.allow_read) == (SandboxMode.STRICT, ("/h/a",))
+
+
+def test_rules_without_hosts_say_so() -> None:
+    """Without the key, the registry of `npx` would be allowed."""
+    rules = server({"sandboxEnabled": True}).confined
+    assert rules is not None
+    assert rules.as_written() == {"network": {"allowedDomains": []}}
