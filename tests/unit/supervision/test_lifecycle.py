@@ -8,7 +8,7 @@ from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.supervision.backoff import Ending
-from daemon.supervision.lifecycle import ENDED, ChildStatus, ending_of, reason_of
+from daemon.supervision.lifecycle import ENDED, ChildStatus, ending_of, mending, reason_of
 
 KINDS: list[tuple[BaseException | None, Ending]] = [
     (None, Ending.NORMAL),
@@ -99,3 +99,11 @@ def test_until_the_words_of_an_end_are_read_it_is_taken_for_the_one_before(statu
 def test_a_move_that_is_not_in_the_table_is_refused(status: ChildStatus) -> None:
     with pytest.raises(ValueError, match="from stopped to ready"):
         status.become(S.READY)
+
+
+@pytest.mark.parametrize(
+    "problem", ["bwrap", "nsenter", "apparmor", "userns", "unit", "namespaces", "limit", "proc"]
+)
+def test_each_kind_of_machine_without_sandboxes_has_one_command_that_helps(problem: str) -> None:
+    error = CannotStart("x", Cause.SANDBOX_UNAVAILABLE, error="x", problem=problem, python="/usr/bin/python3")
+    assert mending(error).count("`") == 2
