@@ -11,12 +11,11 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -85,8 +84,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     cwd: str
     places: Mapping[str, Access]
-    present: set[str]
-    """The hidden places that may exist."""
     links: Mapping[str, str]
     """Links on the way to the program, with their targets; they are made again where the mode hides them."""
     own: Mapping[str, str]
@@ -129,7 +126,6 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         home=home,
         cwd=os.path.realpath(cwd),
         places=resolved.found,
-        present=resolved.present,
         links=resolved.links,
         own={**resolved.own(f"{root}/caches"), data: data},
         data=data,
@@ -150,7 +146,7 @@ def unmade(error: str) -> CannotStart:
     if any(each in words for each in _OF_NAMESPACES):
         return unavailable(error, problem=_refuser(), python=os.path.realpath(sys.executable))
     if "proc" in words and "permitted" in words:
-        return unavailable(error, problem="proc")
+        return unavailable(error, problem=_unit_or("proc"))
     return unavailable(error, problem="setup")
 
 
@@ -165,24 +161,17 @@ def _refuser() -> str:
         with suppress(OSError), open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:  # noqa: PTH123
             if file.read().strip() == refusing:
                 return problem
-    return "namespaces"
+    return _unit_or("namespaces")
+
+
+def _unit_or(problem: str) -> str:
+    """`unit` if the daemon runs as the system's unit, which forbids sandboxes unless told otherwise."""
+    return "unit" if "STATE_DIRECTORY" in os.environ else problem
 
 
 def is_within(path: str, directory: str) -> bool:
     """Whether a path equals a directory or is below it; both are absolute and resolved."""
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
-
-
-@cache
-def _secrets(home: str) -> Mapping[str, set[str]]:
-    """The paths that no server may read (key ""), and for each directory above them the entries on the way."""
-    found = {"": {os.path.join(home, each) for listed in SECRETS for each in table()[listed]}}  # noqa: PTH118
-    for path in tuple(found[""]):
-        for entry, directory in pairwise((path, *above(path))):
-            found.setdefault(directory, set()).add(entry)
-            if directory == home:
-                break
-    return found
 
 
 def above(path: str) -> Iterator[str]:
@@ -200,14 +189,12 @@ class _Places:
         self._around = around
         self._writable: list[str] = []
         self._real: dict[str, str] = {}
-        self.present: set[str] = set()
 
     def add_all(self) -> None:
         files = self._rules.filesystem
-        self.found = dict.fromkeys(_secrets(self._home)[""], Access.HIDDEN)
-        self._hide_present("/")
-        self._hide_present(self._home)
-        self._hide(*self._around.private, *map(self._absolute, _sound(files.deny_read)))
+        hidden = (*self._secrets(), *self._around.private, *map(self._absolute, _sound(files.deny_read)))
+        for path in (*map(os.path.normpath, hidden), *map(self._resolved, hidden)):
+            self._put(path, Access.HIDDEN)
         workspace = self._server.instance.workspace if self._server.instance else None
         named = {"workspace": workspace, "cwd": self._server.cwd}
         working = {key: path for key, path in named.items() if path and not self._is_wide(path)}
@@ -229,12 +216,26 @@ class _Places:
             elif any(is_within(path, writable) for writable in self._writable):
                 raise self._missing(each, "denyWrite")
 
+    def _secrets(self) -> Iterator[str]:
+        """The places of `SECRETS`, also where a variable of the daemon says that one is elsewhere."""
+        pairs = (each.split() for each in table()["variables"])
+        moved = {usual: self._around.environ.get(name, "") for name, usual in pairs}
+        moved = {usual: path for usual, path in moved.items() if os.path.isabs(path)}  # noqa: PTH117
+        for each in (each for name in SECRETS for each in table()[name]):
+            yield os.path.join(self._home, each)  # noqa: PTH118
+            places = (
+                path + each.removeprefix(usual) for usual, path in moved.items() if is_within(each, usual)
+            )
+            yield from (path for path in places if not is_within(self._home, path))
+
     def add_program(self, found: str) -> None:
         """Show a program, files among its arguments, and its bundle, where the mode hides them."""
         bundle = os.path.realpath(self._server.origin.bundle or "/") if self._server.origin else "/"
         if os.path.dirname(bundle).endswith("/mcpd/bundles"):  # noqa: PTH120
             self._put(bundle, Access.READ)
-        for each in (*_installed(found, self._home, self._forged), *self._files_named()):
+        shared = {self._home, f"{self._home}/.local", "/", "/usr", "/usr/local"}
+        shared |= {path for path, access in self.found.items() if access is Access.HIDDEN}
+        for each in (*_installed(found, shared, self._forged), *self._files_named()):
             if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
         shut = {each: os.path.dirname(each) for each in _links(found) if self._is_shut(each)}  # noqa: PTH120
@@ -285,26 +286,6 @@ class _Places:
     def _hidden_above(self, path: str) -> str:
         """The nearest hidden place that equals or contains a path; empty if there is none."""
         return next((each for each in (path, *above(path)) if self.found.get(each) is Access.HIDDEN), "")
-
-    def _hide_present(self, directory: str) -> None:
-        """Note the existing secrets below a directory, and hide the targets of links among them."""
-        on_the_way = _secrets(self._home)
-        found = on_the_way[directory]
-        with suppress(OSError):
-            found = found.intersection(map(f"{directory.rstrip('/')}/".__add__, os.listdir(directory)))  # noqa: PTH208
-        for path in found:
-            below = f"{path}/"
-            if os.path.islink(path):  # noqa: PTH114
-                self._hide(*(each for each in on_the_way[""] if f"{each}/".startswith(below)))
-            elif path in on_the_way:
-                self._hide_present(path)
-            if path in on_the_way[""]:
-                self.present.add(path)
-
-    def _hide(self, *paths: str) -> None:
-        for each in (*map(os.path.normpath, paths), *map(self._resolved, paths)):
-            self.present.add(each)
-            self._put(each, Access.HIDDEN)
 
     def _resolved(self, path: str) -> str:
         """The real path; each directory is resolved once, as hundreds of paths share a few directories."""
@@ -395,14 +376,14 @@ def _links(path: str) -> Iterator[str]:
             at = os.path.dirname(at)  # noqa: PTH120
 
 
-def _installed(program: str, home: str, forged: Callable[[str], str]) -> Iterator[str]:
-    shared = {home, f"{home}/.local", "/", "/usr", "/usr/local"}
+def _installed(program: str, shared: Container[str], forged: Callable[[str], str]) -> Iterator[str]:
+    """The directories and files of a program: the directory around its `bin`, unless that is `shared`."""
     for each in (program, *_links(program), os.path.realpath(program)):
         directory = os.path.dirname(each)  # noqa: PTH120
-        above = os.path.dirname(directory)  # noqa: PTH120
-        if os.path.basename(directory) in {"bin", ".bin"} and above not in shared:  # noqa: PTH119
-            yield os.path.realpath(above)
-            if os.path.isfile(f"{above}/pyvenv.cfg") and not forged(f"{directory}/python"):  # noqa: PTH113
+        holder = os.path.realpath(os.path.dirname(directory))  # noqa: PTH120
+        if os.path.basename(directory) in {"bin", ".bin"} and holder not in shared:  # noqa: PTH119
+            yield holder
+            if os.path.isfile(f"{holder}/pyvenv.cfg") and not forged(f"{directory}/python"):  # noqa: PTH113
                 base = os.path.realpath(f"{directory}/python")
                 yield os.path.dirname(os.path.dirname(base))  # noqa: PTH120
         else:

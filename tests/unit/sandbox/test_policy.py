@@ -112,7 +112,6 @@ def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path
 def test_the_keyrings_files_are_hidden_wherever_the_configuration_is(home: Path) -> None:
     secrets = home / "settings" / "mcpd" / "secrets"
     secrets.mkdir(parents=True)
-    (secrets.parent / "notes").write_text("x")
     environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "settings")}
     around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
     rules = SandboxRules(
@@ -120,8 +119,27 @@ def test_the_keyrings_files_are_hidden_wherever_the_configuration_is(home: Path)
     )
     server = Server(name="s", command="/bin/sh", confined=rules)
     view = shown(resolve(server, rules, around, "/usr/bin:/bin"))
-    assert view["settings/mcpd/notes"] == "show"
-    assert not [path for path in view if path.startswith("settings/mcpd/secrets")]
+    assert not [path for path in view if path.startswith("settings/")]
+
+
+def test_secrets_are_hidden_where_variables_of_the_daemon_say_that_they_are(home: Path) -> None:
+    environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "src"), "CODEX_HOME": str(home / "notes")}
+    around = DaemonPlaces(environ={**environ, "CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative"})
+    rules = sandbox_in_force(SandboxMode.HOME)
+    assert rules is not None
+    made = resolve(Server(name="s", command="/bin/sh", confined=rules), rules, around, "/usr/bin:/bin")
+    for path in (".config/gh", ".codex", ".claude", "src/gh", "notes"):
+        assert made.places[str(home / path)] is Access.HIDDEN
+    assert str(home) not in made.places  # which would hide everything
+
+
+@pytest.mark.parametrize("mode", ["home", "strict"])
+def test_a_program_in_a_secret_directory_is_shown_without_the_directory(home: Path, mode: str) -> None:
+    program = home / ".docker" / "bin" / "tool"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    made = policy_of(home, command=str(program), mode=mode)
+    assert (made.places[str(program)], made.places[str(home / ".docker")]) == (Access.READ, Access.HIDDEN)
 
 
 @pytest.mark.parametrize("key", ["cwd", "workspace"])
@@ -337,6 +355,13 @@ def test_a_readable_place_around_the_home_directory_does_not_uncover_it(home: Pa
 def test_a_refusal_of_the_system_is_told_by_its_kind(error: str, problems: set[str]) -> None:
     """Of namespaces, the kind depends on this machine's settings."""
     assert unmade(error).reason.data["problem"] in problems
+
+
+@pytest.mark.parametrize("error", ["Operation not permitted: 'unshare'", "Can't mount proc: not permitted"])
+def test_what_the_systems_unit_forbids_is_told_as_such(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_refuser", lambda: policy._unit_or("namespaces"))
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/mcpd")
+    assert unmade(error).reason.data["problem"] == "unit"
 
 
 def test_every_place_of_the_table_is_relative_or_absolute_on_purpose() -> None:
