@@ -26,6 +26,8 @@ from daemon.processes import proc
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 """The mount points of cgroup v2: alone, or next to v1, which then has the controllers."""
 CONTROLLERS = ("cpu", "memory", "pids")
+PROCESSES = "cgroup.procs"
+"""The file of each group that lists its processes, and takes those that join."""
 OWN = "daemon"
 """The daemon's own group: where controllers are enabled, only leaves may contain processes."""
 UNITS = (".service", ".scope", ".slice")
@@ -60,9 +62,7 @@ class Delegation(msgspec.Struct, frozen=True):
     @property
     def controllers(self) -> frozenset[str]:
         """The controllers enabled for leaves; empty if they cannot be read."""
-        with contextlib.suppress(OSError):
-            return frozenset((self.root / "cgroup.subtree_control").read_text().split())
-        return frozenset()
+        return frozenset(_words(self.root / "cgroup.subtree_control"))
 
     def leaf(self, mark: int, label: str, limits: ServerLimits | None) -> Leaf | None:
         """Create the leaf for a child that is about to start; None if that failed, which is logged."""
@@ -112,7 +112,7 @@ class Leaf(msgspec.Struct, frozen=True):
         try:
             _move(self.path, pid)
             for _ in range(FETCHES):
-                forked = [each for each in _numbers(self.outside) if self._marked(each)]
+                forked = [each for each in map(int, _words(self.outside / PROCESSES)) if self._marked(each)]
                 if not forked:
                     return
                 for each in forked:
@@ -125,24 +125,25 @@ class Leaf(msgspec.Struct, frozen=True):
 
     def pids(self) -> list[int]:
         """The processes in the leaf and in groups below it."""
-        return [pid for folder in (self.path, *_below(self.path)) for pid in _numbers(folder)]
+        folders = (self.path, *_below(self.path))
+        return [int(pid) for folder in folders for pid in _words(folder / PROCESSES)]
 
     def memory(self) -> int | None:
         """Bytes in use, without cache that the kernel reclaims first; None if nothing counts them."""
         used = _number(self.path / "memory.current")
         if used is not None:
-            used -= min(used, _row(self.path / "memory.stat", "inactive_file"))
+            used -= min(used, _number(self.path / "memory.stat", "inactive_file") or 0)
         return used
 
     def cpu(self) -> float:
         """Seconds of CPU used so far, including those of processes that have ended."""
-        return _row(self.path / "cpu.stat", "usage_usec") / 1e6
+        return (_number(self.path / "cpu.stat", "usage_usec") or 0) / 1e6
 
     def outgrown(self) -> tuple[int, int] | None:
         """Peak memory and limit in bytes, if the kernel killed the leaf for exceeding its limit; else None."""
         events = self.path / "memory.events"
         # `oom_kill` alone may be for want of memory in the unit, or in the machine.
-        if self.ceiling is None or not (_row(events, "oom") and _row(events, "oom_kill")):
+        if self.ceiling is None or not (_number(events, "oom") and _number(events, "oom_kill")):
             return None
         return _number(self.path / "memory.peak") or self.ceiling, self.ceiling
 
@@ -246,32 +247,26 @@ def _is_delegated(folder: Path, unit: str) -> bool:
 def _move(folder: Path, pid: int) -> None:
     """Move a process into a group, unless it has ended; raises `OSError`."""
     with contextlib.suppress(ProcessLookupError):
-        (folder / "cgroup.procs").write_text(str(pid))
+        (folder / PROCESSES).write_text(str(pid))
 
 
 def _below(folder: Path) -> list[Path]:
     return [Path(top) for top, _, _ in os.walk(folder, topdown=False) if top != str(folder)]
 
 
-def _numbers(folder: Path) -> list[int]:
+def _words(path: Path) -> list[str]:
+    """The words of a file; none if it cannot be read."""
     with contextlib.suppress(OSError):
-        return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
+        return path.read_text().split()
     return []
 
 
-def _number(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
+def _number(path: Path, name: str = "") -> int | None:
+    """The number in a file, or behind a name in a file of such rows; None without one."""
+    words = _words(path)
+    with contextlib.suppress(ValueError, IndexError):
+        return int(words[words.index(name) + 1 if name else 0])
     return None
-
-
-def _row(path: Path, name: str) -> int:
-    """The number after a name in a file of such rows; 0 if the name is missing."""
-    with contextlib.suppress(OSError, ValueError):
-        return next(
-            (int(row.split()[1]) for row in path.read_text().splitlines() if row.startswith(f"{name} ")), 0
-        )
-    return 0
 
 
 def _wait_empty(folder: Path) -> None:

@@ -11,16 +11,12 @@ half hide nothing.
 from __future__ import annotations
 
 import errno
-import functools
-import marshal
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.machinery import SourceFileLoader
 from importlib.resources import files
-from importlib.util import MAGIC_NUMBER
 from itertools import chain
 
 from daemon.config.sandbox_keys import SandboxMode
@@ -58,7 +54,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Offsets in `struct seccomp_data`."""
 
 
-@functools.cache
+@cache
 def filter_for(machine: str) -> bytes | None:
     """The filter for `bwrap --seccomp`; None for an `os.uname().machine` without a table of calls."""
     if machine not in ARCHITECTURES:
@@ -115,11 +111,11 @@ def _instruction(code: int, value: int, *, skip_if_true: int = 0, skip_if_false:
 MAX_ENTRIES = 4000
 """Most entries shown of the home directory, and of each directory opened in it, as mounts use memory."""
 
-BASE = (
+_BASE = (
     *(f"--unshare-{each}" for each in ("user", "ipc", "pid", "uts", "cgroup")),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
-"""Arguments of every sandbox, including a trial (`probing`)."""
+"""Arguments of every sandbox."""
 
 _PROC = ("--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys")
 """Makes /proc/sys read-only: root may write there, and one setting names a program that the kernel runs."""
@@ -138,13 +134,6 @@ _OPTIONS = {
 }
 
 
-@cache
-def compiled_stub() -> bytes:
-    """The stub as bytecode, as compiling takes 4 ms; the bytecode's length replaces the source's."""
-    code = marshal.dumps(SourceFileLoader(stub.__name__, stub.__file__).get_code(stub.__name__))
-    return MAGIC_NUMBER + bytes(8) + (16 + len(code)).to_bytes(4, "little") + code
-
-
 def stub_steps(steps: Iterable[Sequence[str]]) -> bytes:
     """The stub's steps, with the devices that `bwrap --dev` would make."""
     devices = (each.split(" ") for each in table()["devices"])
@@ -154,8 +143,8 @@ def stub_steps(steps: Iterable[Sequence[str]]) -> bytes:
 def arguments(steps: Sequence[Mount] | None = None) -> list[str]:
     """Arguments for bubblewrap: to use the file system that the stub has made, or else to take these steps."""
     if steps is None:
-        return [*BASE, "--dev-bind", "/", "/", *_PROC]
-    words = [*BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
+        return [*_BASE, "--dev-bind", "/", "/", *_PROC]
+    words = [*_BASE, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
     for what, source, place in steps:
         words += [*_OPTIONS[what], *filter(None, (source,)), place]
     return words

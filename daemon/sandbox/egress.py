@@ -287,9 +287,9 @@ def received(channel: socket.socket) -> tuple[int, list[int]]:
     raise unmade(text.decode(errors="replace")) if text else unavailable("its maker ended early", problem=ENDED)
 
 
-def stub_command(channel: int, file: int, *become: str) -> list[str]:
-    """The command line of the stub: `channel` is its end of a unix socket pair, `file` contains the stub."""
-    return [sys.executable, "-I", "-S", f"/proc/self/fd/{file}", str(channel), str(file), *become]
+def stub_command(channel: int, *become: str) -> list[str]:
+    """The command line of the stub: `channel` is its end of a unix socket pair."""
+    return [sys.executable, "-I", "-S", stub.__file__, str(channel), *become]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:

@@ -70,9 +70,9 @@ class Lesson:
         ours, theirs = socket.socketpair()
         held.enter_context(ours)
         given.callback(theirs.close)
-        passed = theirs.fileno(), in_memory("stub", bubblewrap.compiled_stub(), given)
         watched = watching.watched_calls(platform.machine()).hex()
-        words = [*egress.stub_command(*passed, watched, made.command), *server.args]
+        words = [*egress.stub_command(theirs.fileno(), watched, made.command), *server.args]
+        passed = [theirs.fileno()]
         return SandboxedStart(words=words, env=inside, passed=passed, given=given, lesson=self, channel=ours)
 
     def learned(self, registries: Iterable[str]) -> learning.Learned | None:
@@ -119,7 +119,7 @@ class SandboxedStart:
         return None if listening is None else trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
     def failure(self, status: int, last_line: str) -> CannotStart | None:
-        """The error if bubblewrap ended before the program ran; `said`: its last line on stderr. Call once."""
+        """The error if bubblewrap ended before the program ran, with its last line on stderr. Call once."""
         if self.status is None or status < 0:  # bubblewrap itself can be killed, too
             return None
         with suppress(BlockingIOError):
@@ -182,11 +182,9 @@ class Sandboxes:
     async def _run_forker(self, task_status: trio.TaskStatus[tuple[ChildProcess, socket.socket]]) -> None:
         ours, theirs = socket.socketpair()
         with ours:
-            with theirs, ExitStack() as held:
-                code = await trio.to_thread.run_sync(bubblewrap.compiled_stub)
-                passed = theirs.fileno(), in_memory("stub", code, held)
-                program, *words = egress.stub_command(*passed)
-                child = await self._children.start(program, words, {}, "/", passed=passed)
+            with theirs:
+                program, *words = egress.stub_command(theirs.fileno())
+                child = await self._children.start(program, words, {}, "/", passed=[theirs.fileno()])
             for pipe in (child.stdin, child.stdout, child.stderr):
                 os.close(pipe)
             ours.settimeout(0.0)  # one that hangs must not hold up the loop
@@ -204,7 +202,7 @@ class Sandboxes:
     ) -> SandboxedStart:
         rules, path = server.confined, env.get("PATH", os.defpath)
         assert rules is not None
-        (bwrap, nsenter), code = requirements()
+        (bwrap, nsenter), code = _requirements(around.environ.get("PATH"))
         has_network = rules.mode is SandboxMode.HOME or bool(rules.host_rules.allowed)
         # The stub leaves for its namespaces meanwhile.
         stub = trio.from_thread.run(self.fork, given) if has_network else None
@@ -261,8 +259,8 @@ class Stub(NamedTuple):
         return words, socket.socket(fileno=listening)
 
 
-def requirements(path: str | None = None) -> tuple[list[str], bytes]:
-    """The programs of sandboxes, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
+def _requirements(path: str | None) -> tuple[list[str], bytes]:
+    """The programs of sandboxes, searched in `path`, and the seccomp filter; raises CannotStart."""
     programs = {name: shutil.which(name, path=path) for name in PROGRAMS}
     if missing := [name for name, program in programs.items() if program is None]:
         raise policy.unavailable(f"{PROGRAMS[missing[0]]} is not installed", problem=missing[0])

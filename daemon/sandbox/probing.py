@@ -1,16 +1,19 @@
-"""Tries a small sandbox, so that configurations ask for sandboxes only where they work."""
+"""Tries a sandbox, so that configurations ask for sandboxes only where they work."""
 
 from __future__ import annotations
 
-import subprocess
+import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 
 import trio
 
+from daemon.config.config_model import Server
+from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import Children
-from daemon.sandbox import bubblewrap, launch, policy
+from daemon.sandbox import policy
+from daemon.sandbox.launch import Sandboxes
 
 PROBE_SECONDS = 5.0
 """Seconds for a trial: it takes 25 ms, or seconds on a swapping machine."""
@@ -18,41 +21,23 @@ PROBE_SECONDS = 5.0
 
 def problem(environ: Mapping[str, str]) -> CannotStart | None:
     """The error of a server's sandbox on this machine, by a trial; None where sandboxes work. Blocks."""
-    return trio.run(_problem, environ)
+    with TemporaryDirectory() as home:
+        return trio.run(_tried, {"HOME": home, "PATH": environ.get("PATH", os.defpath)})
 
 
-async def _problem(environ: Mapping[str, str]) -> CannotStart | None:
-    async with launch.Sandboxes(Children(), policy.DaemonPlaces()).serving() as sandboxes:
-        return await trio.to_thread.run_sync(_tried, environ, sandboxes)
-
-
-def _tried(environ: Mapping[str, str], sandboxes: launch.Sandboxes) -> CannotStart | None:
-    with ExitStack() as held:
+async def _tried(environ: Mapping[str, str]) -> CannotStart | None:
+    server = Server(name="trial", command="true", confined=sandbox_in_force(SandboxMode.HOME))
+    async with Sandboxes(Children(), policy.DaemonPlaces(environ=environ)).serving() as sandboxes:
         try:
-            (bwrap, nsenter), code = launch.requirements(environ.get("PATH"))
-            enter, listening = trio.from_thread.run(sandboxes.fork, held).namespaces(())
+            async with sandboxes.prepared(server, environ) as start:
+                with trio.move_on_after(PROBE_SECONDS):
+                    ran = await trio.run_process(
+                        start.words, env=start.env, pass_fds=start.passed, capture_stderr=True, check=False
+                    )
+                    last = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+                    return start.failure(ran.returncode, last)
+                return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
         except CannotStart as error:
             return error
-        except (OSError, ConnectionLost) as error:
+        except ConnectionLost as error:
             return policy.unmade(str(error))
-        held.enter_context(listening)
-        filtering = launch.in_memory("filter", code, held)
-        options = [*bubblewrap.arguments(), "--seccomp", str(filtering)]
-        listed = launch.in_memory("options", launch.ended(options), held)
-        try:
-            ran = subprocess.run(
-                [nsenter, *enter, bwrap, "--args", str(listed), "--", "true"],
-                cwd="/",
-                env=environ,
-                pass_fds=(filtering, listed),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=PROBE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
-        message = ran.stderr.strip().rpartition("\n")[2].removeprefix("bwrap: ")
-        return policy.unmade(message or "bubblewrap has ended") if ran.returncode else None

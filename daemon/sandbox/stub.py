@@ -1,17 +1,19 @@
 """Makes a file system, and a network whose only way out is mcpd's proxy; sends the daemon the proxy's socket.
 
-`python -I -S /proc/self/fd/FILE FD FILE`: FILE contains this module, FD is a unix socket to the daemon. For
-each start the daemon sends a file and a socket. The file has the steps that change the file system
-(`bubblewrap.stub_steps`), and is complete once a byte arrives through the socket. To the socket the stub sends
-the listening socket or a failure's text. Given a hexadecimal filter (`watching.watched_calls`) or `--`, and a
-program, the stub becomes the program in the network, and FD gets the filter's listener. It imports only C:
-`os`, `ctypes`, `socket` and `signal` take longer to import than Python to start.
+`python -I -S stub.py FD`: FD is a unix socket to the daemon. For each start the daemon sends a file and a
+socket. The file has the steps that change the file system (`bubblewrap.stub_steps`), and is complete once a
+byte arrives through the socket. To the socket the stub sends the listening socket or a failure's text. Given a
+hexadecimal filter (`watching.watched_calls`) or `--`, and a program, the stub becomes the program in the
+network, and FD gets the filter's listener. It imports the standard library alone.
 """
 
-import _ctypes
-import _signal  # type: ignore[import-not-found]
-import _socket
-import posix
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import socket
+import stat
 import sys
 
 PORT = 3128
@@ -26,11 +28,11 @@ _BACKLOG = 64
 _NAMESPACES = 0x10000000 | 0x40000000 | 0x00020000
 """CLONE_NEWUSER, CLONE_NEWNET and CLONE_NEWNS."""
 
-_SET_FLAGS, _UP, _SOL_SOCKET, _SCM_RIGHTS = 0x8914, 1, 1, 1
-"""SIOCSIFFLAGS, IFF_UP and the kernel's numbers for passing descriptors."""
+_SET_FLAGS, _UP = 0x8914, 1
+"""SIOCSIFFLAGS and IFF_UP."""
 
-_PRIVATE, _BIND = 0x44000, 0x5000
-"""MS_PRIVATE and MS_BIND, each with MS_REC."""
+_PRIVATE = 0x44000
+"""MS_PRIVATE with MS_REC."""
 
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
 """MOUNT_ATTR_RDONLY, _NOSUID, _NODEV and _NOEXEC: the same for mount(2) and mount_setattr(2)."""
@@ -58,12 +60,7 @@ _COPY = 0x80001 | _RECURSIVELY | _OF_DESCRIPTOR | 0x100
 _WITHOUT_LINKS = b"".join(each.to_bytes(8, sys.byteorder) for each in (0o12000000, 0, 4))
 """`struct open_how` with O_PATH and O_CLOEXEC, and RESOLVE_NO_SYMLINKS."""
 
-_TYPE, _DIRECTORY, _LINK = 0o170000, 0o040000, 0o120000
-"""S_IFMT, S_IFDIR and S_IFLNK."""
-
-_ENOSYS, _ELOOP = 38, 40
-
-_PATH = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _SECCOMP, _NO_NEW_PRIVILEGES = {"x86_64": 317, "aarch64": 277}, 38
 """seccomp(2) by machine, and PR_SET_NO_NEW_PRIVS."""
@@ -71,51 +68,39 @@ _SECCOMP, _NO_NEW_PRIVILEGES = {"x86_64": 317, "aarch64": 277}, 38
 _LISTENER, _KILLABLE = 1 << 3, 1 << 5
 """SECCOMP_FILTER_FLAG_NEW_LISTENER, and _WAIT_KILLABLE_RECV."""
 
-
-class _Function(_ctypes.CFuncPtr):
-    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
-
-
-class _Pointer(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001 - as `ctypes.c_char_p`
-    _type_ = "z"
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 class _Descriptor(int):
     def __del__(self) -> None:
-        posix.close(self)
-
-
-_LIBRARY = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
-"""The C library, with RTLD_NOW."""
+        os.close(self)
 
 
 def main(arguments: list[str]) -> int:
     """Fork for each start, or become a program; returns when the daemon ends, or after a failure."""
-    descriptor, file, *command = arguments
-    posix.close(int(file))
-    channel = _socket.socket(fileno=int(descriptor))
+    descriptor, *command = arguments
+    channel = socket.socket(fileno=int(descriptor))
     return _become(channel, *command) if command else _serve(channel)
 
 
-def _serve(channel: _socket.socket) -> int:
+def _serve(channel: socket.socket) -> int:
     """Fork for each start, as a new interpreter would take 10 ms."""
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
-    while (asked := channel.recvmsg(1, 64))[0]:
-        for _, _, passed in asked[1]:
-            file, own = (int.from_bytes(each, sys.byteorder) for each in (passed[:4], passed[4:]))
-            try:
-                forked = posix.fork()
-            except OSError as error:  # which later starts may be spared
-                forked = posix.write(own, b"\0-%d" % (error.errno or 0))
-            if forked == 0:
-                channel.close()
-                return _hold(_socket.socket(fileno=own), file)
-            posix.close(file)
-            posix.close(own)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while (asked := socket.recv_fds(channel, 1, 2))[0]:
+        file, own = asked[1]
+        try:
+            forked = os.fork()
+        except OSError as error:  # which later starts may be spared
+            forked = os.write(own, b"\0-%d" % (error.errno or 0))
+        if forked == 0:
+            channel.close()
+            return _hold(socket.socket(fileno=own), file)
+        os.close(file)
+        os.close(own)
     return 0
 
 
-def _hold(channel: _socket.socket, file: int) -> int:
+def _hold(channel: socket.socket, file: int) -> int:
     """Make the namespaces for a start, and keep them until bubblewrap has entered them."""
     try:
         listening = _network()
@@ -132,19 +117,15 @@ def _hold(channel: _socket.socket, file: int) -> int:
     return 0
 
 
-def _hand_over(channel: _socket.socket, *descriptors: int) -> None:
-    passed = b"".join(each.to_bytes(4, sys.byteorder) for each in descriptors)
-    channel.sendmsg([b"\0%d" % posix.getpid()], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
+def _hand_over(channel: socket.socket, *descriptors: int) -> None:
+    socket.send_fds(channel, [b"\0%d" % os.getpid()], descriptors)
 
 
-def _network() -> _socket.socket:
+def _network() -> socket.socket:
     """Enter new namespaces with a separate network; returns the proxy's socket there."""
     _separate()
-    listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-    _bring_up(listening.fileno())
-    listening.bind(("127.0.0.1", PORT))
-    listening.listen(_BACKLOG)
-    return listening
+    _bring_up()
+    return socket.create_server(("127.0.0.1", PORT), backlog=_BACKLOG)
 
 
 def _environment() -> dict[bytes, bytes]:
@@ -154,7 +135,7 @@ def _environment() -> dict[bytes, bytes]:
 
 
 def _separate() -> None:
-    user, group = posix.geteuid(), posix.getegid()
+    user, group = os.geteuid(), os.getegid()
     _system("unshare", _NAMESPACES)
     files = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in files.items():
@@ -163,10 +144,10 @@ def _separate() -> None:
 
 
 def _system(call: str, *arguments: object) -> int:
-    result: int = _Function(_ctypes.dlsym(_LIBRARY, call))(*arguments)
+    result: int = _LIBRARY[call](*arguments)
     if result < 0:
-        number = _ctypes.get_errno()
-        raise OSError(number, posix.strerror(number), call)
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), call)
     return result
 
 
@@ -192,7 +173,7 @@ def _mount(*fields: bytes) -> None:
 def _shown(what: bytes, source: bytes, place: bytes) -> tuple[_Descriptor, int] | None:
     """The unattached mount of a step, or the directory whose entries it shows; each with its file type."""
     if what == b"show":
-        return _open(place), _DIRECTORY
+        return _open(place), stat.S_IFDIR
     if what not in _FLAGS:
         return None
     tree, type_ = _copy(_open(source), b"")
@@ -208,7 +189,7 @@ def _take(what: bytes, source: bytes, place: bytes, shown: tuple[_Descriptor, in
         _place(place)
     elif what == b"link":
         holder, _, name = place.rpartition(b"/")
-        posix.symlink(source, name, dir_fd=_place(holder))
+        os.symlink(source, name, dir_fd=_place(holder))
     elif what == b"close":
         _restrict(_open(place), _READABLE, 0)
     elif what == b"show":
@@ -230,10 +211,10 @@ def _take(what: bytes, source: bytes, place: bytes, shown: tuple[_Descriptor, in
 def _copy(directory: int, path: bytes) -> tuple[_Descriptor, int]:
     """Make an unattached mount of a file or directory; returns it with the file type."""
     tree = _Descriptor(_system("syscall", _OPEN_TREE, directory, path, _COPY))
-    return tree, posix.fstat(tree).st_mode & _TYPE
+    return tree, stat.S_IFMT(os.fstat(tree).st_mode)
 
 
-def _place(path: bytes, type_: int = _DIRECTORY) -> _Descriptor:
+def _place(path: bytes, type_: int = stat.S_IFDIR) -> _Descriptor:
     try:
         return _open(path)
     except FileNotFoundError:
@@ -243,10 +224,10 @@ def _place(path: bytes, type_: int = _DIRECTORY) -> _Descriptor:
 
 
 def _make(directory: int, name: bytes, type_: int) -> None:
-    if type_ == _DIRECTORY:
-        posix.mkdir(name, 0o755, dir_fd=directory)
+    if type_ == stat.S_IFDIR:
+        os.mkdir(name, 0o755, dir_fd=directory)
     else:
-        posix.mknod(name, dir_fd=directory)
+        os.mknod(name, dir_fd=directory)
 
 
 def _open(path: bytes) -> _Descriptor:
@@ -254,14 +235,14 @@ def _open(path: bytes) -> _Descriptor:
     try:
         return _Descriptor(_system("syscall", _OPENAT2, _HERE, path, _WITHOUT_LINKS, len(_WITHOUT_LINKS)))
     except OSError as error:
-        if error.errno != _ENOSYS:
+        if error.errno != errno.ENOSYS:
             raise
     # RestrictSUIDSGID= of systemd refuses openat2(2), whose flags a filter cannot see.
-    found = _Descriptor(posix.open("/", _PATH))
+    found = _Descriptor(os.open("/", _PATH))
     for name in filter(None, path.split(b"/")):
-        found = _Descriptor(posix.open(name, _PATH, dir_fd=found))
-        if posix.fstat(found).st_mode & _TYPE == _LINK:
-            raise OSError(_ELOOP, posix.strerror(_ELOOP))
+        found = _Descriptor(os.open(name, _PATH, dir_fd=found))
+        if stat.S_ISLNK(os.fstat(found).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return found
 
 
@@ -273,9 +254,10 @@ def _restrict(mount: int, flags: int, how: int, without: int = 0) -> None:
 def _watched(code: bytes) -> int:
     """Make the filter's calls wait for the daemon from now on; returns the listener (seccomp(2))."""
     _system("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    kept = _Pointer(code)
-    program = (len(code) // 8).to_bytes(8, sys.byteorder) + bytes(kept)  # a `struct sock_fprog`
-    call = _SECCOMP[posix.uname().machine]
+    kept = ctypes.create_string_buffer(code)
+    # A `struct sock_fprog`.
+    program = b"".join(each.to_bytes(8, sys.byteorder) for each in (len(code) // 8, ctypes.addressof(kept)))
+    call = _SECCOMP[os.uname().machine]
     # A signal that a program handles would otherwise send its call again and again: Linux 5.19 has a flag.
     try:
         return _system("syscall", call, 1, _LISTENER | _KILLABLE, program)
@@ -283,12 +265,13 @@ def _watched(code: bytes) -> int:
         return _system("syscall", call, 1, _LISTENER, program)
 
 
-def _bring_up(descriptor: int) -> None:
+def _bring_up() -> None:
     request = b"lo".ljust(16, b"\0") + _UP.to_bytes(2, sys.byteorder)
-    _system("ioctl", descriptor, _SET_FLAGS, request.ljust(40, b"\0"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, request.ljust(40, b"\0"))
 
 
-def _become(channel: _socket.socket, watched: str, program: str, *arguments: str) -> int:
+def _become(channel: socket.socket, watched: str, program: str, *arguments: str) -> int:
     """Execute a program with the proxy as its network, and with the default for signals that Python ignores."""
     try:
         environment, listening = _environment(), _network()
@@ -298,10 +281,10 @@ def _become(channel: _socket.socket, watched: str, program: str, *arguments: str
         channel.send(str(error).encode(errors="replace"))
         return 1
     channel.close()
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
-        posix.execve(program, (program, *arguments), environment)
+        os.execve(program, (program, *arguments), environment)  # noqa: S606 - a shell would change the words
     except OSError as error:
         sys.stderr.write(f"{program}: {error.strerror}\n")
         return 127 if isinstance(error, FileNotFoundError) else 126

@@ -94,7 +94,7 @@ def unavailable(daemon: Daemon, server: str = "s") -> dict[str, Any]:
 
 def is_forker(pid: int) -> bool:
     """Whether a process is the one that forks the stubs of sandboxes."""
-    return b"\0/proc/self/fd/" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"/sandbox/stub.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_without_bubblewrap_a_server_waits_and_starts_at_once_when_told_to(

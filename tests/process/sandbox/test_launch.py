@@ -412,7 +412,8 @@ async def test_a_bubblewrap_that_the_sandbox_hides_makes_none(
     bwrap = shutil.which("bwrap")
     assert bwrap
     (home.parent / "bwrap").symlink_to(bwrap)
-    monkeypatch.setenv("PATH", f"{home.parent}:{os.environ['PATH']}")
+    environ = environment(home) | {"PATH": f"{home.parent}:{os.environ['PATH']}"}
+    monkeypatch.setattr(SANDBOXES[home], "_around", DaemonPlaces(environ=environ))
     async with running(home, "true", wish=SandboxMode.HOME) as run:
         error = run.start.failure(await run.child.process.wait(), "nsenter: failed to execute bwrap")
         assert error is not None

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ import trio
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import stub
-from daemon.sandbox.bubblewrap import compiled_stub
 from daemon.sandbox.egress import Egress, proxy_environment, received, stub_command
-from daemon.sandbox.launch import in_memory
 from tests.security.unprivileged import DROP, USER, interpreter
 from tests.waiting import WAIT
 
@@ -91,16 +88,15 @@ async def run(
     )
     daemons, stubs = socket.socketpair()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
-        with stubs, ExitStack() as held:
-            file = in_memory("stub", compiled_stub(), held)
-            command = stub_command(stubs.fileno(), file, "--")
+        with stubs:
+            command = stub_command(stubs.fileno(), "--")
             begin = [interpreter() if drop else sys.executable, *command[1:]]
             process = await trio.lowlevel.open_process(
                 [*drop, *before, *begin, shutil.which(words[0]) or words[0], *words[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                pass_fds=[stubs.fileno(), file],
+                pass_fds=[stubs.fileno()],
                 env=(os.environ if env is None else env) | proxy_environment(rules),
             )
         try:
@@ -199,10 +195,9 @@ async def test_a_missing_program_ends_as_in_a_shell() -> None:
 @pytest.mark.parametrize("step", ["_separate", "_bring_up"])
 def test_a_failed_step_is_told_and_the_program_never_starts(step: str) -> None:
     daemons, stubs = socket.socketpair()
-    with daemons, stubs, tempfile.TemporaryFile() as mounts:
-        passed = (stubs.fileno(), mounts.fileno())
-        words = [sys.executable, "-c", FAIL, step, *map(str, passed), "--", "echo", "started"]
-        done = subprocess.run(words, pass_fds=passed, capture_output=True, timeout=WAIT, check=False)
+    with daemons, stubs:
+        words = [sys.executable, "-c", FAIL, step, str(stubs.fileno()), "--", "echo", "started"]
+        done = subprocess.run(words, pass_fds=[stubs.fileno()], capture_output=True, timeout=WAIT, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
         assert daemons.recv(4096) == b"[Errno 1] Operation not permitted"
 
@@ -212,7 +207,7 @@ import errno, sys
 from daemon.sandbox import stub
 def refuse():
     raise BlockingIOError(errno.EAGAIN, "no process is left")
-stub.posix.fork = refuse
+stub.os.fork = refuse
 sys.exit(stub.main(sys.argv[1:]))
 """
 
@@ -220,8 +215,8 @@ sys.exit(stub.main(sys.argv[1:]))
 def test_a_machine_without_a_process_left_is_told_for_each_start_and_the_forker_stays() -> None:
     daemons, forkers = socket.socketpair()
     with daemons, tempfile.TemporaryFile() as file:
-        words = [sys.executable, "-c", CROWDED, str(forkers.fileno()), str(file.fileno())]
-        forker = subprocess.Popen(words, pass_fds=(forkers.fileno(), file.fileno()))
+        words = [sys.executable, "-c", CROWDED, str(forkers.fileno())]
+        forker = subprocess.Popen(words, pass_fds=[forkers.fileno()])
         forkers.close()
         for _ in range(2):
             ours, theirs = socket.socketpair()

@@ -9,15 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trio
 
-from daemon.sandbox.bubblewrap import compiled_stub
 from daemon.sandbox.egress import received, stub_command
-from daemon.sandbox.launch import in_memory
 from daemon.sandbox.learning import Observations, Use
 from daemon.sandbox.watching import FileWatch, folded, looks_of, watched_calls
 from tests.security.unprivileged import DROP, interpreter
@@ -38,14 +35,13 @@ async def watched(watching: FileWatch, *words: str, drop: list[str] = []) -> Obs
                 await trio.to_thread.run_sync(watching.watch, listener)
                 ended.set()
 
-            with stubs, ExitStack() as held:
-                file = in_memory("stub", compiled_stub(), held)
-                command = stub_command(stubs.fileno(), file, watched_calls(MACHINE).hex())
+            with stubs:
+                command = stub_command(stubs.fileno(), watched_calls(MACHINE).hex())
                 stub = [interpreter() if drop else sys.executable, *command[1:]]
                 process = await trio.lowlevel.open_process(
                     [*drop, *stub, shutil.which(words[0]) or words[0], *words[1:]],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[stubs.fileno(), file],
+                    pass_fds=[stubs.fileno()],
                 )
             with daemons:
                 _, (made, calls) = await trio.to_thread.run_sync(received, daemons)
