@@ -17,7 +17,7 @@ from daemon.kit.wording import short_size, span
 from daemon.processes import cgroups, leftovers, proc
 from daemon.processes.leftovers import Leftover
 from daemon.processes.proc import Process
-from daemon.sandbox import probing
+from daemon.sandbox import launch
 from daemon.setup.running.service import LINGER, written_by_us
 from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, Unit, systemctl
 from daemon.supervision.lifecycle import mending
@@ -85,7 +85,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 def sandboxes(scene: Scene) -> Iterator[Finding]:
     """Findings on sandboxes; if none can be made, that is a fault only if a server asks for one."""
-    problem = probing.problem(scene.inherited)
+    problem = launch.trial(scene.inherited)
     if problem is None:
         yield found("sandboxes-work")
         return

@@ -30,7 +30,7 @@ from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.safety.escape import visible
 from daemon.safety.redact import HIDDEN
-from daemon.sandbox import probing
+from daemon.sandbox import launch
 from daemon.setup.adding import is_newer, pairs, web_address
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
@@ -278,7 +278,7 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
         )
     if server.command and not is_container:
         entry.setdefault("sandbox", "home")
-        if entry["sandbox"] != "off" and (problem := probing.problem(os.environ)) is not None:
+        if entry["sandbox"] != "off" and (problem := launch.trial(os.environ)) is not None:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
             raise CommandFailed(f"{why}. Or let it run without a sandbox: `--sandbox off`. Nothing was changed")
     entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)

@@ -45,10 +45,10 @@ from daemon.setup.running.starting import holder, listener
 
 if TYPE_CHECKING:
     from daemon.cli import adding_offers
-    from daemon.sandbox import probing
+    from daemon.sandbox import launch
 else:
     adding_offers = later("daemon.cli.adding_offers")
-    probing = later("daemon.sandbox.probing")
+    launch = later("daemon.sandbox.launch")
 
 # --- which clients, and where -----------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
 
 
 def _no_sandbox() -> str:
-    problem = probing.problem(os.environ)
+    problem = launch.trial(os.environ)
     return "" if problem is None else without_sandbox(problem)
 
 

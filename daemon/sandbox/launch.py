@@ -1,4 +1,4 @@
-"""Prepares a start in a sandbox, receives the stub's descriptors, and explains a failure."""
+"""Prepares a start in a sandbox, receives the stub's descriptors, explains a failure, and tries a sandbox."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import termios
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -20,7 +21,7 @@ import trio
 
 from daemon.config.config_model import Server
 from daemon.config.hosts import ANY, HostRules
-from daemon.config.sandbox_keys import SandboxMode, SandboxRules
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_force
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
 from daemon.processes.children import SHORTAGES, ChildProcess, Children, not_found
@@ -43,6 +44,9 @@ _FAILED = 1
 
 STATUS_BYTES = 4096
 """Most bytes of bubblewrap's reports, which are two lines of JSON."""
+
+PROBE_SECONDS = 5.0
+"""Seconds for a trial: it takes 25 ms, or seconds on a swapping machine."""
 
 END_SECONDS = 0.5
 """Seconds for the process that forks stubs to end by itself, which takes milliseconds."""
@@ -257,6 +261,30 @@ class Stub(NamedTuple):
             raise
         words = ["--target", str(pid), "--user", "--mount", "--net", "--preserve-credentials"]
         return words, socket.socket(fileno=listening)
+
+
+def trial(environ: Mapping[str, str]) -> CannotStart | None:
+    """The error of a server's sandbox on this machine, by a trial; None where sandboxes work. Blocks."""
+    with TemporaryDirectory() as home:
+        return trio.run(_tried, {"HOME": home, "PATH": environ.get("PATH", os.defpath)})
+
+
+async def _tried(environ: Mapping[str, str]) -> CannotStart | None:
+    server = Server(name="trial", command="true", confined=sandbox_in_force(SandboxMode.HOME))
+    async with Sandboxes(Children(), DaemonPlaces(environ=environ)).serving() as sandboxes:
+        try:
+            async with sandboxes.prepared(server, environ) as start:
+                with trio.move_on_after(PROBE_SECONDS):
+                    ran = await trio.run_process(
+                        start.words, env=start.env, pass_fds=start.passed, capture_stderr=True, check=False
+                    )
+                    last = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+                    return start.failure(ran.returncode, last)
+                return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
+        except CannotStart as error:
+            return error
+        except ConnectionLost as error:
+            return policy.unmade(str(error))
 
 
 def _requirements(path: str | None) -> tuple[list[str], bytes]:

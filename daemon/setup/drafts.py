@@ -26,9 +26,9 @@ from daemon.safety.redact import Redactor
 from daemon.secrets import keyring
 
 if TYPE_CHECKING:
-    from daemon.sandbox import probing
+    from daemon.sandbox import launch
 else:
-    probing = later("daemon.sandbox.probing")
+    launch = later("daemon.sandbox.launch")
 
 
 EX_MEANWHILE = 75
@@ -167,7 +167,7 @@ def changed(
     change(document)
     problem = None
     if present.config.content is None and document.text() != before:
-        problem = probing.problem(environ)
+        problem = launch.trial(environ)
         document.put(("sandbox",), str(SandboxMode.OFF if problem else SandboxMode.HOME))
         document.put(("trust",), str(Trust.CHANGES))
     kept = {name.removeprefix(KEYRING): variables[name] for name in variables if name.startswith(KEYRING)}

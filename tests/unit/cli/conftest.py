@@ -43,8 +43,8 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Users:
 
     def make(*clients: str) -> Machine:
         here = machine(tmp_path, *clients)
-        monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
-        monkeypatch.setattr("daemon.cli.install.probing.problem", lambda _: None)
+        monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: None)
+        monkeypatch.setattr("daemon.cli.install.launch.trial", lambda _: None)
         for name in MOVING:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(here.home))

@@ -60,7 +60,7 @@ def test_what_is_offered_is_shown_asked_about_and_written(
     monkeypatch.setattr("daemon.cli.adding_offers.found", offered)
     monkeypatch.setattr("daemon.cli.terminal.getpass", hidden)
     for module in ("cli.adding_offers", "setup.drafts"):
-        monkeypatch.setattr(f"daemon.{module}.probing.problem", lambda _: missing)
+        monkeypatch.setattr(f"daemon.{module}.launch.trial", lambda _: missing)
     monkeypatch.setenv("SHELL_TOKEN", "t-83hd82hd8")
     try:
         status = implementation("add").main([*case.words, "registry:x", "--config", str(config), "--no-reload"])

@@ -152,7 +152,7 @@ def test_a_variable_of_the_environment_is_not_taken_for_the_files(
 def test_a_key_of_the_whole_makes_the_file_that_is_not_there(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+    monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: None)
     made = tmp_path / "own" / "mcpd.json"
     assert told(made, "unset", ".", "lazy") == 1
     assert "there is no $.lazy in" in capsys.readouterr().err

@@ -38,7 +38,7 @@ Stdin = Callable[[bytes], None]
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+    monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: None)
     return tmp_path / "mcpd.json"
 
 

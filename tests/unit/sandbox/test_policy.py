@@ -109,26 +109,14 @@ def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path
     assert caught.value.reason.data["problem"] == "private"
 
 
-def test_the_keyrings_files_are_hidden_wherever_the_configuration_is(home: Path) -> None:
-    secrets = home / "settings" / "mcpd" / "secrets"
-    secrets.mkdir(parents=True)
-    environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "settings")}
-    around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
-    rules = SandboxRules(
-        mode=SandboxMode.HOME, filesystem=SandboxFilesystem(), network=SandboxNetwork(allowed_domains=())
-    )
-    server = Server(name="s", command="/bin/sh", confined=rules)
-    view = shown(resolve(server, rules, around, "/usr/bin:/bin"))
-    assert not [path for path in view if path.startswith("settings/")]
-
-
 def test_secrets_are_hidden_where_variables_of_the_daemon_say_that_they_are(home: Path) -> None:
     environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "src"), "CODEX_HOME": str(home / "notes")}
-    around = DaemonPlaces(environ={**environ, "CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative"})
+    environ |= {"CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative"}
+    around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
     rules = sandbox_in_force(SandboxMode.HOME)
     assert rules is not None
     made = resolve(Server(name="s", command="/bin/sh", confined=rules), rules, around, "/usr/bin:/bin")
-    for path in (".config/gh", ".codex", ".claude", "src/gh", "notes"):
+    for path in (".config/gh", ".codex", ".claude", "src/gh", "src/mcpd/secrets", "notes"):
         assert made.places[str(home / path)] is Access.HIDDEN
     assert str(home) not in made.places  # which would hide everything
 

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def sandboxes_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the real probe says here is tried in tests/process/sandbox."""
-    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+    monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: None)

@@ -77,7 +77,7 @@ def test_a_created_configuration_asks_for_sandboxes_where_they_work(
     made = draft_of(tmp_path, "codex")
     assert (json.loads(made.config)["sandbox"], made.unconfined, made.creates) == ("home", None, True)
     missing = policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
-    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: missing)
+    monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: missing)
     made = draft_of(tmp_path, "codex")
     assert (json.loads(made.config)["sandbox"], made.unconfined) == ("off", missing)
     put(config(tmp_path), WRITTEN)

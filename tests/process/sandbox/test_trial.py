@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from daemon.causes import Cause
-from daemon.sandbox import bubblewrap, policy, probing
+from daemon.sandbox import bubblewrap, launch, policy
 from daemon.supervision.lifecycle import mending
 from tests.process.sandbox.test_stub import NO_NAMESPACES
 from tests.security.unprivileged import DROP, PATHS, interpreter
 
 TELL = """
 import os
-from daemon.sandbox import probing
-found = probing.problem(os.environ)
+from daemon.sandbox import launch
+found = launch.trial(os.environ)
 print(found and found.reason.data["problem"])
 """
 
@@ -30,13 +30,13 @@ def told(*before: str, python: str = sys.executable) -> str:
 
 
 def test_sandboxes_work_here_also_for_an_ordinary_user() -> None:
-    assert probing.problem(os.environ) is None
+    assert launch.trial(os.environ) is None
     assert told(*DROP, python=interpreter()) == "None"
 
 
 def test_the_kind_of_refusal_is_that_of_a_servers_start(tmp_path: Path) -> None:
     assert told(*NO_NAMESPACES) == "limit"
-    missing = probing.problem({"PATH": str(tmp_path)})
+    missing = launch.trial({"PATH": str(tmp_path)})
     assert missing is not None
     assert missing.reason.cause is Cause.SANDBOX_UNAVAILABLE
     assert mending(missing) == "`sudo apt install bubblewrap` (or your system's package manager)"
@@ -48,11 +48,11 @@ def test_what_bubblewrap_says_and_its_silence_are_told(tmp_path: Path, monkeypat
     bwrap = tmp_path / "bwrap"
     bwrap.write_text("#!/bin/sh\necho 'bwrap: Can not mount proc: Operation not permitted' >&2\nexit 1\n")
     bwrap.chmod(0o755)
-    found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    found = launch.trial({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert found is not None
     assert found.reason.data == {"error": "Can not mount proc: Operation not permitted", "problem": "proc"}
     bwrap.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.2)
-    found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    monkeypatch.setattr(launch, "PROBE_SECONDS", 0.2)
+    found = launch.trial({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert found is not None
     assert found.reason.data["error"] == "bubblewrap did not make a sandbox within 0.2 seconds"
