@@ -95,7 +95,7 @@ def unwise(server: Server) -> list[str]:
     server, pin = server.written, f". `mcpd pin {server.name}` writes the newest version"
     pinned = [*command_lines.pinnable(server.command or "", server.args)]
     return [
-        message + (pin if any(f"'{each}'" in message for each in pinned) else "")
+        message + (pin if any(f"'{each.written}'" in message for each in pinned) else "")
         for words in command_lines.started((server.command or "", *server.args))
         for message in (*command_lines.moving(words), *container_warnings(words))
     ]
@@ -354,7 +354,10 @@ def sharing(server: Server) -> Iterator[Finding]:
         else:
             words = ", ".join(f'"{word}"' for word in each.value)
             if WRITTEN not in each.value:
-                yield found("server-instances-meet", server=name, key=key, why=why, words=words)
+                at, word = len(server.args), each.value[0]
+                yield found(
+                    "server-instances-meet", server=name, key=key, why=why, words=words, at=at, word=word
+                )
             elif each.in_container:
                 yield found("server-bound-to-a-mount", server=name, key=key, why=why, words=words)
             else:

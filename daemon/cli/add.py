@@ -28,19 +28,19 @@ from daemon.cli.control import (
 from daemon.cli.secret import given
 from daemon.cli.taking_effect import edited_file, finish, reloaded, said_once, typed_as
 from daemon.config.command_lines import Advice, Package, completed, packages_in, started
-from daemon.config.expand import read_env
+from daemon.config.expand import ENV_FILE, read_env
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
 from daemon.documents.files import look
 from daemon.errors import ConfigError
-from daemon.host.paths import home
+from daemon.host.paths import config_file, home
 from daemon.kit.later import later
 from daemon.kit.wording import short_size, suggestion
 from daemon.safety.escape import visible
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
-from daemon.setup.drafts import Present, changed, known_values, read_present
+from daemon.setup.drafts import KEYRING, Present, changed, in_keyring, known_values, read_present
 from daemon.setup.moved_secrets import Variables, asked_as_variables, references, with_references
 from daemon.sources.offers import Input
 
@@ -137,7 +137,7 @@ def _of_file(options: argparse.Namespace) -> Iterator[str]:
 
 def _pinned(server: WantedServer) -> WantedServer:
     server = with_versions(server, newest_version)
-    for package in server.pinned:
+    for package in server.pinned.values():
         note(f"pinned to {package}, the newest version")
     for package in server.loose:
         note(f"warning: the version of '{package}' could not be looked up: it is not pinned")
@@ -185,8 +185,10 @@ def _remove(options: argparse.Namespace, name: str) -> int:
     draft.write()
     trial_of(name).unlink(missing_ok=True)
     print(visible(f"removed {name} from {path}"))
-    used = [each for each in references(present.servers[name]) if each in present.variables]
-    for line in spare(present, [each for each in used if f"${{{each}" not in draft.config]):
+    entry = present.servers[name]
+    used = [each for each in references(entry) if each in present.variables]
+    used += [f"{KEYRING}{each}" for each in in_keyring(entry)]
+    for line in spare(path, [each for each in used if f"${{{each}" not in draft.config]):
         note(line)
     if not options.no_reload:
         effect = reloaded(options, path, name)
@@ -194,7 +196,7 @@ def _remove(options: argparse.Namespace, name: str) -> int:
             note(effect.problem, lines=True)
             return EX_FAULT
         print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
-        for line in _left(own_directory(options, name), present.servers[name]):
+        for line in _left(own_directory(options, name), entry):
             note(line)
     return adding_offers.cleared(present, name, draft.config, runs=options.no_reload)
 
@@ -228,7 +230,15 @@ def _left(own: Path, entry: Any) -> Iterator[str]:
         yield f"its data stays: `rm -r {shlex.quote(str(own))}` deletes that"
 
 
-def spare(present: Present, names: Collection[str]) -> list[str]:
-    """A line about stored variables that the configuration no longer refers to."""
-    stale = f"{present.env.path} still has variables that nothing else uses: {', '.join(names)}"
-    return [f"{stale}; `mcpd edit {present.env.path}` opens it"] if names else []
+def spare(path: Path, names: Iterable[str]) -> Iterator[str]:
+    """A line about each stored variable or secret that the configuration no longer refers to."""
+    for each in names:
+        name = each.removeprefix(KEYRING)
+        where = path.with_name(ENV_FILE) if each == name else "the keyring"
+        yield f"{name}, which nothing else uses, stays in {where}: `{removal(path, name)}` deletes it"
+
+
+def removal(path: Path, name: str) -> str:
+    """The command that deletes a variable or secret of the configuration at `path`."""
+    named = "" if path == config_file(os.environ).absolute() else f"MCPD_CONFIG={shlex.quote(str(path))} "
+    return f"{named}mcpd secret remove {name}"

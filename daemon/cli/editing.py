@@ -22,7 +22,7 @@ import attrs
 from msgspec import UNSET
 
 from daemon.cli import adding_offers
-from daemon.cli.add import configured, newest_version, own_directory, spare
+from daemon.cli.add import configured, newest_version, own_directory, removal, spare
 from daemon.cli.command import UsageError, agreed, for_each, has_terminal, lines, on_trial, trial_of
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.cli.secret import given
@@ -81,6 +81,9 @@ def set_keys(options: argparse.Namespace) -> int:
             checked(each.trail)
         return _change(options, wished)
     wished, base = [], (SERVERS, options.server) if place else ()
+    # What the entry refers to elsewhere than in its own `env`, as in a header, becomes a variable.
+    its: Any = value_at(was, ("env",), {})
+    lacks, stored = {*references(was)} - {*present.variables, *its}, dict[str, str]()
     for word, after in zip_longest(options.keys, options.keys[1:], fillvalue="="):
         key, equals, text = word.partition("=")
         trail = checked(_trail(key))
@@ -88,8 +91,12 @@ def set_keys(options: argparse.Namespace) -> int:
             value = "VALUE" if trail[0] in {"env", "headers"} else after
             raise CommandFailed(f"'=' joins a key and its value: write {key}={value}")
         text = text if equals else given(f"the value of {key}", hidden=True)
-        wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
-    return _change(options, wished)
+        if place and trail[0] == "env" and trail[1:] and trail[1] in lacks:
+            stored[str(trail[1])] = text
+        else:
+            wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
+    back = f"`{' && '.join(map(partial(removal, path), stored))}`" if stored and not wished else ""
+    return _change(options, wished, stored, back)
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:
@@ -150,6 +157,7 @@ def _change(
     wished: list[Setting],
     stored: Mapping[str, str] = MappingProxyType({}),
     back: str = "",
+    heading: str = "",
 ) -> int:
     """Write or remove keys. Secrets become variables, like `stored`; `back` undoes what no `set` can."""
     name, (path, present, place) = options.server, _place(options)
@@ -179,19 +187,19 @@ def _change(
         now = [each.value if each.value is UNSET else value_at(entry, each.trail) for each in wished]
         wished = [attrs.evolve(each, value=value) for each, value in zip(wished, now, strict=True)]
     named = references([each.value for each in wished])
-    kept = {each: value for each, value in variables.kept.items() if each in named}
+    kept = {each: value for each, value in variables.kept.items() if each in {*named, *stored}}
     draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
     remark = f"kept in {present.env.path}, for you only: {', '.join(kept)}"
-    for line in (*spare(present, own - kept.keys()), *([remark] if kept else ())):
+    for line in (*spare(path, own - kept.keys()), *([remark] if kept else ())):
         note(line)
-    return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back)
+    return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back, heading=heading)
 
 
-def put(options: argparse.Namespace, trail: Trail, value: object) -> int:
-    """Write a key of a server for a command that lacks the options of `mcpd set`, and keep the change."""
-    usual = {"keep": True, "or_undo": False, "dry_run": False, "no_reload": False}
-    options = argparse.Namespace(**{"json": False, **vars(options), **usual})
-    return _change(options, [Setting(trail=trail, value=value)])
+def put(options: argparse.Namespace, wished: list[Setting], heading: str = "", *, keep: bool = True) -> int:
+    """Change keys for a command that lacks the options of `mcpd set`; `heading` begins the line of the undo."""
+    usual = {"keep": keep, "or_undo": not keep, "dry_run": False, "no_reload": False}
+    options = argparse.Namespace(**{"json": False, "config": None, **vars(options), **usual})
+    return _change(options, wished, heading=heading)
 
 
 def _undo_by(options: argparse.Namespace, wished: list[Setting], before: list[object], draft: Draft) -> str:
@@ -230,7 +238,12 @@ def rename(options: argparse.Namespace) -> int:
 
 
 def _settle(
-    options: argparse.Namespace, path: Path, draft: Draft | SettingsEdit, undo: str, becomes: str = ""
+    options: argparse.Namespace,
+    path: Path,
+    draft: Draft | SettingsEdit,
+    undo: str,
+    becomes: str = "",
+    heading: str = "",
 ) -> int:
     """Write a change, try it with the daemon, and say how to undo it."""
     if options.dry_run:
@@ -251,7 +264,7 @@ def _settle(
         old = f"clients that name `--server {options.server}` do not follow"
         stays = f"{old}, and its login, switches and counts stay behind; " if becomes else ""
         if undo:
-            (note if options.json or becomes else print)(visible(f"{stays}undo: {undo}"))
+            (note if options.json or becomes else print)(visible(f"{heading}{stays}undo: {undo}"))
     elif not status:
         note(f"{path} was changed meanwhile: no single command undoes this change")
         status = EX_MEANWHILE
@@ -380,6 +393,12 @@ def _of(options: argparse.Namespace, name: str) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), "server": name})
 
 
+def pins(entry: Mapping[str, Any], pinned: Mapping[str, str]) -> list[Setting]:
+    """The settings that put packages with their new versions in place of an entry's arguments."""
+    args = enumerate(entry.get("args", ()))
+    return [Setting(trail=("args", at), value=pinned[word]) for at, word in args if word in pinned]
+
+
 def _renew(options: argparse.Namespace, name: str) -> int:
     options, (path, present) = _of(options, name), configured(options, name)
     upgrades = options.change == "upgrade"
@@ -397,16 +416,14 @@ def _renew(options: argparse.Namespace, name: str) -> int:
     if bounds := " ".join(entry["args"][at] for at in server.bounds):
         out = typed_as(options, "unset", name, *(f"args[{at}]" for at in server.bounds))
         note(f"{name}: its entry holds {bounds}, which a newer version may not need: {out} removes it")
-    words = enumerate(zip(entry.get("args", ()), server.entry.get("args", ()), strict=True))
-    becomes = {at: (was, now) for at, (was, now) in words if was != now}
     about = ""
-    for was, now in becomes.values():
+    for was, now in server.pinned.items():
         note(f"{name}: {was} becomes {now}")
         if upgrades and (address := changes(now, os.environ)):
             note(f"changes: {(about := address)}")
-    if becomes:
-        wished = [Setting(trail=("args", at), value=now) for at, (_, now) in becomes.items()]
-        status = _renewed(options, wished, {"becomes": [*becomes.values()], "changes": about}, {})
+    if server.pinned:
+        news = {"becomes": [*server.pinned.items()], "changes": about}
+        status = _renewed(options, pins(entry, server.pinned), news, {})
         if status and bounds and configured(options, name)[1].servers[name] == entry:
             note(f"{name}: another try, without {bounds}")
             rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]

@@ -316,13 +316,14 @@ def logs(options: argparse.Namespace) -> int:
         each = [f"`mcpd logs {name}`" for name in (options.server, *options.others)]
         raise UsageError(f"one server at a time: {', then '.join(each)}; `mcpd events` shows the events of all")
     if options.daemon:
-        if options.server is not None or options.json:
-            raise UsageError("--daemon shows the daemon's own log: leave SERVER and --json out")
+        if options.server is not None or options.json or options.since:
+            raise UsageError("--daemon shows the end of mcpd's own log: leave SERVER, --json and --since out")
         return _show_daemons_log(options)
     if options.server is None:
         if options.follow or options.since or options.last is not None:
             raise UsageError(
-                "name the SERVER, or write --daemon for mcpd's own log: `mcpd logs SERVER --tail 20`"
+                "name the SERVER, as in `mcpd logs SERVER --since 1h`; `mcpd events --since 1h` shows what"
+                " happened to all, `mcpd logs --daemon` mcpd's own log"
             )
         return _show_counts(options)
     return _show_lines(options)

@@ -106,8 +106,8 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         titles = ", ".join(dict.fromkeys(origin.program.title for origin in server.origins))
         where = ", ".join(dict.fromkeys(each.place.trail[1] for each in server.origins if each.is_local))
         yield (
-            f"{name}: {titles} has it in {where} alone, so mcpd offers it only to clients that work there. To"
-            ' offer it to all: remove "workspaces" from its entry'
+            f"{name}: {titles} has it in {where} alone, so mcpd offers it only to clients that work there;"
+            f" `mcpd unset {name} workspaces` offers it to all"
         )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
@@ -121,11 +121,10 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
 
 
 def _waiting(servers: Sequence[PlannedServer]) -> Iterator[str]:
-    if names := ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in servers if each.missing):
-        yield (
-            f'{names}: not started until these values, which are set nowhere, stand in the file "env" beside'
-            " the configuration, each as a line NAME=..."
-        )
+    lacking = [(each.name, name) for each in servers for name in each.missing]
+    if commands := ", ".join(f"`mcpd set {server} env.{name}`" for server, name in lacking):
+        waiting = ", ".join(dict.fromkeys(server for server, _ in lacking))
+        yield f"{waiting}: waiting for variables that are set nowhere; {commands} asks for the value"
 
 
 def _is_off(server: PlannedServer) -> bool:

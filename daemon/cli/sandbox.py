@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from daemon.cli import add, editing, inside
     from daemon.config import parse
     from daemon.config.config_model import Server
+    from daemon.setup import settings
 else:  # `--show` needs none of them.
     add, editing = later("daemon.cli.add"), later("daemon.cli.editing")
     inside, parse = later("daemon.cli.inside"), later("daemon.config.parse")
+    settings = later("daemon.setup.settings")
 
 LESSON_SECONDS = 600.0
 """Default seconds of learning: time to use each tool once."""
@@ -138,7 +140,7 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
         text = f"`sandboxEnabled` of {name} in {path} is false, and overrides `sandbox`"
         raise CommandFailed(f"{text}: remove it first; nothing was changed")
     note(f"sets the sandbox of {name} in {path}; the server restarts")
-    return editing.put(options, ("sandbox", *below), value)
+    return editing.put(options, [settings.Setting(trail=("sandbox", *below), value=value)])
 
 
 def allow_host(options: argparse.Namespace) -> int:

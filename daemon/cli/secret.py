@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from daemon.cli.command import UsageError, has_terminal
@@ -14,7 +15,8 @@ from daemon.config.expand import MAX_FILE
 from daemon.host.paths import config_file
 from daemon.safety.escape import document
 from daemon.secrets import keyring
-from daemon.setup.drafts import Present, in_keyring, read_present
+from daemon.setup.drafts import Present, changed, in_keyring, read_present
+from daemon.setup.moved_secrets import references
 
 
 def secret(options: argparse.Namespace) -> int:
@@ -25,7 +27,8 @@ def secret(options: argparse.Namespace) -> int:
     if options.action == "list":
         _list(present, as_json=options.json)
         return 0
-    by = _users(present, name)
+    is_variable = options.action == "remove" and name in present.variables
+    by = _users(present, name, references if is_variable else in_keyring)
     if options.action == "set":
         say(
             _set(keyring.checked(name)),
@@ -33,6 +36,9 @@ def secret(options: argparse.Namespace) -> int:
         )
     elif by and not options.yes:
         raise CommandFailed(f"{', '.join(by)} cannot start without {name}: --yes removes it anyway")
+    elif is_variable:  # `mcpd add` puts secrets into the file `env`, too
+        changed(present, lambda _: None, {}, os.environ, {name} if options.yes else (), {name}).write()
+        say(f"{name} is removed from {present.env.path}", *(f"{server} still refers to it" for server in by))
     elif not keyring.remove(name, os.environ):
         raise CommandFailed(f"there is no secret {name}: `mcpd secret list` shows all")
     else:
@@ -69,5 +75,5 @@ def _list(present: Present, *, as_json: bool) -> None:
         say(*(f"{name}: {where or 'not there'}; {', '.join(by) or 'not used'}" for name, where, by in rows))
 
 
-def _users(present: Present, name: str) -> list[str]:
-    return [server for server, entry in present.servers.items() if name in in_keyring(entry)]
+def _users(present: Present, name: str, named_in: Callable[[object], list[str]] = in_keyring) -> list[str]:
+    return [server for server, entry in present.servers.items() if name in named_in(entry)]

@@ -96,7 +96,7 @@ def said_once(draft: Draft) -> list[str]:
         return [APPROVALS, CONFINED]
     return [
         APPROVALS,
-        f'Servers run without a sandbox: {without_sandbox(draft.unconfined)}, then write "sandbox": "home".',
+        f"Servers run without a sandbox: {without_sandbox(draft.unconfined)}, then `mcpd set . sandbox=home`.",
     ]
 
 
@@ -267,8 +267,9 @@ def finish(
         outcome = {"server": name, "state": state, "reason": reason or effect.problem, "tools": [*effect.tools]}
         print(document({**outcome, "held": effect.held, "undone": undone}))
     elif effect.is_well:
-        print(in_lines(name, effect))
-        _approve(options, name, effect.held)
+        if options.change != "up":  # It reports its servers itself.
+            print(in_lines(name, effect))
+            _approve(options, name, effect.held)
     elif not effect.asked:
         note(f"{name} was not tried: {why}. `mcpd start` starts a daemon", lines=True)
     else:

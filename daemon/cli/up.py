@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import attrs
 
 from daemon.causes import Cause
-from daemon.cli.command import agreed, has_terminal
+from daemon.cli.command import agreed, for_each, has_terminal
 from daemon.cli.control import (
     EX_FAULT,
     CommandFailed,
@@ -25,15 +28,17 @@ from daemon.cli.control import (
     other_version,
     say,
 )
+from daemon.cli.editing import pins, put
 from daemon.cli.import_servers import data, table, these
 from daemon.cli.install import Installing, clients_of, own_socket, shown, this_machine
 from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.config.command_lines import pinnable
 from daemon.errors import McpdError
-from daemon.host.paths import config_file
+from daemon.host.paths import config_file, home
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
+from daemon.setup.adding import newest
 from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find
 from daemon.setup.clients.installing import Installation, own_command
@@ -43,8 +48,6 @@ from daemon.setup.running.systemctl import installed
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
-    import argparse
-
     from daemon.cli.taking_effect import Servers
     from daemon.operators.reports import ServerReport
     from daemon.setup.clients.programs import ClientProgram
@@ -52,6 +55,10 @@ if TYPE_CHECKING:
 
 DAEMON_SECONDS = 60.0
 """Seconds for the daemon to start serving: up to ten on a busy machine."""
+
+
+PIN_SECONDS = 10.0
+"""Seconds for all lookups of versions: a registry answers in a second or two, offline none does."""
 
 
 class _Offer(NamedTuple):
@@ -99,12 +106,12 @@ def _set_up(options: argparse.Namespace, report: dict[str, Any]) -> int:
     changing = offer.changing if "clients" in agreed else ()
     status = installing.put_into(changing, tells_more=False)
     done = [each for each in offer.programs if not installing.is_pending(each)]
-    servers = settled(options)
+    servers = _pinned(options, offer, settled(options))
     left = [each for each in offer.programs if each not in done]
     report |= _report(offer)
     for line in [
         *said_once(draft),
-        *not_pinned(installing.known.servers),
+        *not_pinned(read_present(offer.present.config.path).servers),
         *summary(servers, done, offer.found, options, left),
     ]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
@@ -267,6 +274,35 @@ def settled(options: argparse.Namespace) -> Servers:
     return servers
 
 
+def _pinned(options: argparse.Namespace, offer: _Offer, servers: Servers) -> Servers:
+    """Pin the added servers that work, as far as versions are found in time; returns all servers afterwards."""
+    well = {name for name, server in servers.items() if server["state"] in WELL - {"disabled"}}
+    added = {each.name: each.entry for each in offer.planned.added if each.name in well}
+    packages = {name: [*pinnable(*_line(entry))] for name, entry in added.items()}
+    wanted = {each for found in packages.values() for each in found}
+    deadline, at = time.monotonic() + PIN_SECONDS, home(os.environ)
+    with ThreadPoolExecutor() as threads:
+        found = threads.map(lambda each: newest(each, os.environ, at, deadline), wanted)
+        versions = dict(zip(wanted, found, strict=True))
+
+    def pin(name: str) -> int:
+        pinned = {each.written: f"{each.pinned}{versions[each]}" for each in packages[name] if versions[each]}
+        words = ", ".join(f"{was} becomes {now}" for was, now in pinned.items())
+        own = argparse.Namespace(**{**vars(options), "server": name, "json": False, "timeout": options.wait})
+        if status := put(own, pins(added[name], pinned), f"  {name}: {words}; ", keep=False):
+            note(f"{name} is not pinned: with its newest version it does not come up")
+        return status
+
+    for_each(options, [name for name, each in packages.items() if any(map(versions.get, each))], pin)
+    with suppress(DaemonUnreachable):
+        return cast("Servers", ask_with(options, "status", {})["servers"])
+    return servers
+
+
+def _line(entry: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    return entry.get("command") or "", entry.get("args") or ()
+
+
 def _how(server: ServerReport) -> str:
     number, state = server["tools"], server["state"]
     return f"{state}, {counted(number, 'tool')}" if number or state in WELL else state
@@ -303,8 +339,7 @@ def summary(
 
 def not_pinned(servers: Mapping[str, Any]) -> list[str]:
     """A line about the servers that may run another version at each start; none without such a server."""
-    words = {name: (each.get("command") or "", each.get("args") or ()) for name, each in servers.items()}
-    loose = [name for name, (command, args) in words.items() if any(pinnable(command, args))]
+    loose = [name for name, each in servers.items() if any(pinnable(*_line(each)))]
     return [f"Not pinned: {', '.join(loose)} (`mcpd pin {' '.join(loose)}`)."] if loose else []
 
 

@@ -305,12 +305,19 @@ def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False)
             yield each
 
 
-def pinnable(command: str, args: Sequence[str]) -> Iterator[str]:
+def pinnable(command: str, args: Sequence[str]) -> Iterator[Package]:
     """Yield the unpinned packages and images of a command line, if they are words that a pin can replace."""
     for words in started((command, *args)):
         image = image_of(words)
         names = () if image and image.pinned else unpinned(words, images=True)
-        yield from (each.written for each in names if each.written in args)
+        yield from (each for each in names if each.written in args)
+
+
+def without_pins(command: str, args: Sequence[str]) -> list[str]:
+    """The arguments, without the exact versions of packages and the digests of images."""
+    packages = (each for words in started((command, *args)) for each in packages_in(words) if each.version)
+    names = {each.written: each.pinned.rstrip("@=") for each in packages}
+    return [names.get(word, word) for word in args]
 
 
 _OF_REGISTRY = re.compile(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
@@ -451,7 +458,7 @@ class Advice:
             case int(most):
                 setting, undo = f'"limits": {{"inFlight": {most}}}', f"unset {name} limits.inFlight"
             case words:
-                setting, undo = f"{' '.join(words)} in args", "edit"
+                setting, undo = f"{' '.join(words)} in args", f"unset {name} '{self.key}'"
         return f"{name} {self.why}: {setting} is written; undo: `mcpd {undo}`"
 
 
@@ -496,6 +503,7 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
                 made["limits"] = {**made.get("limits", {}), "inFlight": most}
                 server = attrs.evolve(server, limits=attrs.evolve(server.limits, in_flight=most))
             case tuple(words) if WRITTEN not in words:
+                each = attrs.evolve(each, key=f"args[{len(made.get('args', []))}]")
                 made["args"] = [*made.get("args", []), *words]
                 server = attrs.evolve(server, args=(*server.args, *words))
             case other:

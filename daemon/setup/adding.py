@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +43,25 @@ _HASH = re.compile(r"\bsha\d{3}[-:][\w+/]+=*")
 _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 
 
-def newest(package: Package, environ: Mapping[str, str], directory: Path) -> str | None:
-    """A package's newest version, or a pulled image's digest; None if no program here can tell."""
+def newest(
+    package: Package, environ: Mapping[str, str], directory: Path, deadline: float = math.inf
+) -> str | None:
+    """A package's newest version, or a pulled image's digest; None if no program here tells by `deadline`."""
     for words, given, pattern in _ways(package, environ):
-        if (found := pattern.search(_printed_by(words, given, environ, directory))) is not None:
+        seconds = min(LOOKUP_SECONDS, deadline - time.monotonic())
+        printed = _printed_by(words, given, environ, directory, seconds) if seconds > 0 else ""
+        if (found := pattern.search(printed)) is not None:
             return found[1]
     return None
 
 
-def _printed_by(words: Sequence[str], given: str, environ: Mapping[str, str], directory: Path) -> str:
+def _printed_by(
+    words: Sequence[str],
+    given: str,
+    environ: Mapping[str, str],
+    directory: Path,
+    seconds: float = LOOKUP_SECONDS,
+) -> str:
     try:
         done = subprocess.run(
             words,
@@ -59,7 +71,7 @@ def _printed_by(words: Sequence[str], given: str, environ: Mapping[str, str], di
             errors="replace",
             env=dict(environ),
             cwd=directory,
-            timeout=LOOKUP_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -151,8 +163,8 @@ class WantedServer:
 
     name: str
     entry: dict[str, Any] = attrs.field(repr=False)
-    pinned: tuple[str, ...] = ()
-    """Packages with their new versions."""
+    pinned: Mapping[str, str] = attrs.field(factory=dict)
+    """Packages as the former arguments had them, each with its new version."""
     loose: tuple[str, ...] = ()
     """Packages whose version lookup failed."""
     notes: tuple[str, ...] = ()
@@ -266,7 +278,7 @@ def with_versions(
             else:
                 pinned[package.written] = package.pinned + version
     entry = {**server.entry, **({"args": [pinned.get(word, word) for word in args]} if args else {})}
-    server = attrs.evolve(server, entry=entry, pinned=(*pinned.values(),), loose=(*loose,), kept=(*kept,))
+    server = attrs.evolve(server, entry=entry, pinned=pinned, loose=(*loose,), kept=(*kept,))
     return attrs.evolve(server, bounds=(*bounds,))
 
 

@@ -11,11 +11,11 @@ from functools import cache
 from glob import escape
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
-from daemon.config.command_lines import Advice, completed, isolating, runners
+from daemon.config.command_lines import Advice, completed, isolating, runners, without_pins
 from daemon.config.config_model import WRITTEN, Server, Share
 from daemon.config.names import slug
 from daemon.config.parse import parse
@@ -280,7 +280,6 @@ def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -
 
 
 _REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*|keyring:[\w.-]+)\}", re.ASCII)
-T = TypeVar("T")
 
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
 """Options that answer a program's questions: no user is there to answer them."""
@@ -297,12 +296,11 @@ class ConfiguredServers:
 
     def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
         """Match a client's server, also by `records`. If ours cannot run, the client's must be off."""
-        there, on = dict[tuple[object, ...], str](), dict[str, bool]()
+        there, on = _by_identity(self.servers, self.variables), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, entry in _translated(self.servers).items():
             runs = all(needed in self.variables for needed in references(entry))
             on[name] = runs and entry.get("enabled") is not False
-            there |= dict.fromkeys(_placed_identities(entry, self.variables), name)
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)
@@ -325,6 +323,21 @@ def _translated(servers: Mapping[str, object]) -> dict[str, dict[str, Any]]:
     return {name: Translated(each).entry for name, each in servers.items() if isinstance(each, dict)}
 
 
+def _by_identity(servers: Mapping[str, object], variables: Mapping[str, str]) -> dict[tuple[object, ...], str]:
+    """The names of servers by their identities; a pinned one also counts as the same without a version."""
+    exact = _translated(servers)
+    bare = {name: _without_pins(entry) for name, entry in exact.items()}
+    both = [*bare.items(), *exact.items()]
+    return {key: name for name, entry in both for key in _placed_identities(entry, variables)}
+
+
+def _without_pins(entry: dict[str, Any]) -> dict[str, Any]:
+    words = [entry.get("command"), *(args if isinstance(args := entry.get("args"), list) else [])]
+    if not all(isinstance(each, str) for each in words):
+        return entry
+    return {**entry, "args": without_pins(words[0], words[1:])}
+
+
 def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
     """An entry's identities in each directory, by the values of variables and by their names."""
     kinds = identity(entry, None), identity(entry, variables)
@@ -332,8 +345,8 @@ def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -
 
 
 def _same_as(
-    entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
-) -> T | None:
+    entry: Mapping[str, Any], there: Mapping[tuple[object, ...], str], variables: Mapping[str, str]
+) -> str | None:
     """The entry's match, without a directory or in one of its own; variables that are not set match by name."""
     kinds = [identity(entry, variables)]
     if any(name not in variables for name in references(entry)):
@@ -435,10 +448,9 @@ class ImportPlan:
         self._environ = environ
         self._source = present.config.path.absolute()
         self._names: set[str] = set(present.servers)
-        self._there = {
-            key: (name, entry.get("enabled") is not False)
-            for name, entry in _translated(present.servers).items()
-            for key in _placed_identities(entry, known)
+        self._there = _by_identity(present.servers, known)
+        self._off = {
+            name for name, entry in _translated(present.servers).items() if entry.get("enabled") is False
         }
         self._planned: dict[tuple[object, ...], int] = {}
         same: dict[tuple[object, ...], list[FoundServer]] = {}
@@ -458,10 +470,9 @@ class ImportPlan:
     def _take(self, servers: Sequence[FoundServer]) -> None:
         """Add one server for several equal ones, unless mcpd has it."""
         known = [(_same_as(server.entry, self._there, self._variables.known), server) for server in servers]
-        for there in dict.fromkeys(each for each, _ in known if each is not None):
-            origins = tuple(server.origin for each, server in known if each == there)
-            name, is_on = there
-            entry = {"enabled": is_on}
+        for name in dict.fromkeys(each for each, _ in known if each is not None):
+            origins = tuple(server.origin for each, server in known if each == name)
+            entry = {"enabled": name not in self._off}
             self.servers.append(PlannedServer(name=name, entry=entry, origins=origins, is_there=True))
         if left := [server for each, server in known if each is None]:
             self._add(left)

@@ -363,7 +363,10 @@ def test_where_sandboxes_work_they_are_fine_and_where_not_only_those_that_ask_ar
     house.servers(a={"command": "x", "sandbox": "off"})
     said = only(sandboxes(house.look()), Level.NOTE)
     assert "bubblewrap (bwrap) is not installed" in said
-    assert "`sudo apt install bubblewrap` (or your system's package manager), then write" in said
+    assert (
+        "`sudo apt install bubblewrap` (or your system's package manager), then `mcpd set . sandbox=home`"
+        in said
+    )
     house.write(
         {"mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "sandbox": "off"}}, "sandbox": "home"}
     )

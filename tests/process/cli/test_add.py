@@ -257,15 +257,24 @@ def test_a_server_is_removed_under_the_name_that_it_is_shown_by(tmp_path: Path, 
     assert config.read_text() == '{"mcpServers": {"b": {"command": "y"}}}'
 
 
-def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path, config: Path) -> None:
+def test_secrets_that_only_the_removed_server_used_are_named_with_the_command_that_deletes_them(
+    tmp_path: Path, config: Path
+) -> None:
     servers = {"a": {"command": "x", "env": {"A": "${ONE}", "B": "${TWO}"}}, "b": {"command": "${TWO}"}}
     config.write_text(json.dumps({"mcpServers": servers}))
     config.with_name("env").write_text("ONE=1\nTWO=2\n")
     config.with_name("env").chmod(0o600)
     done = alone(tmp_path, "remove", "a")
     env = config.with_name("env")
-    says = f"mcpd: {env} still has variables that nothing else uses: ONE; `mcpd edit {env}` opens it\n"
-    assert done.stderr == says
+    line = "`mcpd secret remove ONE` deletes it"
+    assert done.stderr == f"mcpd: ONE, which nothing else uses, stays in {env}: {line}\n"
+    done = alone(tmp_path, "secret", "remove", "ONE")
+    assert (done.returncode, done.stdout) == (0, f"ONE is removed from {env}\n"), done.stderr
+    assert env.read_text() == "TWO=2\n"
+    done = alone(tmp_path, "secret", "remove", "TWO")
+    assert (done.returncode, "b cannot start without TWO: --yes" in done.stderr) == (1, True), done.stderr
+    assert alone(tmp_path, "secret", "remove", "TWO", "--yes").returncode == 0
+    assert env.read_text() == ""
 
 
 # --- `mcpd lazy` and `mcpd summaries` with a real daemon ----------------------------------------------------

@@ -83,7 +83,8 @@ def test_which_lines_are_meant_is_asked_where_none_are_named(capsys: Captured, w
     """The numbers of lines of all servers are no answer to "since when"."""
     with pytest.raises(SystemExit):
         main(words)
-    assert "name the SERVER, or write --daemon" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "name the SERVER, as in `mcpd logs SERVER --since 1h`; `mcpd events --since 1h` shows" in said
 
 
 def test_several_servers_are_answered_with_a_command_for_each(capsys: Captured) -> None:

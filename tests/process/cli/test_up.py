@@ -77,25 +77,52 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
 
 
 def test_what_was_pinned_or_renamed_stays_taken_over_and_goes_back_as_it_was(here: User) -> None:
-    programs, (cursor, codex) = here.home / "bin", files(here)
-    programs.mkdir()
-    (programs / "uvx").write_text(f"#!/bin/sh\nexec {shlex.join([PROGRAM, *ARGS])}\n")
-    (programs / "uvx").chmod(0o755)
-    cursor.write_text('{"mcpServers": {"echo": {"command": "uvx", "args": ["mcp-server-echo"]}}} // mine\n')
-    codex.write_text("")
-    before, path = contents(here), programs  # without bwrap, so the server runs unconfined
-    assert here.mcpd("up", "--yes", *CLIENTS, path=path).returncode == 0
-    after = contents(here)
-    (programs / "uv").write_text("#!/bin/sh\necho mcp-server-echo==2.0\n")
-    (programs / "uv").chmod(0o755)
-    for change in (("pin", "echo"), ("rename", "echo", "clock")):
+    path = packages(here)
+    before = contents(here)
+    done = here.mcpd("up", "--yes", *CLIENTS, path=path)
+    assert done.returncode == 0, done
+    undo = "`mcpd set echo 'args[0]=mcp-server-echo'`"
+    assert f"  echo: mcp-server-echo becomes mcp-server-echo==2.0; undo: {undo}\n" in done.stdout
+    assert "Not pinned" not in done.stdout
+    assert json.loads(config(here).read_text())["mcpServers"]["echo"]["args"] == ["mcp-server-echo==2.0"]
+    after, changed = contents(here), b""
+    for change in (("status",), ("rename", "echo", "clock")):
         done = here.mcpd(*change, path=path)
         assert done.returncode == 0, done
         changed = config(here).read_bytes()
         again = here.mcpd("up", "--yes", *CLIENTS, path=path)
         assert (again.returncode, contents(here), config(here).read_bytes()) == (0, after, changed), again
+    # What another client has without a version is the same server.
+    unpinned = '[mcp_servers.other]\ncommand = "uvx"\nargs = ["mcp-server-echo"]\n'
+    assert here.mcpd("uninstall", "codex").returncode == 0
+    files(here)[1].write_text(unpinned)
+    assert here.mcpd("up", "--yes", *CLIENTS, path=path).returncode == 0
+    assert config(here).read_bytes() == changed
+    assert list(tomllib.loads(files(here)[1].read_text())["mcp_servers"]) == ["mcpd"]
     assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
-    assert contents(here) == before
+    assert contents(here) == [before[0], unpinned.encode()]
+
+
+def packages(here: User, *, newest: str = "echo mcp-server-echo==2.0", runs: str = "true") -> Path:
+    """Cursor has a server in a package; programs run it, if `runs` succeeds, and tell its newest version."""
+    cursor, codex = files(here)
+    cursor.write_text('{"mcpServers": {"echo": {"command": "uvx", "args": ["mcp-server-echo"]}}} // mine\n')
+    codex.write_text("")
+    programs = here.home / "bin"  # without bwrap, so the server runs unconfined
+    programs.mkdir()
+    for name, body in (("uvx", f"{runs} || exit 1\nexec {shlex.join([PROGRAM, *ARGS])}"), ("uv", newest)):
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    return programs
+
+
+def test_a_version_with_which_a_server_does_not_come_up_is_not_pinned(here: User) -> None:
+    done = here.mcpd("up", "--yes", *CLIENTS, path=packages(here, runs="test $1 = mcp-server-echo"))
+    assert done.returncode == 0, done
+    assert "mcpd: echo is not pinned: with its newest version it does not come up\n" in done.stderr
+    assert "Works: echo, in Cursor" in done.stdout
+    assert "Not pinned: echo (`mcpd pin echo`)." in done.stdout
+    assert json.loads(config(here).read_text())["mcpServers"]["echo"]["args"] == ["mcp-server-echo"]
 
 
 def test_what_a_client_writes_is_no_command_of_mcpds(here: User) -> None:
@@ -180,7 +207,7 @@ def test_without_bubblewrap_servers_run_without_a_sandbox_and_one_line_says_how_
     missing = (
         "bubblewrap (bwrap) is not installed. `sudo apt install bubblewrap` (or your system's package manager)"
     )
-    assert f'Servers run without a sandbox: {missing}, then write "sandbox": "home".' in said
+    assert f"Servers run without a sandbox: {missing}, then `mcpd set . sandbox=home`." in said
     assert "Works: echo" in said
     assert json.loads(config(here).read_text())["sandbox"] == "off"
 
@@ -254,6 +281,7 @@ def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alo
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert f"own: Claude Code has it in {at} alone, so mcpd offers it only to clients that work there" in said
+    assert "`mcpd unset own workspaces` offers it to all" in said
     made = json.loads(config(here).read_text())["mcpServers"]["own"]
     assert (made["args"][-1], made["share"]) == ("${workspace}", "workspace")
     assert made["workspaces"] == [str(at)]

@@ -1,6 +1,7 @@
 """Versions, digests and hashes of packages, as the user's own clients tell them: npm, uv, pip and docker."""
 
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def test_the_users_own_client_is_asked(
 def test_without_a_client_there_is_no_version(tmp_path: Path) -> None:
     assert newest(NPM, {"PATH": str(tmp_path)}, tmp_path) is None
     assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) is None
+
+
+def test_after_the_deadline_nobody_is_asked(tmp_path: Path) -> None:
+    client(tmp_path, "npm", f"open({str(tmp_path / 'asked')!r}, 'w'); print('1.2.3')")
+    assert newest(NPM, {"PATH": str(tmp_path)}, tmp_path, deadline=time.monotonic()) is None
+    assert not (tmp_path / "asked").exists()
 
 
 IMAGE = Package("ghcr.io/o/server:1", "ghcr.io/o/server:1", "ghcr.io/o/server@", "docker", "")

@@ -161,7 +161,7 @@ def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() 
     ((place, message),) = told(mcpServers={"s": entry})
     assert place == "$.mcpServers.s.limits.inFlight"
     assert message.startswith("s reads and rewrites its file for each call")
-    assert message.endswith('Write "limits": {"inFlight": 1}')
+    assert message.endswith("`mcpd set s limits.inFlight=1` sets it")
     assert told(mcpServers={"s": {**entry, "limits": {"inFlight": 1}}}) == []
 
 

@@ -29,7 +29,7 @@ def test_a_sound_one_is_counted(house: House) -> None:
 
 
 def test_what_is_odd_about_one_is_noted_and_one_that_is_not_there_is_a_fault(house: House) -> None:
-    assert "mcpServers" in only(check(house.look()), Level.NOTE)
+    assert "`mcpd add` adds one" in only(check(house.look()), Level.NOTE)
     house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
     said = only(check(house.look()), Level.NOTE)
     assert said.strip() == 'line 1, column 41: $.mcpServers.git.disabled: understood as "enabled": false'

@@ -126,9 +126,23 @@ def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(config: Path, c
     assert told(config, "set", ".", f"listen.http.tokens={KEY}{OTHER}", "--dry-run") == 0
     said = "".join(capsys.readouterr())
     assert (KEY in said, OTHER in said) == (False, False)
-    assert "still has variables that nothing else uses: TIME__API_TOKEN_2" in said
+    spare = f"TIME__API_TOKEN_2, which nothing else uses, stays in {env}"
+    assert f"{spare}: `MCPD_CONFIG={config} mcpd secret remove TIME__API_TOKEN_2` deletes it" in said
     assert '"tokens": "[redacted]"' in said
     assert f"kept in {env}, for you only: TIME__API_TOKEN" in said
+
+
+def test_a_variable_that_an_entry_refers_to_outside_of_its_env_is_stored_and_the_entry_stays(
+    config: Path, capsys: Captured
+) -> None:
+    refers = WRITTEN.replace('"trust": "all"', '"headers": {"Authorization": "Bearer ${WEB_KEY}"}')
+    config.write_text(refers)
+    assert told(config, "set", "web", f"env.WEB_KEY={KEY}") == 0
+    assert config.with_name("env").read_text() == f"WEB_KEY={KEY}\n"
+    assert config.read_text() == refers
+    out, err = capsys.readouterr()
+    assert f"kept in {config.with_name('env')}, for you only: WEB_KEY" in err
+    assert f"undo: `MCPD_CONFIG={config} mcpd secret remove WEB_KEY`" in out
 
 
 def test_other_secrets_of_an_entry_stay_where_they_are(config: Path) -> None:

@@ -192,7 +192,8 @@ def test_what_is_to_be_known_of_a_server_is_said_and_its_hidden_characters_are_s
     assert "pkg-2: another server than pkg" in told
     assert "pkg-2: switched off in every client that has it" in told
     assert "WEB (not set)" in told
-    assert "web (WEB), net (NET): not started until these values, which are set nowhere, stand" in told
+    assert "web, net: waiting for variables that are set nowhere; `mcpd set web env.WEB`" in told
+    assert "`mcpd set net env.NET` asks for the value" in told
     assert "browser: autoApprove: " in told
     assert "has one browser" in told
     assert told.replace("\n", "").isprintable()

@@ -124,6 +124,27 @@ def test_another_version_and_another_token_stay_apart(tmp_path: Path) -> None:
     assert [*made.variables.values()] == ["first-Qx7Rm2", "first-Qx7Rm2", "other-Zt5Kw9"]
 
 
+def test_what_mcpd_has_pinned_is_what_a_client_has_without_a_version(tmp_path: Path) -> None:
+    def server(package: str) -> dict[str, Any]:
+        return {"command": "npx", "args": ["-y", package, "/srv"]}
+
+    files = {"cursor": {"a": server("pkg")}, "windsurf": {"a": server("pkg@1.0.0")}}
+
+    def there(written: dict[str, Any]) -> list[tuple[str, bool]]:
+        made = planned(tmp_path, files=files, written=written)
+        return [(each.name, each.is_there) for each in made.servers]
+
+    pinned, loose = server("pkg@2.0.0"), server("pkg@latest")
+    assert there({"b": pinned}) == [("b", True), ("a", False)]
+    # Where mcpd has both, each is its own.
+    for both in ({"b": pinned, "c": loose}, {"c": loose, "b": pinned}):
+        assert there(both) == [("c", True), ("a", False)]
+    here, program = machine(tmp_path), PROGRAMS["cursor"]
+    known = ConfiguredServers(servers={"b": pinned}).lookup(program, here)
+    place = program.places(here)[0]
+    assert [known(place, "a", server(each)) for each in ("pkg", "pkg@1.0.0")] == ["b", None]
+
+
 def test_a_variable_of_this_shell_is_kept_for_services_under_a_name_of_the_servers_own(tmp_path: Path) -> None:
     made = planned(tmp_path, "codex", environ={"NOTION_TOKEN": "nt-1"})
     assert made.variables["NOTION__NOTION_TOKEN"] == "nt-1"
@@ -297,7 +318,8 @@ def test_what_is_known_of_a_server_is_written_and_it_is_the_same_server_afterwar
     files = {"cursor": {"p": {"command": "npx", "args": ["@playwright/mcp"]}}}
     [browser] = planned(tmp_path, files=files).servers
     assert browser.entry == {"command": "npx", "args": ["@playwright/mcp", "--isolated"], "share": "session"}
-    assert [each.key for each in browser.known] == ["share", "args"]
+    assert [each.key for each in browser.known] == ["share", "args[1]"]
+    assert browser.known[1].written("p").endswith("undo: `mcpd unset p 'args[1]'`")
     [again] = planned(tmp_path / "again", files=files, written={"p": browser.entry}).servers
     assert again.is_there
 
