@@ -39,7 +39,7 @@ class Control:
 
     def __init__(self, context: OperatorContext, link: Link, _number: int, operator: Principal) -> None:
         self._context = context
-        self._uid = operator.uid
+        self._uid, self._pid = operator.uid, operator.pid
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
         self._running = 0
@@ -91,7 +91,8 @@ class Control:
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         outcome, asked = "abandoned", None
         operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
-        context = attrs.evolve(self._context, operator=operator, principal=acting(self._uid, way="terminal"))
+        who = acting(self._uid, way="terminal")
+        context = attrs.evolve(self._context, operator=operator, principal=who, pid=self._pid)
         try:
             asked = msgspec.json.decode(params, type=command.params)
             answer = await command.run(context, asked)
@@ -114,5 +115,5 @@ class Control:
             self._running -= 1
             # One that is cut off midway may have done its work.
             if not command.reads and asked is not None:
-                note_command(context.audit, context.principal, command.name, asked, outcome)
+                note_command(context.audit, context.principal, command.name, asked, outcome, pid=self._pid)
         self._context.outbox.flush()

@@ -41,21 +41,24 @@ def note_event(audit: Audit, event: Event) -> None:
         audit.note(_of_event, audit, event)
 
 
-def note_command(audit: Audit, principal: str, name: str, params: object, outcome: str) -> None:
-    """Record an operator's command, with its decoded parameters."""
-    audit.note(_of_command, audit, audit.now(), principal, name, params, outcome)
+def note_command(
+    audit: Audit, principal: str, name: str, params: object, outcome: str, *, pid: int = 0
+) -> None:
+    """Record an operator's command, with its decoded parameters, and the process that sent it."""
+    who = {"at": moment(audit.now()), "principal": principal, "pid": pid}
+    audit.note(_of_command, audit, who, name, params, outcome)
 
 
 def _of_event(audit: Audit, event: Event) -> AuditRecord:
     details, decision = dict(event.details), DECISIONS[event.kind]
-    # Of a switch, `tool git_log`.
-    what = str(details.get("what", "")).partition(" ")[2]
+    # Of a switch, `tool git_log` or `the server`.
+    kind, _, name = str(details.get("what", "")).partition(" ")
     return audit.made(
         decision,
         at=moment(event.at),
         server=event.server,
         session=event.session,
-        tool=str(details.pop("tool", what)),
+        tool=str(details.pop("tool", "" if kind == "the" else name)),
         client=str(details.pop("client", "")),
         principal=str(details.pop("principal", "")),
         by=str(details.pop("by", "")),
@@ -66,15 +69,12 @@ def _of_event(audit: Audit, event: Event) -> AuditRecord:
     )
 
 
-def _of_command(
-    audit: Audit, at: float, principal: str, name: str, params: object, outcome: str
-) -> AuditRecord:
+def _of_command(audit: Audit, who: Mapping[str, Any], name: str, params: object, outcome: str) -> AuditRecord:
     given: dict[str, Any] = msgspec.to_builtins(params)
     shown = {key: value for key, value in given.items() if key in SHOWN and value not in (None, (), "")}
     return audit.made(
         Decision.COMMAND,
-        at=moment(at),
-        principal=principal,
+        **who,
         server=str(given.get("server") or ""),
         tool=name,
         outcome=outcome,

@@ -16,7 +16,7 @@ import msgspec
 
 from daemon.audit.audit_files import StoredRecord, chains, entries
 from daemon.audit.record import AuditRecord, ChainHead, Decision, digest
-from daemon.safety.escape import json_line, visible
+from daemon.safety.escape import json_line
 
 JOURNAL_SECONDS = 10.0
 """Seconds for `journalctl`, which finds the heads of a month within one second."""
@@ -31,18 +31,15 @@ _LOGGED, _DENIED = (3, 17), 2
 
 
 def words(record: AuditRecord) -> tuple[str, str, str, str]:
-    """The subject, actor, reason and outcome of a record, for people."""
+    """The subject, actor, reason and outcome of a record, for people; hidden characters are still in them."""
     is_command = record.decision == Decision.COMMAND
     parts = (record.tool, record.server) if is_command else (record.server, record.tool)
     subject = (" " if is_command else "/").join(filter(None, parts)) or record.method or "mcpd"
     who = record.principal, record.client, record.session and f"session {record.session}"
-    details = ", ".join(f"{name}: {_shown(detail)}" for name, detail in record.details.items())
+    shown = {name: each if isinstance(each, str) else json_line(each) for name, each in record.details.items()}
+    details = ", ".join(f"{name}: {each}" for name, each in shown.items())
     why = record.rule, record.by and f"by {record.by}", details
     return subject, ", ".join(filter(None, who)) or "mcpd", "; ".join(filter(None, why)), record.outcome
-
-
-def _shown(detail: object) -> str:
-    return visible(detail) if isinstance(detail, str) else json_line(detail)
 
 
 @cache

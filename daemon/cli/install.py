@@ -351,7 +351,7 @@ def _made() -> dict[Path, str]:
     return {
         own: r"mcpd\.json|mcpd\.lock|env|secrets/[^/]*",
         state_dir(os.environ): r"state\.db[^/]*|daemon\.log(\.1)?|tokens\.json[^/]*|clients\.lock"
-        r"|audit/(\d/)?(lock|[\d.-]+\.jsonl)?|(logins|skills|starts|trials)/[^/]*|results/[^/]*(/[^/]*)?|backups/(service/[^/]*)?"
+        r"|audit/(\d/)?(lock|[\d.-]+\.jsonl)?|(logins|skills|starts|trials)/[^/]*|results-[^/]*|backups/(service/[^/]*)?"
         r"|clients/([^/]+/([\da-f]{16}/((original|installed)(-[\da-f]{16})?|record\.json)?)?)?|servers/.*",
         data: r"(bundles|servers)/.*",
         runtime_dir(os.environ): r"(mcpd|control)\.sock(\.(lock|ready|start))?",

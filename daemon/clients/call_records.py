@@ -11,6 +11,7 @@ from daemon.audit.record import AuditRecord, Decision, acting, digest, moment, t
 from daemon.catalog.permissions import ruled
 from daemon.clients.calls import MAX_ARGUMENTS, ClientCall
 from daemon.config.names import own_name
+from daemon.errors import ToolHeld
 from daemon.kit.waiting import keep_latest
 from daemon.model import Tool
 from daemon.protocol import CALL_TOOL
@@ -77,7 +78,9 @@ def _record(audit: Audit, call: ClientCall, *, sent: bool) -> AuditRecord:
     forward, context = call.forward, call.calls.context
     told = {} if call.refusal is None else call.refusal.details
     server = call.upstream.of if call.upstream is not None else str(told.get("server", ""))
-    name = own_name(call.tool or str(told.get("tool", "")) or call.label, server)
+    held = call.refusal.held.definition if isinstance(call.refusal, ToolHeld) else None
+    asked = str(told.get("tool", "")) or call.label
+    name = held.name if held is not None else own_name(call.tool or asked, server)
     tool = forward.tool if forward is not None else None
     if tool is None and (entry := context.catalog.value.servers.get(server)) is not None:
         tool = (entry.tools or {}).get(name)
@@ -91,7 +94,7 @@ def _record(audit: Audit, call: ClientCall, *, sent: bool) -> AuditRecord:
         server=server,
         tool=name if tool is not None else context.redact.of(server)(name, NAME),
         method="" if call.method == CALL_TOOL else call.method,
-        schema_hash="" if tool is None else tool.schema_hash,
+        schema_hash="" if (judged := held or tool) is None else judged.schema_hash,
         rule=rule,
         by=_who_agreed(call, tool),
     )

@@ -1,15 +1,14 @@
-"""Writes results too large for a context to files, in one thread; a result not written passes whole."""
+"""Keeps results too large for a context on disk; a result that cannot be kept passes whole."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import re
 import secrets
-import shutil
+import sqlite3
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import trio
@@ -17,7 +16,6 @@ from loguru import logger
 
 from daemon.clients.client import owner_in
 from daemon.errors import InvalidArguments, ResultExpired
-from daemon.host.private_files import safely, try_to_take
 from daemon.protocol import UNREADABLE
 from daemon.scripting.text_search import TOO_MUCH, search
 from daemon.surfaces.additions import FRAME, answer, cut_result, read_from, start_of, taken_apart
@@ -33,28 +31,27 @@ DISK_SECONDS = 10.0
 
 SEARCH_SECONDS, SEARCHES = 20.0, 2  # of a search, with its wait for others; and searches at once
 
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
-_OWN = re.compile("[0-9a-f]{16}(?:[0-9a-f]{16})?")
-"""Names of directories of results, and of earlier versions' results: only these are removed from the folder."""
+_MADE = """
+PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA auto_vacuum = FULL;
+CREATE TABLE kept (id TEXT PRIMARY KEY, result BLOB)
+"""
 
 Key = tuple[object, str, str]  # a session (`client.owner_in`), its profile, and the id of a result
 
 
 class KeptResults:
-    """The kept results of all sessions."""
+    """The kept results of all sessions, in an unlinked file, which ends with the daemon, even if killed."""
 
-    def __init__(self, root: Path = Path(os.devnull, "results")) -> None:
-        self._root, self._told = root / secrets.token_hex(8), False
+    def __init__(self, directory: Path = Path(os.devnull)) -> None:
+        self._directory, self._told = directory, False
+        self._file: sqlite3.Connection | None = None
         self._kept: dict[Key, tuple[int, float]] = {}
-        """Size and last use of each result; until the file is written, the last use is `-MAX_AGE`."""
+        """Size and last use of each result."""
         self._searches = trio.CapacityLimiter(SEARCHES)
         self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
 
     async def run(self) -> None:
-        """Remove the results of ended daemons, then expired results, until cancelled."""
-        with suppress(OSError):
-            await self._disk(self._begin)
+        """Remove expired results until cancelled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
             await self._disk(self._expire, trio.current_time())
@@ -79,7 +76,7 @@ class KeptResults:
         try:
             with trio.fail_after(DISK_SECONDS):
                 call.finished = await self._disk(self._keep, key, whole, room, trio.current_time())
-        except (OSError, RuntimeError, trio.TooSlowError, *UNREADABLE) as error:
+        except (OSError, sqlite3.Error, RuntimeError, trio.TooSlowError, *UNREADABLE) as error:
             if not self._told:
                 logger.warning("a large result is passed on whole, since it cannot be kept: {!r}", error)
             self._told = True
@@ -89,7 +86,7 @@ class KeptResults:
         try:
             with trio.fail_after(DISK_SECONDS):
                 whole = await self._disk(self._read, _key(call, asked.id), trio.current_time())
-        except (KeyError, OSError, trio.TooSlowError):
+        except (KeyError, sqlite3.Error, trio.TooSlowError):
             text = "this result is gone: results are kept for an hour, for their session. Call the tool again."
             raise ResultExpired(text) from None
         if asked.grep or asked.jq:
@@ -105,56 +102,45 @@ class KeptResults:
             return await trio.to_thread.run_sync(look, limiter=self._searches, abandon_on_cancel=True)
         raise InvalidArguments(TOO_MUCH)
 
-    def _begin(self) -> None:
-        """Remove the directories of ended daemons, then make and lock this daemon's directory."""
-        folder = self._root.parent
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        everybody = os.open(folder, os.O_RDONLY)
-        try:
-            # Others wait: a directory is locked only a moment after it is made.
-            fcntl.flock(everybody, fcntl.LOCK_EX)
-            for each in folder.iterdir():
-                with suppress(OSError):  # a link, or another user's
-                    _remove(each)
-            self._root.mkdir(0o700)
-            try_to_take(os.open(self._root, os.O_RDONLY))  # never closed
-        finally:
-            os.close(everybody)
+    def _opened(self) -> sqlite3.Connection:
+        if self._file is None:
+            handle, path = mkstemp(prefix="results-", dir=self._directory)
+            os.close(handle)
+            try:
+                made = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                made.executescript(_MADE)
+            finally:
+                Path(path).unlink()
+            self._file = made
+        return self._file
 
     def _expire(self, now: float) -> None:
         for key, (_size, used) in list(self._kept.items()):
             if used <= now - MAX_AGE or getattr(key[0], "left", False):
-                del self._kept[key]
-                with suppress(OSError):
-                    (self._root / key[-1]).unlink()
+                self._remove(key)
+
+    def _remove(self, key: Key) -> None:
+        del self._kept[key]
+        with suppress(sqlite3.Error):
+            self._opened().execute("DELETE FROM kept WHERE id = ?", key[-1:])
 
     def _keep(self, key: Key, whole: bytes, room: int, now: float) -> bytes:
         shorter = cut_result(whole, room, key[-1])
+        self._expire(now)
         mine = {each: size for each, (size, _used) in self._kept.items() if each[:-1] == key[:-1]}
         while mine and sum(mine.values()) + len(whole) > MAX_BYTES:
-            oldest = next(iter(mine))
-            self._kept[oldest] = mine.pop(oldest), -MAX_AGE
-        self._expire(now)
-        self._kept[key] = len(whole), -MAX_AGE
-        self._root.mkdir(0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(self._root / key[-1], NEW, 0o600), "wb") as file:
-            file.write(whole)
+            mine.pop(oldest := next(iter(mine)))
+            self._remove(oldest)
+        self._opened().execute("INSERT INTO kept VALUES (?, ?)", (key[-1], whole))
         self._kept[key] = len(whole), now
         return shorter
 
     def _read(self, key: Key, now: float) -> bytes:
         self._expire(now)
         self._kept[key] = self._kept[key][0], now
-        return (self._root / key[-1]).read_bytes()
-
-
-def _remove(path: Path) -> None:
-    held = safely(str(path), os.O_RDONLY)
-    try:
-        if _OWN.fullmatch(path.name) and try_to_take(held):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    finally:
-        os.close(held)
+        query = "SELECT result FROM kept WHERE id = ?"
+        found: tuple[bytes] = self._opened().execute(query, key[-1:]).fetchone()
+        return found[0]
 
 
 def _key(call: Any, result_id: str) -> Key:

@@ -42,18 +42,16 @@ class Gathering:
         self._tell(event, 1)
 
     async def run(self) -> None:
-        """Note the counts of each minute until cancelled, and the rest at the end."""
-        try:
-            while True:
-                await self._some.wait()
-                await trio.sleep(GATHER_SECONDS)
-                self._tell_all()
-                if not self._since:
-                    self._some = trio.Event()
-        finally:
-            self._tell_all()
+        """Note the counts of each minute until cancelled."""
+        while True:
+            await self._some.wait()
+            await trio.sleep(GATHER_SECONDS)
+            self.note_counts()
+            if not self._since:
+                self._some = trio.Event()
 
-    def _tell_all(self) -> None:
+    def note_counts(self) -> None:
+        """Note the counts so far."""
         gathered, self._since = self._since, {}
         for sort, (event, count) in gathered.items():
             if count:

@@ -363,6 +363,8 @@ class OperatorContext:
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
     principal: str = "an operator"
     """The operator, as records name them (`audit.record.acting`)."""
+    pid: int = 0
+    """The operator's process; 0 in the console."""
     recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """Additional members of the audit's records about this command's requests."""
     lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)

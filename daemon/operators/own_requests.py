@@ -183,7 +183,7 @@ async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, argume
         why = f"there is no terminal to ask in. Nothing was sent. Your user can call it in one, or write {rule}"
         raise _denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}")
     about = {"server": tool.server, "tool": tool.name, "rule": ruled(profile, tool)}
-    record = context.audit.made(Decision.ASKED, principal=context.principal, **about)
+    record = context.audit.made(Decision.ASKED, principal=context.principal, pid=context.pid, **about)
     context.audit.note(lambda: record)
     operator.declare(given.capabilities)
     with Questions() as asked:
@@ -277,6 +277,7 @@ def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own
     record = context.audit.made(
         decision,
         principal=context.principal,
+        pid=context.pid,
         server=ended.server,
         tool=ended.tool,
         method="" if own.method == CALL_TOOL else own.method,

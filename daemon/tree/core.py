@@ -124,7 +124,7 @@ class Core:
         self.calls, self.mended = CallLogger(self.recent), RepairCounts()
         self.moves: dict[str, str] = {}
         self.scripts = Scripts()
-        self.results = KeptResults(Path(around.facts.state or os.devnull, "results"))
+        self.results = KeptResults(Path(around.facts.state or os.devnull))
         self.sampler = Sampler(
             self.upstreams, self.servers.actors, self.tally, self.recent, self.series, time.time
         )

@@ -402,6 +402,7 @@ class Tree(Wiring):
                 children[name].events.was_away(since)
 
     async def _tell_stop(self) -> None:
+        self.gathering.note_counts()
         await self.audit.finish()
         seconds = max(0.0, time.time() - self.around.facts.started_at)
         self.history.note(Event(kind=EventKind.DAEMON_STOPPED, details={"seconds": seconds}))

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import INITIALIZE, Daemon, running, scripted
+from tests.e2e.raw_http import RawHttp, listening, message, request
 from tests.waiting import eventually
 
 CONFIG: dict[str, Any] = {"mcpServers": {"git": scripted(tools=["echo", "fail"])}}
@@ -66,3 +67,16 @@ def test_a_call_is_found_and_an_edit_or_a_cut_end_is_too() -> None:
         # Nor is it forgotten by the next daemon, which copies a head of its own.
         status, report = verdict(daemon)
         assert (status, "changed or removed" in report["chains"][0]["faults"][-1]) == (1, True)
+
+
+def test_connections_that_were_refused_before_a_stop_are_counted() -> None:
+    port, listen = listening()
+    with running({**CONFIG, "listen": listen}) as daemon:
+        for _ in range(3):
+            with RawHttp(port) as http:
+                http.send(request(body=message("initialize", INITIALIZE), Authorization="Bearer wrong"))
+                assert http.status() == 401
+        daemon.stop()
+        found = told(daemon, "--decision", "refused")
+        assert [each["details"]["count"] for each in found] == [1, 2]
+        assert told(daemon)[-1]["decision"] == "ended"

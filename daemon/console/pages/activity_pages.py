@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 
-import msgspec
 import trio
 
 from daemon.audit.audit_files import AuditQuery, query, read
 from daemon.audit.inspection import words
-from daemon.audit.record import AuditRecord, Decision
+from daemon.audit.record import Decision
 from daemon.console.page import (
     ConsolePage,
     Fragment,
@@ -37,7 +36,6 @@ from daemon.operators.call_commands import CANCEL, CallsParams, calls
 from daemon.operators.change_reports import cancelled
 from daemon.operators.event_commands import condensed, recent
 from daemon.operators.status_commands import audit_problem
-from daemon.safety.escape import json_line
 
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 """Matches a hash, of which a page shows only the beginning: it would not fit on a phone."""
@@ -47,14 +45,6 @@ SHOWN = 100
 
 
 LAST_PAGE = -(-KEPT // SHOWN)
-
-
-def _shown(record: AuditRecord) -> list[str]:
-    told = [*words(msgspec.structs.replace(record, details={}))]
-    details = record.details.items()
-    more = (f"{key}: {each if isinstance(each, str) else json_line(each)}" for key, each in details)
-    told[2] = "; ".join(filter(None, (told[2], *more)))
-    return [_HASH.sub(r"\1…", each) for each in told]
 
 
 async def _calls_shown(viewer: Viewer) -> Holders:
@@ -184,7 +174,10 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     shown = [each for each in looked if asked.fits(each)]
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
-    rows = [(each, each.record and _shown(each.record)) for each in shown[:EVENTS_SHOWN]]
+    rows = [
+        (each, each.record and [_HASH.sub(r"\1…", word) for word in words(each.record)])
+        for each in shown[:EVENTS_SHOWN]
+    ]
     heard = (each.record.server for each in looked if each.record)
     return {
         "audit-filter": [_filter(viewer, "audit", wanted, heard, decisions=Decision)],

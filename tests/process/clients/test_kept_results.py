@@ -1,8 +1,9 @@
-"""Results in files: whose they are, how long they stay, and searches that go wrong."""
+"""Results on disk: whose they are, how long they stay, and searches that go wrong."""
 
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
 from daemon.scripting import text_search
 from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
-from tests.waiting import PATIENCE, WAIT
+from tests.waiting import PATIENCE
 
 ROOM = 2000
 WHOLE = json.dumps({"content": [{"type": "text", "text": "some words\n" * 900}]}).encode()
@@ -68,11 +69,12 @@ async def has(results: KeptResults, call: Any, result_id: str) -> bool:
 
 @pytest.fixture
 def results(tmp_path: Path) -> KeptResults:
-    return KeptResults(tmp_path / "results")
+    return KeptResults(tmp_path)
 
 
-def files(tmp_path: Path) -> list[str]:
-    return sorted(each.name for each in (tmp_path / "results").glob("*/*"))
+def stored(results: KeptResults) -> set[str]:
+    """The ids in the file."""
+    return {found for (found,) in results._opened().execute("SELECT id FROM kept")}
 
 
 # --- whose they are ------------------------------------------------------------------------------------------
@@ -107,19 +109,27 @@ async def test_another_profile_does_not_read_it(results: KeptResults) -> None:
     assert not await has(results, call(mine, "a", profile="small"), found)
 
 
-async def test_ids_are_long_and_a_path_is_none(results: KeptResults, tmp_path: Path) -> None:
+def names_and_modes(directory: Path) -> tuple[list[str], list[int]]:
+    """The names in a directory, and the modes of this process' open files that have, or had, one there."""
+    modes = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor of this listing
+            if str(each.readlink()).startswith(f"{directory}/"):
+                modes.append(each.stat().st_mode & 0o777)
+    return [each.name for each in directory.iterdir()], modes
+
+
+async def test_ids_are_long_and_guessing_does_not_help(results: KeptResults) -> None:
     mine = call(client())
     found = {await keep(results, mine) for _ in range(3)}
     assert {len(each) for each in found} == {32}
-    assert files(tmp_path) == sorted(found)
-    (tmp_path / "secret").write_bytes(WHOLE)
+    assert stored(results) == found
     assert not await has(results, mine, "../secret")
 
 
-async def test_files_are_private(results: KeptResults, tmp_path: Path) -> None:
-    found = await keep(results, call(client()))
-    (file,) = (tmp_path / "results").glob(f"*/{found}")
-    assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
+async def test_the_file_is_private_and_has_no_name(results: KeptResults, tmp_path: Path) -> None:
+    assert await keep(results, call(client()))
+    assert names_and_modes(tmp_path) == ([], [0o600])
 
 
 # --- how long they stay --------------------------------------------------------------------------------------
@@ -134,7 +144,7 @@ async def leap(clock: MockClock, seconds: float, done: Callable[[], bool]) -> No
 
 
 async def test_a_result_leaves_an_hour_after_its_last_use(
-    results: KeptResults, tmp_path: Path, mock_clock: MockClock, nursery: trio.Nursery
+    results: KeptResults, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     nursery.start_soon(results.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -146,13 +156,13 @@ async def test_a_result_leaves_an_hour_after_its_last_use(
     assert await has(results, mine, found)
     mock_clock.jump(MAX_AGE)
     assert not await has(results, mine, found)
-    assert files(tmp_path) == []
+    assert not stored(results)
     await keep(results, mine)
-    await leap(mock_clock, MAX_AGE + SWEEP_SECONDS, lambda: not files(tmp_path))
+    await leap(mock_clock, MAX_AGE + SWEEP_SECONDS, lambda: not stored(results))
 
 
 async def test_it_leaves_with_its_connection(
-    results: KeptResults, tmp_path: Path, mock_clock: MockClock, nursery: trio.Nursery
+    results: KeptResults, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     nursery.start_soon(results.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -160,11 +170,11 @@ async def test_it_leaves_with_its_connection(
     await keep(results, call(mine))
     stays = await keep(results, call(other))
     mine.left = True
-    await leap(mock_clock, SWEEP_SECONDS, lambda: files(tmp_path) == [stays])
+    await leap(mock_clock, SWEEP_SECONDS, lambda: stored(results) == {stays})
 
 
 async def test_the_oldest_leaves_where_a_session_has_too_many_bytes(
-    results: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    results: KeptResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_results, "MAX_BYTES", 2 * len(WHOLE))
     mine, other = call(client(), "a"), call(client(), "b")
@@ -172,58 +182,17 @@ async def test_the_oldest_leaves_where_a_session_has_too_many_bytes(
     first, second, third = [await keep(results, mine) for _ in range(3)]
     assert [await has(results, mine, each) for each in (first, second, third)] == [False, True, True]
     assert await has(results, other, theirs)
-    assert files(tmp_path) == sorted([theirs, second, third])
+    assert stored(results) == {theirs, second, third}
 
 
-async def begun(results: KeptResults, tmp_path: Path, nursery: trio.Nursery) -> None:
-    """The results of another daemon, which has removed what is left of earlier ones."""
-    before = set((tmp_path / "results").glob("*"))
-    nursery.start_soon(results.run)
-    while not {*(tmp_path / "results").glob("*")} - before:
-        await trio.lowlevel.checkpoint()
-
-
-async def test_what_an_earlier_daemon_has_left_is_removed(
-    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
+async def test_a_file_that_can_no_longer_be_changed_costs_results_alone(
+    results: KeptResults, mock_clock: MockClock
 ) -> None:
-    (tmp_path / "results" / ("0123" * 4)).mkdir(parents=True)
-    (tmp_path / "results" / ("0123" * 4) / "old").write_text("old")
-    (tmp_path / "results" / ("0123" * 8)).write_text("of a version without directories")
-    await begun(results, tmp_path, nursery)
-    (own,) = (tmp_path / "results").glob("*")
-    assert own.stat().st_mode & 0o777 == 0o700
-    assert await keep(results, call(client()))
-
-
-async def test_what_is_no_result_stays_in_a_directory_that_somebody_has_put_in_place(
-    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
-) -> None:
-    """As `ln -s /mnt/large ~/.local/state/mcpd/results` does; and a link among the results leads anywhere."""
-    large, old = tmp_path / "large", f"{0:032}"
-    (large / "photos").mkdir(parents=True)
-    (large / "notes").write_text("mine")
-    (large / f"{0:016}").symlink_to("photos")
-    (large / old).write_text("old")
-    (tmp_path / "results").symlink_to(large)
-    with trio.fail_after(WAIT):
-        await begun(results, tmp_path, nursery)
-    await keep(results, call(client()))
-    left = {each.name for each in large.iterdir()}
-    assert {"photos", "notes", f"{0:016}"} < left
-    assert old not in left
-
-
-async def test_daemons_with_one_state_directory_keep_each_others_results(
-    results: KeptResults, tmp_path: Path, nursery: trio.Nursery
-) -> None:
-    await begun(results, tmp_path, nursery)
     mine = call(client())
     found = await keep(results, mine)
-    other = KeptResults(tmp_path / "results")
-    await begun(other, tmp_path, nursery)
-    await keep(other, mine)
-    assert await has(results, mine, found)
-    assert not await has(other, mine, found)
+    results._opened().close()
+    assert [await keep(results, mine), await has(results, mine, found)] == ["", False]
+    results._expire(MAX_AGE + mock_clock.current_time())
 
 
 # --- what cannot be kept -------------------------------------------------------------------------------------
@@ -236,9 +205,9 @@ async def test_what_cannot_be_written_passes_whole_and_that_is_logged_once(said:
     assert "cannot be kept" in line
 
 
-async def test_what_is_no_result_passes_unchanged(results: KeptResults, tmp_path: Path) -> None:
+async def test_what_is_no_result_passes_unchanged(results: KeptResults) -> None:
     assert await keep(results, call(client()), b'{"content":1,"x":"' + b"y" * 9000 + b'"}') == ""
-    assert files(tmp_path) == []
+    assert not stored(results)
 
 
 # --- pieces --------------------------------------------------------------------------------------------------

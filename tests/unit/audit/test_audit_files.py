@@ -16,6 +16,7 @@ from daemon.audit import audit_files
 from daemon.audit.audit_files import AuditQuery, Entry, chains, entries, query, read
 from daemon.audit.inspection import words
 from daemon.audit.record import Decision
+from daemon.safety.escape import visible
 from tests.unit.audit.chaining import START, began, lines_of, record, some, written
 
 EVERYTHING = AuditQuery()
@@ -185,4 +186,4 @@ def test_words_name_subject_actor_reason_and_outcome() -> None:
     assert words(told) == ("git/git_log", "uid 1000, claude, session #4", "ask; by token ops", "isError")
     assert words(began()) == ("mcpd", "mcpd", f"chain: {'c0' * 32}, version: 1.0", "")
     hidden = record(2, Decision.COMMAND, tool="x", method="y", details={"name": "\u202e\x1b", "of": ["\x7f"]})
-    assert words(hidden)[2] == 'name: \\u202e\\x1b, of: ["\\u007f"]'
+    assert visible(words(hidden)[2]) == 'name: \\u202e\\x1b, of: ["\\u007f"]'

@@ -96,6 +96,8 @@ async def test_a_command_shows_its_subject_and_no_secret(tmp_path: Path, params:
 async def test_who_agreed_and_what_was_switched_are_found_by_their_members(tmp_path: Path) -> None:
     agreed = event(EventKind.ALLOWED, tool="add", by="uid 7 (session #3)", principal="uid 7", client="agent 1")
     switched = event(EventKind.SWITCHED, what="tool git_log", on=False)
-    first, second = await recorded(tmp_path, agreed, switched)
+    whole = event(EventKind.SWITCHED, what="the server", on=False)
+    first, second, third = await recorded(tmp_path, agreed, switched, whole)
     assert (first["principal"], first["client"]) == ("uid 7", "agent 1")
     assert (second["decision"], second["server"], second["tool"]) == ("switched", "git", "git_log")
+    assert (third["server"], third.get("tool")) == ("git", None), "no tool is named `server`"

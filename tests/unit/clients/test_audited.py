@@ -98,6 +98,17 @@ async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nurse
     assert (found["server"], found["rule"]) == ("alpha", "default: alpha/echo: deny")
 
 
+async def test_a_held_tool_is_recorded_under_its_own_name_and_hash(stage: Stage, nursery: trio.Nursery) -> None:
+    audit, stage = stage.context.audit, Stage(trust="none", profiles={"default": {"surface": "full"}})
+    object.__setattr__(stage.context, "audit", audit)
+    client = await stage.client(nursery)
+    await client.ask("tools/call", {"name": "mcp__alpha__echo", "arguments": {}})
+    assert error_of(await client.get())["code"] == "ToolHeld"
+    (found,) = await records(stage)
+    held = stage.catalog.value.servers["alpha"].tool_list.held["echo"].definition
+    assert (found["server"], found["tool"], found["schemaHash"]) == ("alpha", "echo", held.schema_hash)
+
+
 async def test_calls_without_an_answer(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {}, request_id=1)
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone"))

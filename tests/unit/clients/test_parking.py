@@ -140,8 +140,9 @@ async def test_a_large_result_of_a_parked_call_is_kept_as_any(nursery: trio.Nurs
     await call.goes_on()
     content = (await call.client.get())["result"]["content"]
     assert "this result is too long for a context" in content[1]["text"]
-    (file,) = await trio.Path(tmp_path).glob("*/*")
-    assert json.loads(await file.read_bytes()) == whole
+    results = call.stage.context.results
+    ((found,),) = results._opened().execute("SELECT result FROM kept")
+    assert json.loads(found) == whole
 
 
 @pytest.mark.parametrize("method", ANSWERS)

@@ -369,8 +369,8 @@ class OperatorStage:
         ours.setblocking(False)
         fd = ours.detach()
         link = FdLink(fd, fd, outbox=self.stage.outbox, max_line=1 << 20, max_queue=8 << 20)
-        client = Client(theirs)
-        nursery.start_soon(_serve, Control(self.context(**changed), link, 1, LOCAL_USER), link)
+        client, operator = Client(theirs), attrs.evolve(LOCAL_USER, pid=changed.pop("pid", 0))
+        nursery.start_soon(_serve, Control(self.context(**changed), link, 1, operator), link)
         nursery.start_soon(keep, client)
         return client
 

@@ -65,3 +65,13 @@ async def test_a_reload_is_recorded_under_the_server_whose_change_it_is_for(
     client = await OperatorStage().connect(nursery, audit=audit)
     await client.request("reload", {"server": "alpha", "change": "set"})
     assert [each[:3] for each in await records(audit)] == [("command", "alpha", "reload")]
+
+
+async def test_records_name_the_process_of_an_operator(tmp_path: Path, nursery: trio.Nursery) -> None:
+    audit = audit_below(tmp_path)
+    client = await OperatorStage().connect(nursery, pid=4711, audit=audit)
+    await client.request("reload", {})
+    await client.request("call", {"server": "alpha", "tool": "missing"}, request_id=2)
+    await audit._round()
+    found = [msgspec.json.decode(entry.line) for entry in read(audit.root, AuditQuery())]
+    assert [(each["decision"], each["pid"]) for each in found] == [("command", 4711), ("refused", 4711)]
