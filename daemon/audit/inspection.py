@@ -88,7 +88,9 @@ def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedCha
             chain for chain, digests in about if digests[head.seq] == head.digest or head.seq < chain.first
         ]
         if about and not agreeing:
-            fault = f"record {head.seq} is not the copied one: one up to it was changed, or the end is cut off"
+            fault = (
+                f"record {head.seq} differs from its copy: it or an earlier one changed, or the end is cut off"
+            )
             about[0][0].faults.append(f"{about[0][0].directory}: {fault}")
         for chain in agreeing:
             chain.vouched = max(chain.vouched, head.seq if head.seq >= chain.first else 0)

@@ -139,11 +139,11 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
     """Explain any other failure: `unwell` is a temporary fault; `was_asked` says that the user saw the page."""
     if was_asked:
         return (
-            "another authorization server than the one that was asked has answered: no code was sent"
-            " to either; begin again, and find out who runs them"
+            "an authorization server that mcpd had not asked has answered: no code was sent to either;"
+            " begin again, and find out who runs them"
         )
     if unwell is not None:
-        return f"{server} does not say at the moment how to log in{answered(unwell)}: try again later"
+        return f"{server} cannot say at the moment how to log in{answered(unwell)}: try again later"
     return (
         f"the authorization server of {server} says that it is not {expected}, the one"
         " that was asked for: do not log in before its operator has explained this"

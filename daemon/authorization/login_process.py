@@ -186,7 +186,7 @@ class MachineLogin(login.SdkLogin):
                 f"the metadata for a login cannot be fetched{login.answered(self._unwell)}: try again later"
             )
         return NoLogin(
-            f"{self._server} and {self._issuer} publish no metadata that fit together: correct issuer and"
+            f"{self._server} and {self._issuer} publish no metadata that match: correct issuer and"
             " url, or ask their operators"
         )
 

@@ -126,8 +126,8 @@ INSTRUCTIONS = (
 
 _DESCRIPTION = (
     "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
-    " this list was made. This says that the tools are there, or what the user has to do; where mcpd starts its"
-    f" daemon by itself, this waits up to {requests.WAIT_SECONDS:.0f} s for it.\nWhat was wrong: "
+    " this list was made. This tool says that the tools are there, or what the user has to do; where mcpd"
+    f" starts its daemon by itself, it waits up to {requests.WAIT_SECONDS:.0f} s for it.\nWhat was wrong: "
 )
 
 ARRIVED = (

@@ -26,8 +26,8 @@ from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
 
 EMPTIED = (
-    "since its start it has listed no {}s, though it did before: mcpd keeps the former ones until it lists"
-    " some, or is reconfigured"
+    "it has listed no {}s since its start, although it did before: mcpd keeps the former ones until the"
+    " server lists some, or is reconfigured"
 )
 """The problem of a server that listed definitions of a kind before a restart, and none after it."""
 

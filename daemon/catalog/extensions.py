@@ -112,7 +112,7 @@ def read_extensions(declaration: Raw) -> tuple[dict[str, Raw], str]:
     if not dropped:
         return kept, ""
     more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
-    return kept, f"extension {dropped[0]!r}{more}: no object, or beyond {MAX_BYTES} bytes of extensions"
+    return kept, f"extension {dropped[0]!r}{more}: not an object, or over {MAX_BYTES} bytes of extensions"
 
 
 def bounded(capabilities: Raw) -> tuple[Raw, str]:

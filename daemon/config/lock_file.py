@@ -75,7 +75,7 @@ def lock_in(content: bytes) -> Lock:
             return Lock(problem=f"it has version {version}, this mcpd knows {VERSION}")
         return msgspec.structs.replace(msgspec.json.decode(content, type=Lock), problem="")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return Lock(problem=f"it is no {LOCK}: {error}")
+        return Lock(problem=f"it is not a valid {LOCK}: {error}")
 
 
 class _Version(msgspec.Struct):

@@ -97,7 +97,7 @@ def test_one_server_alone_declares_all_but_what_is_not_routed(daemon: Daemon, er
             assert declared(client)["extensions"] == passing, name
             assert not ask(client, "tools/call", {"name": "echo", "arguments": {}})["result"]["isError"], name
     said = daemon.said()
-    assert "declares things that mcpd drops: extension 'com.example/large': no object, or beyond" in said
+    assert "declares things that mcpd drops: extension 'com.example/large': not an object, or over" in said
     assert "declares things that mcpd drops: `extensions`, which is not an object" in said
 
 

@@ -110,7 +110,7 @@ async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any
             {RESOURCE: {"resource": "https://bank.example", "authorization_servers": [ORIGIN]}},
             "another server: ask",
         ),
-        ({RESOURCE: 503}, "does not say at the moment how to log in (HTTP 503)"),
+        ({RESOURCE: 503}, "cannot say at the moment how to log in (HTTP 503)"),
         ({RESOURCE: 404, SERVER: 404, "/register": 404}, "publishes no OAuth metadata"),
         ({"/register": 403}, "does not register mcpd as a client (HTTP 403)"),
         ({"/register": {"client_id": 1}}, "does not register mcpd as a client"),

@@ -27,7 +27,7 @@ def test_an_extension_of_a_megabyte_is_dropped_and_the_others_stay() -> None:
     usable, dropped = bounded(raw)
     wanted = {"roots": {}, "extensions": {UI: {"a": 1}, "b/c": {}}}
     assert msgspec.json.decode(usable) == wanted
-    assert dropped == f"extension 'com.example/x': no object, or beyond {MAX_BYTES} bytes of extensions"
+    assert dropped == f"extension 'com.example/x': not an object, or over {MAX_BYTES} bytes of extensions"
     assert msgspec.json.decode(carried(raw, alone=True)) == wanted
 
 

@@ -71,7 +71,7 @@ def test_a_lock_that_cannot_be_read_is_a_fault(house: House, content: str, level
     found = list(check(house.look()))
     assert levels(found) == (["ok"] if level is None else ["ok", level])
     if level is not None:
-        assert f"{lock} approves nothing: it is no mcpd.lock" in only(found, level)
+        assert f"{lock} approves nothing: it is not a valid mcpd.lock" in only(found, level)
 
 
 def test_every_fault_is_told_with_its_place(house: House) -> None:

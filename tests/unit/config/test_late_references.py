@@ -17,7 +17,9 @@ from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, server_of
 
 OP = "${run:op read 'op://Dev vault/item/k9Q2z3aBx7Lw1fR4'}"
-ELSEWHERE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
+ELSEWHERE = (
+    "only args, env, headers, url and auth.clientSecret of a server can hold ${run:...} and ${keyring:...}"
+)
 
 
 @cases("entry")

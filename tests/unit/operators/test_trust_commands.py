@@ -289,8 +289,8 @@ async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_autho
 async def test_a_lock_that_cannot_be_read_approves_nothing(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
         (tmp_path / "mcpd.lock").write_text("{}")
-        here.locked(Lock(problem="it is no mcpd.lock"))
+        here.locked(Lock(problem="it is not a valid mcpd.lock"))
         await here.registry.settle()
-        with pytest.raises(CannotApprove, match="it is no mcpd"):
+        with pytest.raises(CannotApprove, match="it is not a valid mcpd"):
             await here.approve("git/log", approve=True)
         assert here.offers("git") == []
