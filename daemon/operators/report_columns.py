@@ -28,10 +28,8 @@ class ReportColumn(NamedTuple):
     if_any: bool = False
     """Whether the column is dropped if all its cells are empty, or if there is little room."""
     whole: bool = False  # never wrapped, as numbers are
-    least: int | None = None
-    """The least width: words cut into many lines are hard to read."""
-    cut: bool = False
-    """Whether cells have one line, cut at the screen's edge."""
+    least: int | None = None  # the least width: words cut into many lines are hard to read
+    cut: bool = False  # cells have one line, cut at the screen's edge
 
 
 SURFACES = {

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 
-class CallInFlight(TypedDict):
-    """A call, or another request to a server, that has no answer yet."""
+class CallReport(TypedDict):
+    """The caller and the subject of a call, or of another request to a server."""
 
-    id: int
-    """Never reused while the daemon runs."""
     session: int | None
     """The number of its client's connection; None for an operator's (`mcpd call`)."""
     key: str | None
@@ -25,12 +23,18 @@ class CallInFlight(TypedDict):
     """The name of the client's token; empty without a token or a name."""
     server: str
     """The server's name in the configuration; empty until it is known."""
+    tool: str
+    """The server's own name of the tool; the client's name until the server is known."""
+
+
+class CallInFlight(CallReport):
+    """A call that has no answer yet."""
+
+    id: int  # never reused while the daemon runs
     instance: str
     """The instance's own name; empty for a shared server."""
     method: str
     """The MCP method: `tools/call`, or that of another forwarded request."""
-    tool: str
-    """The server's own name of the tool; the client's name until the server is known."""
     script: str
     """The script that makes the call, and the number of the script's own call; empty for a client's call."""
     since: float
@@ -42,18 +46,12 @@ class CallInFlight(TypedDict):
     """Whether the server may have received the call."""
 
 
-class EndedCall(TypedDict):
-    """An answered call; the members mean the same as in `CallInFlight`."""
+class EndedCall(CallReport):
+    """An answered call."""
 
     number: int
     at: float
     """The time of the answer, in seconds since the epoch."""
-    session: int | None
-    key: str | None
-    client: str
-    token: str
-    server: str
-    tool: str
     ms: float
     """The duration in milliseconds."""
     outcome: str
@@ -124,14 +122,19 @@ class LoadedToolReport(TypedDict):
     """The tool's change since it was loaded, from the history."""
 
 
-class LatelyCalls(TypedDict):
-    """The calls of the last minutes."""
+class CountsReport(TypedDict):
+    """Counts of calls and errors, and the calls' latencies."""
 
-    minutes: int
     calls: int
     errors: int
     p50Ms: float | None
     p95Ms: float | None
+
+
+class LatelyCalls(CountsReport):
+    """The calls of the last minutes."""
+
+    minutes: int
 
 
 class PingsReport(TypedDict):
@@ -171,18 +174,14 @@ class StandingReport(StateReport):
     restarts: int
 
 
-class RunningReport(TypedDict):
+class RunningReport(CountsReport):
     """The running part of a server or an instance, and its calls."""
 
     stderr: list[str]
     pid: int | None
     pids: list[int]
     rssBytes: int | None
-    calls: int
-    errors: int
     inFlight: int
-    p50Ms: float | None
-    p95Ms: float | None
     recent: LatelyCalls
     pings: PingsReport | None
     protocol: str
@@ -407,15 +406,20 @@ class OneStatusReport(TypedDict):
     moreCalls: int
 
 
-class MemberReport(TypedDict):
+class UsableReport(TypedDict):
+    """Whether a definition is switched on, and can be used now."""
+
+    enabled: bool
+    available: bool
+
+
+class MemberReport(UsableReport):
     """A tool of a category."""
 
     server: str
     tool: str
     description: str
-    enabled: bool
     listed: bool
-    available: bool
     schemaHash: str | None
 
 
@@ -443,12 +447,10 @@ class ToolsReport(TypedDict):
     surface: SurfaceReport
 
 
-class OwnToolReport(TypedDict):
+class OwnToolReport(UsableReport):
     """A tool of a server, by its own name."""
 
     description: str
-    enabled: bool
-    available: bool
     schemaHash: str
 
 
@@ -471,14 +473,12 @@ class ChangeReport(TypedDict):
     what: str
 
 
-class ToolReport(StateReport):
+class ToolReport(StateReport, UsableReport):
     """The answer of `mcpd tools SERVER/TOOL`."""
 
     server: str
     tool: str
     categories: list[str]
-    enabled: bool
-    available: bool
     schemaHash: str
     changed: ChangeReport | None
     held: HeldReport | None
@@ -488,7 +488,7 @@ class ToolReport(StateReport):
     example: Any
 
 
-class DefinitionReport(TypedDict):
+class DefinitionReport(UsableReport):
     """A prompt, a resource or a template."""
 
     server: str
@@ -497,8 +497,6 @@ class DefinitionReport(TypedDict):
     uri: NotRequired[str]
     """The URI of a resource, or the URI template."""
     offeredAs: str
-    enabled: bool
-    available: bool
     definition: Any
 
 
