@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.command import UsageError, browse, check_flags, has_display
+from daemon.cli.command import UsageError, browse, check_flags, has_display, show
 from daemon.cli.control import CommandFailed, DaemonUnreachable, ask_with, note, say
 from daemon.host.paths import config_file
 from daemon.kit.later import later
@@ -118,11 +118,7 @@ WIDTH = 15
 
 def show_versions(options: argparse.Namespace) -> int:
     """Print the versions of mcpd and of the software that it uses."""
-    found = versions()
-    if options.json:
-        print(document(found))
-    else:
-        say(*versions_in_words(found))
+    show(options, versions(), versions_in_words)
     return 0
 
 

@@ -247,10 +247,15 @@ def asking(
     def run(options: argparse.Namespace) -> int:
         wish = params(options) if callable(params) else {key: getattr(options, key) for key in params.split()}
         answer = ask_with(options, method, wish)
-        print(document(answer) if options.json else _printed(words(answer)))
+        show(options, answer, words)
         return EX_FAULT if failed(answer) else 0
 
     return run
+
+
+def show(options: argparse.Namespace, answer: object, words: Words) -> None:
+    """Print an answer, with `--json` for programs and else in words."""
+    print(document(answer) if options.json else _printed(words(answer)))
 
 
 def drawn(view: str, **more: object) -> Callable[..., str]:

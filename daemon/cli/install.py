@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemon.cli.command import UsageError, agreed
+from daemon.cli.command import UsageError, agreed, show
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, ask_with, note, say
 from daemon.cli.taking_effect import without_sandbox
 from daemon.config.parse import load
@@ -32,7 +32,7 @@ from daemon.host.paths import (
 from daemon.kit.later import later
 from daemon.kit.wording import short_size
 from daemon.processes import proc
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 from daemon.setup.clients import file_plans, skills
 from daemon.setup.clients.importing import ConfiguredServers, find, found_clients
 from daemon.setup.clients.installing import Installation, Records, own_command
@@ -318,22 +318,20 @@ def change_skill(program: ClientProgram, text: str, *, dry_run: bool = False) ->
 
 def clients(options: argparse.Namespace) -> int:
     """Show the clients on this machine, whether each has mcpd, and the servers that each starts itself."""
-    rows = found_clients(this_machine())
-    if options.json:
-        print(document({"clients": rows}))
-    else:
-        lines = [line for row in rows for line in _client_in_words(row)]
-        say(*(lines or ["No client that mcpd knows is on this machine."]))
+    show(options, {"clients": found_clients(this_machine())}, _clients_in_words)
     return 0
 
 
-def _client_in_words(row: dict[str, Any]) -> Iterator[str]:
-    inside = ", ".join(f"in {shown(Path(each['file']))}{_chosen(each)}" for each in row["mcpd"])
-    yield f"{row['title']}: mcpd is {inside or 'not in it: `mcpd install ' + row['client'] + '`'}"
-    for file in dict.fromkeys(each["file"] for each in row["servers"]):
-        names = dict.fromkeys(each["name"] for each in row["servers"] if each["file"] == file)
-        yield f"  starts itself: {', '.join(names)} ({shown(Path(file))})"
-    yield from (f"  not read: {each}" for each in row["unread"])
+def _clients_in_words(answer: dict[str, Any]) -> Iterator[str]:
+    if not answer["clients"]:
+        yield "No client that mcpd knows is on this machine."
+    for row in answer["clients"]:
+        inside = ", ".join(f"in {shown(Path(each['file']))}{_chosen(each)}" for each in row["mcpd"])
+        yield f"{row['title']}: mcpd is {inside or 'not in it: `mcpd install ' + row['client'] + '`'}"
+        for file in dict.fromkeys(each["file"] for each in row["servers"]):
+            names = dict.fromkeys(each["name"] for each in row["servers"] if each["file"] == file)
+            yield f"  starts itself: {', '.join(names)} ({shown(Path(file))})"
+        yield from (f"  not read: {each}" for each in row["unread"])
 
 
 def _chosen(entry: dict[str, Any]) -> str:

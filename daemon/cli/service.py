@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import attrs
 
-from daemon.cli.command import UsageError, agreed, check_flags, has_terminal
+from daemon.cli.command import UsageError, agreed, check_flags, has_terminal, show
 from daemon.cli.control import EX_FAULT, say
 from daemon.documents.files import Edit, unified_diff
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 from daemon.setup.clients.installing import own_command
 from daemon.setup.running import service
 from daemon.setup.running.service import ServiceState
@@ -72,10 +72,7 @@ def _uninstall(_: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     found = service.state(os.environ, own_command(sys.argv[0]))
-    if options.json:
-        print(document(attrs.asdict(found)))
-    else:
-        say(*_in_words(found))
+    show(options, attrs.asdict(found), lambda _facts: _in_words(found))
     return 0 if found.installed and found.enabled and found.active else EX_FAULT
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import UsageError, asking, drawn
+from daemon.cli.command import UsageError, asking, drawn, show
 from daemon.cli.control import EX_FAULT, ask_with
 from daemon.operators.change_reports import allowed, moved, unloaded
-from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
@@ -25,11 +24,8 @@ def sessions(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     answer = ask_with(options, "sessions", {"key": options.key})
-    if options.json:
-        print(document(answer if options.key is None else answer["loaded"]))
-    else:
-        of_all, of_one = "daemon.cli.views:render_sessions", "daemon.cli.views:render_session"
-        print(drawn(of_all if options.key is None else of_one, now=time.time())(answer))
+    data, view = (answer, "render_sessions") if options.key is None else (answer["loaded"], "render_session")
+    show(options, data, lambda _data: drawn(f"daemon.cli.views:{view}", now=time.time())(answer))
     return EX_FAULT if answer.get("incomplete") else 0
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import UsageError, drawn, lines
+from daemon.cli.command import UsageError, drawn, lines, show
 from daemon.cli.control import EX_FAULT, EX_UNKNOWN, RemoteFault, ask_with, note
 from daemon.config.labels import split_off
 from daemon.host.paths import config_file
@@ -90,7 +90,7 @@ def _show_server(options: argparse.Namespace) -> int:
         return _show_instead(options, fault)
     if answer["isCategory"]:
         note(f"there is a category {options.name!r}, too: `mcpd tools --category {options.name}`")
-    print(document(answer) if options.json else drawn("daemon.cli.views:render_server_tools")(answer))
+    show(options, answer, drawn("daemon.cli.views:render_server_tools"))
     return 0
 
 
@@ -117,7 +117,7 @@ def _show_tool(options: argparse.Namespace) -> int:
             raise
         options.category = options.name
         return _show_categories(options, known)
-    print(document(answer) if options.json else drawn("daemon.cli.definition_views:render_tool")(answer))
+    show(options, answer, drawn("daemon.cli.definition_views:render_tool"))
     return 0
 
 

@@ -25,8 +25,7 @@ class ReportColumn(NamedTuple):
     short: str = ""  # the heading on a narrow screen, if it differs
     worth: int = 0
     """The column's importance: on a narrow screen, the least important columns are dropped first."""
-    if_any: bool = False
-    """Whether the column is dropped if all its cells are empty, or if there is little room."""
+    if_any: bool = False  # dropped if all its cells are empty, or if there is little room
     whole: bool = False  # never wrapped, as numbers are
     least: int | None = None  # the least width: words cut into many lines are hard to read
     cut: bool = False  # cells have one line, cut at the screen's edge
