@@ -14,8 +14,7 @@ from rich.text import Text
 from daemon.cli.terminal import Screen, draw, first_sentence, listing, paragraph, safe
 from daemon.history.event_words import of_held
 from daemon.kit.wording import short_size
-from daemon.operators.report_columns import ReportColumn
-from daemon.operators.report_words import change_in_words, local_time
+from daemon.operators.report_words import ReportColumn, change_in_words, local_time
 from daemon.operators.schema_words import Argument, arguments_of
 from daemon.safety.escape import json_line, visible
 

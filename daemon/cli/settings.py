@@ -12,8 +12,7 @@ from daemon.cli.tools import tool_name
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.operators.change_reports import newly_described, written
-from daemon.operators.report_columns import SURFACES
-from daemon.operators.report_words import RISKS
+from daemon.operators.report_words import RISKS, SURFACES
 
 if TYPE_CHECKING:
     import argparse

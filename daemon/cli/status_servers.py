@@ -11,8 +11,7 @@ from rich.text import Text
 
 from daemon.cli.terminal import ROOMY, SEVERITIES, Screen, grid, paragraph, safe
 from daemon.kit.wording import counted, some, span
-from daemon.operators.report_columns import MINUTES, SERVERS
-from daemon.operators.report_words import is_coming, oddities, remark_lines
+from daemon.operators.report_words import MINUTES, SERVERS, is_coming, oddities, remark_lines
 from daemon.safety.escape import visible
 from daemon.states import WELL
 

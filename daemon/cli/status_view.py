@@ -14,8 +14,7 @@ from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, 
 from daemon.cli.terminal import Screen, ago, columns_of, draw, listing, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, some, span
-from daemon.operators.report_columns import CONNECTIONS, ReportColumn, milliseconds
-from daemon.operators.report_words import remark_lines, switches
+from daemon.operators.report_words import CONNECTIONS, ReportColumn, milliseconds, remark_lines, switches
 from daemon.safety.escape import speaks_unicode, visible
 from daemon.states import WELL
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from daemon.cli.options import is_coloured
 from daemon.kit.wording import span
-from daemon.operators.report_columns import ReportColumn, chosen
+from daemon.operators.report_words import ReportColumn, chosen
 from daemon.safety.escape import visible
 
 UNBOUNDED = 10_000

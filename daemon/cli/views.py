@@ -23,14 +23,16 @@ from daemon.cli.terminal import (
     safe,
 )
 from daemon.kit.wording import called, counted, span
-from daemon.operators.report_columns import (
+from daemon.operators.report_words import (
     CALLS_IN_FLIGHT,
     ENDED_CALLS,
     LOADED_TOOLS,
     SESSIONS,
     ReportColumn,
+    advice,
+    change_in_words,
+    session_name,
 )
-from daemon.operators.report_words import advice, change_in_words, session_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

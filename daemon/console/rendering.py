@@ -21,7 +21,7 @@ from daemon.console.charts import spark
 from daemon.console.page import Fragment, element_id, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, camel, counted, span
-from daemon.operators import report_columns
+from daemon.operators import report_words
 from daemon.operators.report_words import advice, session_name
 from daemon.safety.escape import visible
 
@@ -37,27 +37,21 @@ KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8
 
 
 TABLES = {
-    "servers": report_columns.chosen(report_columns.SERVERS, "server state calls errors latency memory tools"),
-    "in_flight": report_columns.chosen(
-        report_columns.CALLS_IN_FLIGHT, "tool server client session age waitsFor"
-    ),
-    "server_in_flight": report_columns.chosen(
-        report_columns.CALLS_IN_FLIGHT, "tool client session age waitsFor"
-    ),
-    "ended": report_columns.chosen(
-        report_columns.ENDED_CALLS, "tool server client session time took outcome why"
-    ),
-    "connections": report_columns.chosen(
-        report_columns.CONNECTIONS,
+    "servers": report_words.chosen(report_words.SERVERS, "server state calls errors latency memory tools"),
+    "in_flight": report_words.chosen(report_words.CALLS_IN_FLIGHT, "tool server client session age waitsFor"),
+    "server_in_flight": report_words.chosen(report_words.CALLS_IN_FLIGHT, "tool client session age waitsFor"),
+    "ended": report_words.chosen(report_words.ENDED_CALLS, "tool server client session time took outcome why"),
+    "connections": report_words.chosen(
+        report_words.CONNECTIONS,
         "session client profile surface worksIn protocol since calls inFlight loaded",
     ),
-    "session_connections": report_columns.chosen(
-        report_columns.CONNECTIONS, "session client profile surface worksIn protocol calls inFlight"
+    "session_connections": report_words.chosen(
+        report_words.CONNECTIONS, "session client profile surface worksIn protocol calls inFlight"
     ),
-    "sessions": report_columns.SESSIONS,
-    "loaded": report_columns.LOADED_TOOLS,
-    "tool_loaded": report_columns.chosen(
-        {**report_columns.SESSIONS, **report_columns.LOADED_TOOLS}, "session client status loadedBy age"
+    "sessions": report_words.SESSIONS,
+    "loaded": report_words.LOADED_TOOLS,
+    "tool_loaded": report_words.chosen(
+        {**report_words.SESSIONS, **report_words.LOADED_TOOLS}, "session client status loadedBy age"
     ),
 }
 """The columns of each table, in order; the first one names its row."""
@@ -219,7 +213,7 @@ def milliseconds(value: float | None) -> str:
     if value is None:
         return "\N{EN DASH}"
     is_short = value < 1000  # noqa: PLR2004 - a second
-    return f"{report_columns.milliseconds(value)} ms" if is_short else f"{value / 1000:.1f} s"
+    return f"{report_words.milliseconds(value)} ms" if is_short else f"{value / 1000:.1f} s"
 
 
 def size(count: int | None) -> str:
@@ -227,7 +221,7 @@ def size(count: int | None) -> str:
     return "\N{EN DASH}" if count is None else bytes_in_words(count)
 
 
-def heading(column: report_columns.ReportColumn) -> str:
+def heading(column: report_words.ReportColumn) -> str:
     """A column's heading, with a capital letter if it begins with a word."""
     text = column.heading
     return text if text[1].isdigit() else text[0].upper() + text[1:]

@@ -15,7 +15,6 @@ from daemon.operators import (
     server_changes,
     session_commands,
     status_commands,
-    switch,
     token_commands,
     tool_reports,
     trust_commands,
@@ -23,7 +22,7 @@ from daemon.operators import (
 from daemon.operators.base import Command
 
 MODULES = (
-    *(status_commands, tool_reports, own_requests, call_commands, definition_commands, server_changes, switch),
+    *(status_commands, tool_reports, own_requests, call_commands, definition_commands, server_changes),
     *(trust_commands, sandbox_commands, session_commands, config_changes),
     *(event_commands, token_commands, login_commands),
 )

@@ -20,8 +20,7 @@ from daemon.kit.waiting import keep_latest
 from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.news import held_report, members_differing, waiting, word_of
 from daemon.operators.own_requests import known_server
-from daemon.operators.server_changes import Held, Whereabouts, own_instance
-from daemon.operators.switch import check_listed, key_of, unkept
+from daemon.operators.server_changes import Held, Whereabouts, check_listed, key_of, own_instance, unkept
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry

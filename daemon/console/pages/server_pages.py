@@ -44,9 +44,8 @@ from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.news import waiting
 from daemon.operators.own_lines import run_line
 from daemon.operators.report_words import oddities
-from daemon.operators.server_changes import REFRESH, RESTART
+from daemon.operators.server_changes import REFRESH, RESTART, SwitchParams, switch
 from daemon.operators.status_commands import RECENT_MINUTES, failures, next_try, server_status
-from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.setup.drafts import KEYRING
 from daemon.states import WELL, WORST_FIRST

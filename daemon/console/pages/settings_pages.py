@@ -26,8 +26,8 @@ from daemon.kit.wording import counted, span
 from daemon.operators.base import DaemonFacts, OperatorContext
 from daemon.operators.change_reports import ReloadReport, SummariesReport, WrittenReport, reloaded, written
 from daemon.operators.config_changes import SUMMARIES, LazyParams, SummariesParams, lazy, summaries
-from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
+from daemon.operators.report_words import SURFACES as SURFACE_WORDS
 from daemon.operators.server_changes import RELOAD
 from daemon.surfaces.table import SURFACES
 

@@ -42,8 +42,8 @@ from daemon.operators.change_reports import newly_described, switched
 from daemon.operators.config_changes import DESCRIBE, LONGEST, described
 from daemon.operators.own_requests import OperatorCallParams, call
 from daemon.operators.schema_words import arguments_of, sole_type
+from daemon.operators.server_changes import SwitchParams, switch
 from daemon.operators.session_commands import MAX_LISTED, loaded_tool
-from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document
 from daemon.safety.redact import Redactor

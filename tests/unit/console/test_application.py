@@ -33,7 +33,7 @@ from daemon.console.rendering import (
     sent_in_json,
 )
 from daemon.history.event import Event, EventKind
-from daemon.operators.report_columns import ReportColumn
+from daemon.operators.report_words import ReportColumn
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.browsing import HOST, Browser, Desk

@@ -19,8 +19,7 @@ from daemon.config.tuning import Restart
 from daemon.facts import DefinitionsListed, StatusChanged
 from daemon.model import Kind
 from daemon.operators.base import ServerOrAll
-from daemon.operators.server_changes import refresh
-from daemon.operators.switch import SwitchParams, switch
+from daemon.operators.server_changes import SwitchParams, refresh, switch
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from tests.fakes_upstream import Stage

@@ -10,7 +10,7 @@ from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, Refused
-from daemon.operators.switch import MAX_LISTED
+from daemon.operators.server_changes import MAX_LISTED
 from daemon.state.server_notes import NAME_BYTES
 from tests.unit.cases import cases
 from tests.unit.operators.running import Running, raw, running

@@ -22,7 +22,7 @@ from daemon.history.journal import History
 from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
-from daemon.operators.switch import SwitchParams, switch
+from daemon.operators.server_changes import SwitchParams, switch
 from daemon.operators.tool_reports import ToolParams, tool
 from daemon.operators.trust_commands import ApproveParams, approve
 from daemon.setup.approving import Approver

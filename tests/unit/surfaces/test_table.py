@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daemon.operators.report_columns import SURFACES as WORDS
+from daemon.operators.report_words import SURFACES as WORDS
 from daemon.surfaces import table
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
