@@ -144,7 +144,9 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
     wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
         schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])
-    except RemoteFault:
+    except RemoteFault as fault:
+        if fault.kind == "InvalidArguments":
+            raise
         return given  # An instance, or a server without a list: the call reports the fault.
     person = None if options.arguments == ["-"] else CallCompanion.of(options, server).person()
     try:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
@@ -54,8 +53,7 @@ from daemon.protocol import (
 )
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.calling import find, unknown_tool
-from daemon.surfaces.explaining import refusal
-from daemon.surfaces.validators import validator_of
+from daemon.surfaces.explaining import check_arguments
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import OwnExchange, PeerRequest
 
@@ -373,11 +371,7 @@ CALL = Command("call", OperatorCallParams, call, reads=True)
 
 
 def _check(params: OperatorCallParams, entry: ServerEntry) -> None:
-    """Refuse unsuitable arguments here: some servers answer a wrong call with a stack trace."""
-    tool = entry.all_tools.get(params.tool)
+    # Some servers answer a wrong call with a stack trace.
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")
-    validator = validator_of(tool)
-    arguments = msgspec.json.decode(params.arguments)
-    if validator is not None and not validator.accepts(arguments):
-        raise refusal(params.tool, validator, arguments, [], None)
+    check_arguments(entry.all_tools.get(params.tool), params.tool, params.arguments)

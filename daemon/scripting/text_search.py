@@ -62,8 +62,12 @@ if __name__ == "__main__":
         room -= sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
         if room < 0:
             break
+    try:
+        grep = re2.compile((pattern or "").encode())
+    except re2.error as fault:
+        sys.exit(f"Error: {fault.args[0].decode()}")
     for number, line in enumerate(sys.stdin.buffer, 1):
-        if room > 0 and (match := re2.search(pattern.encode(), line)):
+        if room > 0 and (match := grep.search(line)):
             begin = max(0, match.start() - BEFORE) if len(line) > MAX_LINE else 0
             shown = line[begin : begin + MAX_LINE].decode(errors="ignore").rstrip("\n")
             room -= sys.stdout.write(f"{number}:{offset + begin}:{shown}\n")

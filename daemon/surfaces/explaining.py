@@ -14,12 +14,12 @@ from daemon.config.jsonc import followed, resolve
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.kit.wording import closest, suggestion
+from daemon.model import Tool
+from daemon.surfaces.validators import Validator, validator_of
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
     from jsonschema_rs import ValidationErrorKind as Kind
-
-    from daemon.surfaces.validators import Validator
 
 
 MAX_DEPTH = 6
@@ -179,6 +179,13 @@ MAX_KEPT_MEMBERS = 50
 """Members of the sent arguments that the example repeats."""
 
 Fault = dict[str, str]
+
+
+def check_arguments(tool: Tool | None, name: str, raw: bytes) -> None:
+    """Raise `InvalidArguments` if a tool's schema refuses arguments (a JSON object) that nobody else checks."""
+    validator, arguments = validator_of(tool), msgspec.json.decode(raw)
+    if validator is not None and not validator.accepts(arguments):
+        raise refusal(name, validator, arguments, [], None)
 
 
 def refusal(
