@@ -27,7 +27,8 @@ from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
 
 Change = Mapping[str, list[str]]
-"""The changed `members` of a definition, and its arguments as `argumentsCame` and `argumentsChanged`."""
+"""The changed `members` of a definition, and its arguments as `argumentsCame`, `argumentsChanged` and, between
+digests alone, `argumentsWent`."""
 
 MOST = 20
 """Names of each sort in a change, which is read as one line."""
@@ -206,18 +207,15 @@ def _digest(value: object) -> str:
 
 def parts_changed(was: Mapping[str, str], now: Mapping[str, str]) -> Change:
     """The parts that differ between two forms."""
-    differ = [part for part in {**now, **was} if was.get(part) != now.get(part)]
-    went = [part.removeprefix(_ARGUMENT) for part in differ if part not in now and part.startswith(_ARGUMENT)]
-    return _change(was, now, differ) | ({"argumentsWent": went[:MOST]} if went else {})
+    return _change(was, now, (part for part in {**now, **was} if was.get(part) != now.get(part)))
 
 
-def _change(was: Mapping[str, Any], now: Mapping[str, Any], parts: Iterable[str]) -> dict[str, list[str]]:
+def _change(was: Mapping[str, Any], now: Mapping[str, Any], parts: Iterable[str]) -> Change:
     found: dict[str, list[str]] = {}
     for part in parts:
         name = part.removeprefix(_ARGUMENT)
-        sort = "members" if name == part else "argumentsChanged" if part in was else "argumentsCame"
-        if name == part or part in now:
-            found.setdefault(sort, []).append(name)
+        how = "Went" if part not in now else "Changed" if part in was else "Came"
+        found.setdefault("members" if name == part else f"arguments{how}", []).append(name)
     return {sort: names[:MOST] for sort, names in found.items()}
 
 
@@ -272,7 +270,8 @@ class Comparing:
 
     def _differs(self, part: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
         if part not in was or part not in now:
-            return True
+            # Without an argument, a tool accepts less.
+            return part in now or not part.startswith(_ARGUMENT)
         if canonical(was[part]) == canonical(now[part]):
             return False
         old, new = _steady(was[part], part), _steady(now[part], part)

@@ -82,8 +82,7 @@ def approve_rows(options: argparse.Namespace, waiting: Sequence[Mapping[str, Any
     if not (has_terminal() and agreed("Approve?", yes=False)):
         return None
     forms = {f"{each['server']}/{each['name']}": each["schemaHash"] for each in waiting}
-    wish = {"names": [*forms], "forms": forms, "approve": True}
-    answer: Mapping[str, Any] = ask_with(options, "approve", wish)
+    answer: Mapping[str, Any] = ask_with(options, "approve", {"forms": forms, "approve": True})
     show_approval(answer, MEANWHILE)
     return answer
 

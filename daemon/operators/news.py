@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.definitions import SCHEMA
+from daemon.catalog.definitions import SCHEMA, canonical
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
 from daemon.catalog.trust import HeldBecause
 from daemon.config.lock_file import MEMBERS
@@ -30,39 +30,42 @@ MOST = 20
 
 def differing(before: Tool, after: Tool) -> dict[str, list[str]]:
     """The members of a definition that differ, and arguments that came, went, changed or became required."""
-    members = [
-        name
-        for name in {**before.parts, **after.parts}
-        if (had := before.parts.get(name)) != (has := after.parts.get(name)) and _value(had) != _value(has)
-    ]
-    found = {"members": members}
-    if "inputSchema" in members:
-        had_arguments, had_required = _arguments(before)
-        arguments, required = _arguments(after)
-        found |= {
-            "argumentsCame": [name for name in arguments if name not in had_arguments],
-            "argumentsWent": [name for name in had_arguments if name not in arguments],
-            "argumentsChanged": [
-                name for name in arguments if name in had_arguments and arguments[name] != had_arguments[name]
-            ],
-            "argumentsRequired": [name for name in required if name not in had_required],
-        }
+    had, has = _parts(before.raw), _parts(after.raw)
+    differ, needed = _differ(had, has), _required(had)
+    arguments = [key for key in differ if key[0]]
+    found = {
+        "members": list(dict.fromkeys(SCHEMA if of_argument else name for of_argument, name in differ)),
+        "argumentsCame": [key[1] for key in arguments if key not in had],
+        "argumentsWent": [key[1] for key in arguments if key not in has],
+        "argumentsChanged": [key[1] for key in arguments if key in had and key in has],
+        "argumentsRequired": [name for name in _required(has) if name not in needed],
+    }
     return {what: names[:MOST] for what, names in found.items() if names}
 
 
-def _value(raw: bytes | None) -> Any:
-    return None if raw is None else msgspec.json.decode(raw)
+Parts = Mapping[tuple[str, str], Any]
+"""The members of a definition as `("", NAME)`, and a tool's arguments as `("argument ", NAME)`."""
 
 
-def _arguments(tool: Tool) -> tuple[dict[str, Any], list[str]]:
-    schema = _value(tool.parts.get("inputSchema"))
-    if not isinstance(schema, dict):
-        return {}, []
-    properties, required = schema.get("properties"), schema.get("required")
-    return (
-        properties if isinstance(properties, dict) else {},
-        [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
-    )
+def _parts(raw: bytes) -> Parts:
+    members: dict[str, Any] = msgspec.json.decode(raw)
+    arguments = members[SCHEMA].get("properties") if isinstance(members.get(SCHEMA), dict) else None
+    if not isinstance(arguments, dict):
+        return {("", name): value for name, value in members.items()}
+    del members[SCHEMA]["properties"]
+    own = {("argument ", name): value for name, value in arguments.items()}
+    return {("", name): value for name, value in members.items()} | own
+
+
+def _differ(had: Parts, has: Parts) -> list[tuple[str, str]]:
+    was, now = ({key: canonical(value) for key, value in parts.items()} for parts in (had, has))
+    return [key for key in {**was, **now} if was.get(key) != now.get(key)]
+
+
+def _required(parts: Parts) -> list[str]:
+    schema = parts.get(("", SCHEMA))
+    required = schema.get("required") if isinstance(schema, dict) else None
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
 NAMED = 10
@@ -182,26 +185,18 @@ def word_of(held: HeldDefinition) -> str:
 
 def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
     """Each member that differs from the approved form, with its old and its new text or JSON, or None."""
-    had, has = _members(held.before or b"{}"), _members(held.definition.raw)
-    differ = [key for key in {**had, **has} if had.get(key) != has.get(key)]
-    return [("".join(key), had.get(key), has.get(key)) for key in differ]
+    had, has = _parts(held.before or b"{}"), _parts(held.definition.raw)
+    old, new = ({key: _text(parts[key]) for key in parts} for parts in (had, has))
+    return [("".join(key), old.get(key), new.get(key)) for key in _differ(had, has)]
 
 
 MOSTLY_TEXT = 4  # bytes of indented JSON for each byte: members of 20 bytes take three at a depth of 20
 
 
-def _members(raw: bytes) -> dict[tuple[str, str], str]:
-    definition: dict[str, Any] = msgspec.json.decode(raw)
-    schema = definition.get(SCHEMA)
-    arguments = schema.pop("properties", None) if isinstance(schema, dict) else None
-    parts = {("", name): value for name, value in definition.items()}
-    if isinstance(arguments, dict):
-        parts |= {("argument ", name): value for name, value in arguments.items()}
-    return {key: value if isinstance(value, str) else _indented(value) for key, value in parts.items()}
-
-
-def _indented(value: Any) -> str:
-    """JSON for people; on one line if indented JSON would be mostly blanks, as a server may nest at will."""
+def _text(value: Any) -> str:
+    """Text or JSON for people; on one line if indented JSON would be mostly blanks, as servers nest at will."""
+    if isinstance(value, str):
+        return value
     line = msgspec.json.encode(value)
     text = msgspec.json.format(line, indent=2)
     return (text if len(text) <= MOSTLY_TEXT * len(line) else line).decode()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from daemon.catalog.kinds import switched_by
+from daemon.catalog.kinds import switch_of, switched_by
 from daemon.catalog.snapshot import WHOLE
 from daemon.catalog.trust import HeldDefinition
 from daemon.config.lock_file import MEMBERS, LockedPackage
@@ -47,34 +47,36 @@ class ApproveParams(msgspec.Struct):
     """Whether the answer contains the whole differences of the first `SHOWN` waiting definitions."""
 
 
-async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, object]:
+async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, Any]:
     """Approve definitions; returns these, and those that wait or changed meanwhile; raises `McpdError`."""
-    keys = {name: _key_of(context, name) for name in params.names}
-    wanted, catalog = {*keys.values()}, context.catalog
-    found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
-    known = {key for held in found for key in _keys(held)}
+    forms, shown = params.forms, context.approver.shown
+    keys = {name: name.partition("/")[::2] for name in forms}
+    keys = keys or {name: _key_of(context, name) for name in params.names}
+    wanted = {*keys.values()}
     uid = None if context.operator is None else context.operator.uid
-    done, shown = set[int](), context.approver.shown
 
-    def agreed(held: HeldDefinition) -> bool:
-        # Somebody who was shown another form has not agreed to this one.
-        key, form = _keys(held)[0], _form(held)
-        unseen = "" if params.shown else form
-        return params.forms.get("/".join(key), shown.get((uid, *key), unseen)) == form
+    def selected() -> dict[tuple[str, str], HeldDefinition]:
+        found = {(held.definition.server, word_of(held)): held for held in waiting(context.catalog)}
+        return {key: found[key] for key in found if not wanted or wanted & {key, (key[0], WHOLE)}}
 
+    found, done = selected(), set[tuple[str, str]]()
     if params.approve and found:
-        same = [held.definition for held in filter(agreed, found)]
-        done = {*map(id, await context.approver.approve(same, context.principal))}
-    left = [held for held in waiting(context.catalog) if _keys(held)[0] in known]
-    for held in found:
-        shown.pop((uid, *_keys(held)[0]), None)
-    for held in left:
-        keep_latest(shown, (uid, *_keys(held)[0]), _form(held), MAX_SHOWN)
-    whole = SHOWN if params.difference else 0
+        seen = {key: forms.get("/".join(key), "") if forms else shown.get((uid, *key)) for key in found}
+        unseen = () if params.shown else (None,)
+        # Somebody who was shown another form has not agreed to this one.
+        agreed = [found[key].definition for key in found if seen[key] in (_form(found[key]), *unseen)]
+        approved = await context.approver.approve(agreed, context.principal)
+        done = {(each.server, switch_of(each.kind, each.name)) for each in approved}
+    left = {key: held for key, held in selected().items() if key in found}
+    for key in found:
+        shown.pop((uid, *key), None)
+    for key, held in left.items():
+        keep_latest(shown, (uid, *key), _form(held), MAX_SHOWN)
+    whole, servers = SHOWN if params.difference else 0, {(server, WHOLE) for server, _ in found}
     return {
-        "approved": [_row(held) for held in found if id(held.definition) in done],
-        "waiting": [_row(held, whole=place < whole) for place, held in enumerate(left)],
-        "idle": [name for name, key in keys.items() if key not in known],
+        "approved": [_row(found[key]) for key in found if key in done],
+        "waiting": [_row(held, whole=place < whole) for place, held in enumerate(left.values())],
+        "idle": [name for name, key in keys.items() if key not in found and key not in servers],
         "note": await unkept(context) if done and context.catalog.config.lock is None else "",
     }
 
@@ -90,10 +92,6 @@ def _row(held: HeldDefinition, *, whole: bool = False) -> dict[str, Any]:
 
 def _form(held: HeldDefinition) -> str:
     return held.definition.schema_hash
-
-
-def _keys(held: HeldDefinition) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (held.definition.server, word_of(held)), (held.definition.server, WHOLE)
 
 
 def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:

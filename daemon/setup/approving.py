@@ -78,7 +78,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
         approvals = tuple(approval(gates[each.server], each, by, self.wall()) for each in found)
         approved = Approved(approvals=approvals, at=self.wall())
         if catalog.config.lock is not None:
-            await self._lock(found, approved)
+            identities = {name: gate.identity for name, gate in gates.items()}
+            await self.rewrite(lambda content: locking.approve(content, found, identities), approved)
         else:
             self.tell(approved)
             await self.settle()
@@ -87,16 +88,6 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             self.note(Event(kind=EventKind.APPROVED, server=server, details={"names": names, "by": by}))
             logger.bind(server=server, event=True).info("{} approved {}", by, ", ".join(names))
         return found
-
-    async def _lock(self, definitions: Sequence[Definition], approved: Approved) -> None:
-        identities = {name: entry.gate.identity for name, entry in self.catalog.value.servers.items()}
-
-        def approve(content: locking.Content) -> None:
-            for server in dict.fromkeys(each.server for each in definitions):
-                its = [each for each in definitions if each.server == server]
-                locking.approve(content, server, identities[server], its)
-
-        await self.rewrite(approve, approved)
 
     async def rewrite(
         self, change: Callable[[locking.Content], None], approved: Approved | None = None

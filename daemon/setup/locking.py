@@ -38,13 +38,14 @@ def empty() -> Content:
     return {"lockfileVersion": VERSION, "servers": {}}
 
 
-def approve(content: Content, server: str, identity: str, definitions: Iterable[Definition]) -> None:
-    """Add definitions to a server's lines, or replace their forms. For a new identity, start without lines."""
+def approve(content: Content, definitions: Iterable[Definition], identities: Mapping[str, str]) -> None:
+    """Add lines, or replace their forms. A server with another identity than before starts without lines."""
     servers = content.setdefault("servers", {})
-    if servers.get(server, {}).get("identity") != identity:
-        servers[server] = {"identity": identity}
     for each in definitions:
-        lines = servers[server].setdefault(MEMBERS[each.kind], {})
+        identity = identities[each.server]
+        if servers.get(each.server, {}).get("identity") != identity:
+            servers[each.server] = {"identity": identity}
+        lines = servers[each.server].setdefault(MEMBERS[each.kind], {})
         lines[each.name] = {**lines.get(each.name, {}), **line_of(each)}
 
 

@@ -92,7 +92,7 @@ def test_who_may_only_look_approves_nothing(own: Here) -> None:
     token = page.locator("[name=form_token]").first.get_attribute("value")
     sent = page.request.post(
         f"{own.address}/approvals/approve",
-        form={"form_token": token or "", "forms": "[]"},
+        form={"form_token": token or "", "forms": "{}"},
         headers={"origin": own.address.removesuffix("/ui")},
     )
     assert sent.status == 403

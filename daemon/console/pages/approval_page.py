@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from daemon.catalog.kinds import switch_of
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, page_number, part
 from daemon.errors import InvalidArguments
 from daemon.history.event_words import of_held
 from daemon.operators.news import members_differing, waiting, word_of
+from daemon.operators.trust_commands import ApproveParams, approve
 
 if TYPE_CHECKING:
     from daemon.catalog.trust import HeldDefinition
@@ -31,6 +31,8 @@ BRIEF = 300
 
 TOLD = 1000
 """Characters of names in a notice."""
+
+_Forms = Annotated[dict[str, str], msgspec.Meta(min_length=1)]
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -72,35 +74,28 @@ def _brief(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
     return members if all(len(text) <= BRIEF for text in texts) else []
 
 
-def _key(held: HeldDefinition) -> tuple[str, str]:
-    return held.definition.server, word_of(held)
-
-
 def _forms(held: Iterable[HeldDefinition]) -> str:
-    """The definitions that a button approves, each as server, word and schema hash."""
+    """The definitions that a button approves, as JSON: schema hashes by `SERVER/WORD`."""
     # ASCII: a name may turn round the text next to it.
-    return json.dumps([(*_key(each), each.definition.schema_hash) for each in held])
+    return json.dumps(
+        {f"{each.definition.server}/{word_of(each)}": each.definition.schema_hash for each in held}
+    )
 
 
 async def _approve(viewer: Viewer, fields: Mapping[str, str]) -> str:
     try:
-        shown = msgspec.json.decode(fields.get("forms", ""), type=list[tuple[str, str, str]])
+        forms = msgspec.json.decode(fields.get("forms", ""), type=_Forms)
     except msgspec.MsgspecError:
         raise InvalidArguments("this form names nothing to approve: use a button of the page") from None
-    wanted = {(server, word): form for server, word, form in shown}
-    held = waiting(viewer.context.catalog)
-    same = [each.definition for each in held if wanted.get(_key(each)) == each.definition.schema_hash]
-    approved = await viewer.context.approver.approve(same, viewer.context.principal)
-    done = {(each.server, switch_of(each.kind, each.name)) for each in approved}
-    left = set(map(_key, waiting(viewer.context.catalog)))
+    answer = await approve(viewer.context, ApproveParams(forms=forms, approve=True))
+    done, left = ([f"{row['server']}/{row['name']}" for row in answer[key]] for key in ("approved", "waiting"))
     told = {
-        "Approved": [key for key in wanted if key in done],
-        "Changed since the page showed it, and still waits": [key for key in wanted if key in left],
-        "No longer waits": [key for key in wanted if key not in done | left],
+        "Approved": done,
+        "Changed since the page showed it, and still waits": left,
+        "No longer waits": answer["idle"],
     }
-    return " ".join(
-        f"{what}: {shorten(', '.join(map('/'.join, keys)), TOLD)}." for what, keys in told.items() if keys
-    )
+    lines = [f"{what}: {shorten(', '.join(names), TOLD)}." for what, names in told.items() if names]
+    return " ".join([*lines, *filter(None, [answer["note"]])])
 
 
 APPROVE = ConsoleAction(path="/approvals/approve", act=_approve)

@@ -11,7 +11,7 @@ from tests.unit.catalog.samples import tool
 
 def text_of(*tools: str) -> str:
     content = empty()
-    approve(content, "git", "identity", [tool("git", name) for name in tools])
+    approve(content, [tool("git", name) for name in tools], {"git": "identity"})
     return written(content)
 
 

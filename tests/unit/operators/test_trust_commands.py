@@ -170,7 +170,9 @@ async def test_a_form_that_is_named_is_approved_and_no_other_whatever_else_was_s
         for names in ((), ("git/log",), ("git",)):
             assert GIT[1] in await here.waits(*names), "and was shown"
             told = await here.approve(*names, approve=True, forms={"git/log": DELETES.schema_hash})
-            assert GIT[1] in told_of(told["waiting"])
+            assert (told["approved"], told_of(told["waiting"])) == ([], [GIT[1]])
+        told = await here.approve(approve=True, forms={"git": SENDS.schema_hash, "time/gone": "x"})
+        assert (told["approved"], told["idle"]) == ([], ["time/gone"])
         told = await here.approve("git/log", approve=True, forms={"git/log": SENDS.schema_hash})
         assert told_of(told["approved"]) == [GIT[1]]
 

@@ -165,7 +165,7 @@ def test_a_server_that_is_no_longer_configured_is_removed_and_a_renamed_one_is_n
 
 def test_an_approval_and_a_new_lock_write_the_same_line() -> None:
     content = empty()
-    approve(content, "git", IDENTITY, [LOG])
+    approve(content, [LOG], {"git": IDENTITY})
     assert content["servers"]["git"]["tools"]["log"] == locked(LOG)["servers"]["git"]["tools"]["log"]
 
 

@@ -42,20 +42,20 @@ def held(*alpha: dict[str, object]) -> Stage:
     return stage
 
 
-def form_of(stage: Stage, server: str, name: str) -> list[str]:
+def form_of(stage: Stage, server: str, name: str) -> dict[str, str]:
     """What a button sends of a tool."""
     found = stage.catalog.value.held((server, name))
     assert found is not None
-    return [server, name, found.definition.schema_hash]
+    return {f"{server}/{name}": found.definition.schema_hash}
 
 
 def offered(stage: Stage, server: str) -> list[str]:
     return list(stage.catalog.value.servers[server].tools or {})
 
 
-def buttons(page: Seen) -> dict[str, list[list[str]]]:
+def buttons(page: Seen) -> dict[str, dict[str, str]]:
     """The forms that each button sends, by its name."""
-    found, sends = {}, list[list[str]]()
+    found, sends = {}, dict[str, str]()
     for tag, attributes in page.tags:
         if tag == "input" and attributes["name"] == "forms":
             sends = json.loads(attributes["value"] or "")
@@ -78,11 +78,11 @@ async def test_the_buttons_send_the_forms_that_the_page_shows() -> None:
     echo, new = (form_of(stage, "alpha", name) for name in ("echo", "new"))
     push = form_of(stage, "beta", "push")
     assert buttons(page) == {
-        "all": [echo, new, push],
-        "Approve these 2 of alpha": [echo, new],
-        "Approve alpha/echo": [echo],
-        "Approve alpha/new": [new],
-        "Approve beta/push": [push],
+        "all": {**echo, **new, **push},
+        "Approve these 2 of alpha": {**echo, **new},
+        "Approve alpha/echo": echo,
+        "Approve alpha/new": new,
+        "Approve beta/push": push,
     }
     assert {*page.forms} == {"/ui/approvals/approve"}
 
@@ -96,7 +96,7 @@ async def test_who_may_only_read_sees_no_button() -> None:
 async def test_what_was_shown_is_approved_by_the_console() -> None:
     stage = held()
     context = operator_context(stage)
-    shown = [form_of(stage, "alpha", "echo"), form_of(stage, "beta", "push")]
+    shown = {**form_of(stage, "alpha", "echo"), **form_of(stage, "beta", "push")}
     told = await APPROVE.act(viewer_of(context), {"forms": json.dumps(shown)})
     assert told == "Approved: alpha/echo, beta/push."
     assert (offered(stage, "alpha"), offered(stage, "beta")) == (["echo", "add"], ["push"])
@@ -106,18 +106,19 @@ async def test_what_was_shown_is_approved_by_the_console() -> None:
 
 async def test_a_form_that_changed_meanwhile_stays_held_and_the_page_says_so() -> None:
     stage = held()
-    shown = [form_of(stage, "alpha", "echo"), form_of(stage, "alpha", "new"), form_of(stage, "beta", "push")]
+    shown = {"alpha/no": "", **form_of(stage, "alpha", "echo"), **form_of(stage, "alpha", "new")}
+    shown |= form_of(stage, "beta", "push")
     stage.lists("alpha", tool("echo", "Deletes all."), tool("new"), tool("add"))
     stage.lists("beta", tool("other"))
     told = await APPROVE.act(viewer_of(operator_context(stage)), {"forms": json.dumps(shown)})
     assert told == (
         "Approved: alpha/new. Changed since the page showed it, and still waits: alpha/echo. No longer waits:"
-        " beta/push."
+        " alpha/no, beta/push."
     )
     assert offered(stage, "alpha") == ["new", "add"]
 
 
-@pytest.mark.parametrize("written", ["", "{}", '["alpha/echo"]', '[["alpha", "echo", 1]]', "["])
+@pytest.mark.parametrize("written", ["", "{}", "[]", '["alpha/echo"]', '{"alpha/echo": 1}', "{"])
 async def test_a_form_that_names_nothing_is_refused(written: str) -> None:
     with pytest.raises(InvalidArguments, match="use a button of the page"):
         await APPROVE.act(viewer_of(operator_context(held())), {"forms": written})
@@ -187,7 +188,7 @@ async def test_prompts_and_templates_wait_there_too() -> None:
     stage.offers("beta", Kind.PROMPT, "review")
     stage.offers("beta", Kind.TEMPLATE, "file:///{x}")
     page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage), query="server=beta"))
-    assert ["beta", "prompt:review"] in [each[0][:2] for each in buttons(page).values()]
+    assert ["beta/prompt:review"] in [[*each] for each in buttons(page).values()]
     assert "/ui/approvals?server=beta&name=template%3Afile%3A%2F%2F%2F%7Bx%7D" in page.links
 
 
