@@ -27,8 +27,7 @@ from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
 
 Change = Mapping[str, list[str]]
-"""The changed `members` of a definition, and its arguments as `argumentsCame`, `argumentsChanged` and, between
-digests alone, `argumentsWent`."""
+"""The changed `members` of a definition, `argumentsCame`, `argumentsChanged`; `argumentsWent` of digests."""
 
 MOST = 20
 """Names of each sort in a change, which is read as one line."""

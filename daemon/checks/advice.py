@@ -18,6 +18,7 @@ from daemon.checks.findings import Finding, Level, found
 from daemon.config.config_model import WRITTEN, Category, Config, Server, TransportType
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
+from daemon.config.lock_file import LOCK
 from daemon.config.names import read_reference
 from daemon.config.parse import CheckedConfig
 from daemon.config.redaction import Redactors
@@ -37,7 +38,14 @@ OF_COMMAND = "the environment of this command; a daemon that systemd starts has 
 def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> list[Fault]:
     """All warnings of `mcpd check`, with their places in the file; `environ` has PATH and HOME."""
     config = checked.config
-    return checked.placed([*advice(config, environ, path.absolute().parent), *oversights(config)])
+    unusable = [_fault(ROOT, finding) for finding in unusable_lock(config, path)]
+    return checked.placed([*unusable, *advice(config, environ, path.absolute().parent), *oversights(config)])
+
+
+def unusable_lock(config: Config, path: Path) -> Iterator[Finding]:
+    """The finding on a lock next to the configuration that cannot be used; none for a sound one."""
+    if config.lock is not None and config.lock.problem:
+        yield found("lock-unusable", path=path.with_name(LOCK), problem=config.lock.problem)
 
 
 def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:

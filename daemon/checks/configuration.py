@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.checks.advice import OF_COMMAND, lacking
+from daemon.checks.advice import OF_COMMAND, lacking, unusable_lock
 from daemon.checks.findings import Finding, Running, Scene, found, is_same
 from daemon.config.config_model import Config, Server
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import HttpListen
-from daemon.config.lock_file import LOCK
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -39,8 +38,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)
         if not servers and not scene.faults:
             yield found("no-servers")
-        if (lock := scene.config.lock) is not None and lock.problem:
-            yield found("lock-unusable", path=scene.path.with_name(LOCK), problem=lock.problem)
+        yield from unusable_lock(scene.config, scene.path)
         for _place, finding in lacking(scene.config, scene.inherited, _where(scene)):
             yield finding
     if scene.running is not None:

@@ -287,7 +287,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         if not server.enabled:
             yield found("server-off", server=name)
             continue
-        what = [*_server(server, scene), *_held(name, scene.running), *sharing(server)]
+        what = [*_server(server, scene), *_held(name, scene), *sharing(server)]
         yield from what
         if all(each.level is Level.NOTE for each in what):
             yield found("server-sound", server=name, reached=_reached(server, scene))
@@ -308,9 +308,10 @@ def _server(server: Server, scene: Scene) -> Iterator[Finding]:
     yield from packages(server)
 
 
-def _held(name: str, running: Running | None) -> Iterator[Finding]:
-    seen = running.status["servers"].get(name, {}) if running is not None else {}
-    if held := list(seen.get("held", ())):
+def _held(name: str, scene: Scene) -> Iterator[Finding]:
+    seen = scene.running.status["servers"].get(name, {}) if scene.running is not None else {}
+    is_approvable = scene.config is None or scene.config.lock is None or not scene.config.lock.problem
+    if is_approvable and (held := list(seen.get("held", ()))):
         count, names = counted(len(held), "definition"), ", ".join(held[:NAMED])
         yield found("definitions-held", server=name, count=count, names=names)
 

@@ -26,7 +26,7 @@ from daemon.config.config_model import (
 from daemon.config.expand import HTTP_KEYS, References, Sources, read_file
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
-from daemon.config.lock_file import identity_of
+from daemon.config.lock_file import LOCK, identity_of
 from daemon.config.names import SERVER_NAME
 from daemon.config.sandbox_keys import SandboxWish, sandbox_in_force
 from daemon.config.structure import AN_OBJECT, expected, keys, read
@@ -40,10 +40,10 @@ FIXED = ("listen", "state", "limits", "search", "telemetry")
 """Keys that take effect only when the daemon is restarted."""
 
 APPLIED = (
-    *("audit", "autostart", "categories", "idle", "lazy", "metrics", "observe", "profiles"),
+    *("audit", "autostart", "categories", "idle", "lazy", "lock", "metrics", "observe", "profiles"),
     *("registries", "sandbox", "summaries", "trust", "watch"),
 )
-"""Other keys, which the daemon reads on each use: a change takes effect at once."""
+"""Other keys, and the lock, which the daemon reads on each use: a change takes effect at once."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,19 +61,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sections: tuple[str, ...] = ()
     needs_restart_of_daemon: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    """Faults of scripts, as sentences; the scripts are left out."""
+    """Faults of scripts and of the lock, as sentences; these files are left out."""
 
 
 def plan(old: Config, new: Config) -> Plan:
     """Compare the present configuration with a new one."""
-    fates: dict[str, list[str]] = {}
+    fates, problem = dict[str, list[str]](), new.lock.problem if new.lock is not None else ""
     for name, server in new.mcp_servers.items():
         fates.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
     return Plan(
         removed=tuple(name for name in old.mcp_servers if name not in new.mcp_servers),
         sections=_different(old, new, APPLIED),
         needs_restart_of_daemon=_different(old, new, FIXED),
-        faults=tuple(map(str, new.script_faults)),
+        faults=(*map(str, new.script_faults), *([f"{LOCK}: {problem}"] if problem else ())),
         **{what: tuple(names) for what, names in fates.items()},
     )
 

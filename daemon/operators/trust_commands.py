@@ -156,5 +156,6 @@ async def _listed_now(context: OperatorContext, params: LockParams, name: str) -
                 _, entry = known_server(context, held.upstream.name)
             return problem or next(filter(None, (entry.list_of(kind).problem for kind in MEMBERS)), "") or entry
         except McpdError as error:
-            return str(error)
+            # The error's own words are for models.
+            return str(context.state_of(name).get("reason") or error)
     return f"no answer within {params.seconds:g} s"

@@ -154,7 +154,7 @@ def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
         known = entry.list_of(kind)
         own = key[1] if key[1] in known.all else known.renamed.get(key[1], "")
         if own in known.held and _would_offer(view, kind, (key[0], own)):
-            raise held_error(known.held[own], name)
+            raise _held_error(view, known.held[own], name)
 
 
 def _would_offer(view: View, kind: Kind, key: ToolKey) -> bool:
@@ -167,15 +167,21 @@ def _would_offer(view: View, kind: Kind, key: ToolKey) -> bool:
     return is_for_client and offer.rules.allows(key) and not view.catalog.servers[server].disabled
 
 
-def held_error(held: HeldDefinition, name: str) -> ToolHeld:
+def _held_error(view: View, held: HeldDefinition, name: str) -> ToolHeld:
     """The error about a held definition that was requested by `name`."""
     plain = {what: list(filter(_PLAIN.fullmatch, names)) for what, names in held.change.items()}
     it, why, asked = held.definition, of_held(held.because, plain), name[: answers.MAX_QUOTED]
     # A name that the client has not said is the server's word.
     word = f"{it.server}/{switch_of(it.kind, it.name)}" if name.endswith(it.name) else it.server
-    approve = f"mcpd approve {shlex.quote(word)}"
-    text = f"{answers.quoted(name)} waits for an operator's approval: {why}. Nothing was sent. `{approve}`"
-    text += " approves it, with --diff it shows the change. Tell your user, and use something else meanwhile."
+    approve, does = f"mcpd approve {shlex.quote(word)}", "approves it, with --diff it shows the change"
+    lock = view.catalog.config.lock
+    if held.because == "unknown" or (lock is not None and lock.problem):
+        approve = "mcpd status" if held.because == "unknown" else "mcpd doctor"
+        does = "says why no approval can be read"
+    text = (
+        f"{answers.quoted(name)} waits for an operator's approval: {why}. Nothing was sent. `{approve}` {does}."
+    )
+    text += " Tell your user, and use something else meanwhile."
     details = {"server": it.server, "because": str(held.because), str(it.kind): asked, "approve": approve}
     return ToolHeld(text, held=held, **details)
 

@@ -155,6 +155,7 @@ def test_what_does_not_start_is_named_and_the_others_are_locked() -> None:
         assert status == 69
         assert "broken is not locked: " in notes
         assert "/no/program" in notes
+        assert "tell the user" not in notes, "those are words for models"
         assert "hangs is not locked: no answer within 5 s" in notes
         assert set(here.locked()) == {"well"}
         status, out, notes = here.run("--check", "--timeout", "5", "well", "broken")

@@ -10,10 +10,13 @@ import pytest
 import trustme
 
 from daemon.checks.addresses import SOON_DAYS, certificate
+from daemon.checks.advice import warnings
 from daemon.checks.configuration import check, secrets
 from daemon.checks.configuration import clients as check_clients
 from daemon.checks.findings import Level
 from daemon.config.listen import Tls
+from daemon.config.parse import load_with_notes
+from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
 from tests.unit.checks.scenes import NOBODY, House, levels, only, process
 
@@ -70,8 +73,12 @@ def test_a_lock_that_cannot_be_read_is_a_fault(house: House, content: str, level
     lock.chmod(0o600)
     found = list(check(house.look()))
     assert levels(found) == (["ok"] if level is None else ["ok", level])
+    checked = load_with_notes(house.config, {}, SURFACES)
+    told = [each.message for each in warnings(checked, house.config, {}) if str(lock) in each.message]
+    assert len(told) == (level is not None)
     if level is not None:
         assert f"{lock} approves nothing: it is not a valid mcpd.lock" in only(found, level)
+        assert "Repair the file, or remove it" in told[0]
 
 
 def test_every_fault_is_told_with_its_place(house: House) -> None:

@@ -58,6 +58,9 @@ def test_what_waits_for_approval_is_a_warning_with_the_way_to_look_and_to_approv
     names = ", ".join([*held][:NAMED])
     assert said.startswith(f"git: waiting for approval: 12 definitions, such as {names}\n")
     assert "`mcpd approve --diff git` shows them, `mcpd approve git` approves them." in said
+    house.config.with_name("mcpd.lock").write_text("{")
+    with house.daemon({"git": server(held=held), "time": server(held={})}):
+        assert levels(check(house.look())) == ["ok"] * 2, "nothing can be approved before the lock is repaired"
 
 
 def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: House) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config.config_model import Config, Server
+from daemon.config.lock_file import Lock
 from daemon.config.parse import APPLIED, FIXED, Plan, in_force, plan, same
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
@@ -59,9 +60,17 @@ def test_what_the_daemon_was_built_with_is_named_and_stays(value: object) -> Non
 
 @cases("value")
 def test_what_is_read_from_the_catalog_counts_at_once(value: object) -> None:
-    new = config_of(value)
+    new = attrs.evolve(config_of(value), lock=Lock())
     assert plan(servers(s=GIT), new) == Plan(sections=APPLIED, kept=("s",))
     assert in_force(servers(s=GIT), new) == new
+
+
+def test_a_lock_that_cannot_be_used_is_told_at_each_reload() -> None:
+    sound, broken = (attrs.evolve(servers(s=GIT), lock=Lock(problem=each)) for each in ("", "it is no lock"))
+    told = ("mcpd.lock: it is no lock",)
+    assert plan(sound, broken) == Plan(kept=("s",), sections=("lock",), faults=told)
+    assert plan(broken, broken) == Plan(kept=("s",), faults=told)
+    assert plan(sound, sound) == Plan(kept=("s",))
 
 
 def test_every_key_of_a_configuration_is_either_applied_or_named() -> None:

@@ -12,14 +12,16 @@ import pytest
 from daemon.catalog.loaded import Loaded, Source
 from daemon.catalog.offer import Choices
 from daemon.catalog.snapshot import Catalog
+from daemon.config.lock_file import Lock
 from daemon.errors import CallError, ToolDisabled, ToolHeld, UnknownTool, UpstreamUnavailable
-from daemon.facts import Approved, Fact, Switched
+from daemon.facts import Approved, Configured, Fact, Switched
 from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import AwaitListing, Forward, Reply, Surface, View
 from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, status, templates, tool
+from tests.unit.config.reading import config_of
 from tests.unit.surfaces.samples import READING, act, answer, view_of
 
 SECRET = "xylophone"
@@ -134,8 +136,19 @@ def test_an_error_names_what_changed_only_in_words_that_say_nothing() -> None:
 
 def test_until_the_approvals_are_read_a_call_is_held() -> None:
     facts: list[Fact] = [status("git"), listed("git", *BEFORE)]
-    with pytest.raises(ToolHeld, match="the approvals are not read yet"):
+    with pytest.raises(ToolHeld, match=r"the approvals are not read yet.*`mcpd status` says why") as raised:
         call("full", view(found=after(catalog_of({"mcpServers": SERVERS}), facts)), "log")
+    assert raised.value.details["approve"] == "mcpd status"
+
+
+def test_where_the_lock_cannot_be_used_a_refusal_leads_to_its_fault() -> None:
+    config = attrs.evolve(config_of({"mcpServers": SERVERS}), lock=Lock(problem="it is no lock"))
+    catalog = after(catalog_of({"mcpServers": SERVERS}), [Approved(), listed("git", *BEFORE)])
+    catalog = after(catalog, [Configured(config=config, now=0.0)])
+    said = r"Nothing was sent\. `mcpd doctor` says why no approval can be read\."
+    with pytest.raises(ToolHeld, match=said) as raised:
+        call("full", view(found=catalog), "log")
+    assert raised.value.details["approve"] == "mcpd doctor"
 
 
 @pytest.mark.parametrize("form", FORMS)
