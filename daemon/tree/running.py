@@ -99,7 +99,8 @@ class Wiring(Core):
         self.client_door = door(
             around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
         )
-        operators = Front[Control](partial(Control, self.context))
+        # As an annotation: `Front[Control](...)` would load the proxy's module, with all commands.
+        operators: Front[Control] = Front(partial(Control, self.context))
         self.operator_door = door(around.control, self.operators, operators.serve, keeps=0)
 
     @cached_property

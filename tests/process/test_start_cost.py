@@ -1,4 +1,4 @@
-"""A daemon that serves no HTTP has no module of it loaded, even after it has served a client."""
+"""What a daemon never needed is not loaded, even after it has served a client: HTTP, the console, commands."""
 
 import os
 import signal
@@ -17,11 +17,13 @@ def tell(*_):
         file.write(" ".join(sys.modules))
     os.rename(path + ".new", path)
 path = sys.argv.pop(1)
+from daemon.main import lifetime
+lifetime.load_due = int
 signal.signal(signal.SIGUSR2, tell)
 from daemon.cli import main
 main()
 """
-"""`mcpd` that writes down what it has loaded whenever it is asked to."""
+"""`mcpd` that writes down what it has loaded whenever it is asked to, and loads nothing ahead."""
 OF_HTTP = (
     "h11",
     "httptools",
@@ -51,6 +53,10 @@ class Telling(Daemon):
         return set(eventually(lambda: self.told.exists() and self.told.read_text(), self.said).split())
 
 
+OF_OPERATORS = ("daemon.actors.control", "daemon.operators.command_table")
+"""What only a daemon has loaded that an operator has asked something; it takes 15 ms of a start."""
+
+
 def loaded(listen: Mapping[str, Any]) -> set[str]:
     """What a daemon has loaded that was started and has served a client."""
     daemon = Telling(own_directory(), {"mcpServers": {"s": scripted(tools=["echo"])}, "listen": dict(listen)})
@@ -70,3 +76,11 @@ def test_without_http_not_one_module_of_it_is_loaded() -> None:
     assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
     # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
     assert not {"ssl", "wsproto", "trio_websocket"} & more
+
+
+def test_until_an_operator_asks_no_command_of_theirs_is_loaded() -> None:
+    daemon = Telling(own_directory(), {"mcpServers": {"s": scripted(tools=["echo"])}})
+    with started(daemon), daemon.client() as client:
+        assert client.get("s", "echo")
+        client.run("s", "echo")
+        assert sorted({*OF_OPERATORS} & daemon.modules()) == []
