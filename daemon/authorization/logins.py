@@ -19,6 +19,7 @@ from daemon.config.login_keys import Auth
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
+from daemon.kit.later import pattern
 from daemon.secrets import keyring
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
@@ -29,11 +30,11 @@ MAX_HEADER = 8 * 1024  # characters read of a header: most servers allow no more
 MAX_SCOPE = 1024  # characters of a requested scope, which becomes part of a URL for browsers
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_PART = re.compile(
+_PART = pattern(
     rf'[\s,]*(?:(?P<name>{_WORD})\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))'
     rf"|(?P<scheme>{_WORD})(?=[\s,]|$))"
 )
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")  # RFC 6749, section 3.3
+_SCOPE = pattern(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")  # RFC 6749, section 3.3
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,19 +22,20 @@ import msgspec
 from msgspec import Raw
 
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, read_reference, read_shown, spellings
+from daemon.kit.later import pattern
 from daemon.model import NO_APP, AppLink, GivenName, Kind, ToolKey
 from daemon.protocol import UNREADABLE, decode_members, decode_text
 
 MCPD = "mcpd://"
 
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+SCHEME = pattern(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
-_KEPT = re.compile(r"(?:ui|skill)://", re.IGNORECASE)
+_KEPT = pattern(r"(?:ui|skill)://", re.IGNORECASE)
 """Schemes that tell clients what a URI is for (SEP-1865, SEP-2640); mcpd writes `ui://mcpd+SERVER/…`."""
 
-_OURS = re.compile(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
+_OURS = pattern(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
 
-_OWN = re.compile(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IGNORECASE)
+_OWN = pattern(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IGNORECASE)
 """Matches URIs and templates that keep their own names."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
@@ -152,7 +153,7 @@ MAX_URI = 4096
 MAX_COMPARED = 16 * 1024
 """Most characters of templates compared with one URI, the longest literal starts first: 10 ms."""
 
-_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+_EXPRESSION = pattern(r"\{([^{}]*)\}")
 
 _ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
 """Characters that an expression cannot produce, by its operator."""

@@ -12,10 +12,12 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from daemon.kit.later import pattern
+
 T = TypeVar("T")
 
-_BRACED = re.compile(r"(?<!\$)\{(env|file):((?<=file:)[^{}]+|[^{}:]+(?::-[^{}]*)?)\}")
-_WHOLE = re.compile(r"\$([A-Z][A-Z0-9_]{2,})")
+_BRACED = pattern(r"(?<!\$)\{(env|file):((?<=file:)[^{}]+|[^{}:]+(?::-[^{}]*)?)\}")
+_WHOLE = pattern(r"\$([A-Z][A-Z0-9_]{2,})")
 
 
 def read_table(name: str, kind: type[T]) -> T:

@@ -15,23 +15,24 @@ import msgspec
 
 from daemon.config.client_keys import read_table
 from daemon.config.config_model import WRITTEN, Server, Share
+from daemon.kit.later import pattern
 
 Words: TypeAlias = tuple[str, ...]
 
 MAX_DEPTH = 4
 """Nested wrappers that mcpd looks through; a script could nest any number."""
 
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
-_COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
-_SHELL_VALUED = re.compile(r"[-+][a-zA-Z]*[oO]|--rcfile|--init-file", re.ASCII)
-_WINDOWS = re.compile(r"\.(?:cmd|exe|ps1)$", re.IGNORECASE)
-_OPERATOR = re.compile(r"[;&|()<>]+")
+_ASSIGNED = pattern(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
+_COMMAND_OPTION = pattern(r"-[a-z]*c", re.ASCII)
+_SHELL_VALUED = pattern(r"[-+][a-zA-Z]*[oO]|--rcfile|--init-file", re.ASCII)
+_WINDOWS = pattern(r"\.(?:cmd|exe|ps1)$", re.IGNORECASE)
+_OPERATOR = pattern(r"[;&|()<>]+")
 _ENV_VALUED = frozenset({"-u", "--unset", "-C", "--chdir"})
-_ENV_SPLIT = re.compile(r"-S|--split-string")
+_ENV_SPLIT = pattern(r"-S|--split-string")
 
 
-_MOUNTED = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
-_WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
+_MOUNTED = pattern(r"(?:.*,)?(?:src|source)=([^,]+).*")
+_WHOLE = pattern(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
 """Mounts that expose the whole machine: the root directory or the container engine's socket."""
 
 
@@ -243,17 +244,15 @@ def _run_by(words: Sequence[str]) -> tuple[Runner, Sequence[str]] | None:
     return None
 
 
-_PACKAGE = re.compile(r"((?:npm:|jsr:)?@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(\[[\w,.-]*\])?(.*)", re.ASCII)
+_PACKAGE = pattern(r"((?:npm:|jsr:)?@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(\[[\w,.-]*\])?(.*)", re.ASCII)
 
-_EXACT = re.compile(r"(?:@|==)\s*v?\d+(?:\.\d+)+[\w.+!-]*(?:/.*)?", re.ASCII)
-_VERSIONED = re.compile(r"(?:[@=<>~!^].*)?", re.ASCII)
-_REPOSITORY = re.compile(
-    r"(?:.*@ )?(?P<from>git\+\w+://.+|git://.+|github:.+|gitlab:.+|bitbucket:.+)", re.ASCII
-)
-_COMMIT = re.compile(r"[@#][0-9a-f]{7,64}(?:[#&?].*)?$", re.ASCII)
-_BRANCH = re.compile(r"[@#][^/@#]*$")
-_SCRIPT = re.compile(r"https?://\S+", re.ASCII)
-_RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
+_EXACT = pattern(r"(?:@|==)\s*v?\d+(?:\.\d+)+[\w.+!-]*(?:/.*)?", re.ASCII)
+_VERSIONED = pattern(r"(?:[@=<>~!^].*)?", re.ASCII)
+_REPOSITORY = pattern(r"(?:.*@ )?(?P<from>git\+\w+://.+|git://.+|github:.+|gitlab:.+|bitbucket:.+)", re.ASCII)
+_COMMIT = pattern(r"[@#][0-9a-f]{7,64}(?:[#&?].*)?$", re.ASCII)
+_BRANCH = pattern(r"[@#][^/@#]*$")
+_SCRIPT = pattern(r"https?://\S+", re.ASCII)
+_RELEASE = pattern(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 
 def moving(words: Sequence[str]) -> Iterator[str]:
@@ -320,7 +319,7 @@ def without_pins(command: str, args: Sequence[str]) -> list[str]:
     return [names.get(word, word) for word in args]
 
 
-_OF_REGISTRY = re.compile(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
+_OF_REGISTRY = pattern(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
 
 
 def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
@@ -473,11 +472,11 @@ def isolating() -> frozenset[str]:
     return frozenset(row.apart.option for row in known_servers() if row.apart is not None)
 
 
-_VERSION = re.compile(r"(?<=.)(?:@|==)[^/@]*$|\[[^\]]*\].*$")
-_TAG = re.compile(r"(?::[^/@]*)?(?:@.*)?$")
+_VERSION = pattern(r"(?<=.)(?:@|==)[^/@]*$|\[[^\]]*\].*$")
+_TAG = pattern(r"(?::[^/@]*)?(?:@.*)?$")
 _DEFAULT_REGISTRY = "docker.io/"
 _SCRIPT_RUNNERS = frozenset({"bun", "deno", "node"})
-_PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
+_PYTHON = pattern(r"python[\d.]*|pypy[\d.]*")
 
 
 def advice(server: Server) -> tuple[Advice, ...]:

@@ -17,22 +17,23 @@ from daemon.config.config_model import WORKSPACE
 from daemon.config.jsonc import below, sound
 from daemon.config.redaction import is_setting, names_credential
 from daemon.errors import Fault
+from daemon.kit.later import pattern
 from daemon.kit.wording import quoted
 from daemon.safety.redact import nested
 
-_IGNORED = re.compile(r"[ \t]*(?:[#;][^\n]*)?(?:\n|\Z)")
-_ASSIGNMENT = re.compile(
+_IGNORED = pattern(r"[ \t]*(?:[#;][^\n]*)?(?:\n|\Z)")
+_ASSIGNMENT = pattern(
     r"""[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)[ \t]*=
         (?P<quoted>(?:[ \t]*(?:'[^']*+'|"(?:[^"\\]|\\.)*+"))*+)[ \t]*
         (?P<plain>(?:[^\\\n]|\\.)*+)(?:\n|\Z)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
 
-_QUOTED = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)\"""", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED_IN_QUOTES = re.compile(r'\\(["\\$`\n])')
-_TO_ESCAPE = re.compile(r'["\\$`]')
-_BARE = re.compile(r"[\w./:@%+,=-]+", re.ASCII)
+_QUOTED = pattern(r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)\"""", re.DOTALL)
+_ESCAPED = pattern(r"\\(.)", re.DOTALL)
+_ESCAPED_IN_QUOTES = pattern(r'\\(["\\$`\n])')
+_TO_ESCAPE = pattern(r'["\\$`]')
+_BARE = pattern(r"[\w./:@%+,=-]+", re.ASCII)
 
 
 def read_env(text: str) -> dict[str, str]:
@@ -97,12 +98,12 @@ def _unescaped(escape: re.Match[str]) -> str:
 MAX_FILE = 64 * 1024
 """Bytes of a referenced file: a key or token fits, a log named by mistake does not."""
 
-_REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
-_NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
-_CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
-_LATE = re.compile(r"(?:run|keyring):(?!-)")  # ${run:-text} is a variable with a default
-SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_REFERENCE = pattern(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
+_VARIABLE = pattern(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
+_NO_VARIABLE = pattern(r"[^A-Za-z0-9]+")
+_CREDENTIAL = pattern(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
+_LATE = pattern(r"(?:run|keyring):(?!-)")  # ${run:-text} is a variable with a default
+SECRET = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 ENV_FILE = "env"
 """The variable file next to the configuration, which mostly holds secrets."""

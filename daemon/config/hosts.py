@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import attrs
 import msgspec
 
-from daemon.kit.later import later
+from daemon.kit.later import later, pattern
 
 if TYPE_CHECKING:
     import idna
@@ -23,8 +22,8 @@ ANY = "*"
 """The pattern of every public name. Addresses and names without a dot must be named themselves."""
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
-_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+_NAME = pattern(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_NUMBER = pattern(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 """Matches a host whose last label is a number, which C libraries read as IPv4: `0x7f.1`, `2130706433`."""
 
 _LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")

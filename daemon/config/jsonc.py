@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from daemon.errors import ConfigError, Fault
+from daemon.kit.later import pattern
 
 MAX_HOPS = 16
 """References followed in a row, at most; this bound ends cycles."""
@@ -60,7 +61,7 @@ MAX_DEPTH = 100
 MAX_INTEGER = 2**63 - 1
 """The largest integer that SQLite and every client can hold."""
 
-_TOKEN = re.compile(
+_TOKEN = pattern(
     r"""(?P<string>"(?:[^"\\\n]++|\\.)*+"?) | (?P<comment>//[^\n]*+|/\*.*?\*/) | (?P<unclosed>/\*)
       | (?P<open>[\[{]) | (?P<close>[\]}]) | (?P<comma>,) | (?P<other>[^\s"/,\[\]{}]++|\S)""",
     re.DOTALL | re.VERBOSE,
@@ -80,7 +81,7 @@ _EXPECTED = {
 
 UNSOUND = "this text holds a NUL or half a character (a lone surrogate): remove it"
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = pattern("[\ud800-\udfff]")
 
 _FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 
@@ -219,7 +220,7 @@ def _whole(trail: str, text: str, faults: list[Fault]) -> str:
 
 ROOT = "$"
 
-_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
+_PLAIN = pattern(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 def below(trail: str, *steps: str | int) -> str:
@@ -232,7 +233,7 @@ def below(trail: str, *steps: str | int) -> str:
     return trail
 
 
-_STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""", re.ASCII)
+_STEP = pattern(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""", re.ASCII)
 
 
 def outward(trail: str) -> Iterator[str]:
@@ -282,7 +283,7 @@ def _offsets(text: str) -> dict[str, int]:
 
 # Numbers as their texts: only where they end matters, and int() has a limit of its own.
 _PLACER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
-_SPACE = re.compile(r"\s*")
+_SPACE = pattern(r"\s*")
 
 
 class JsonMember(NamedTuple):

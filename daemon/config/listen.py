@@ -12,9 +12,10 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from daemon.config.tuning import Patience, Problems, Rule, UserId, like
+from daemon.kit.later import pattern
 from daemon.kit.wording import quoted, suggestion
 
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
+_AUTHORITY = pattern(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
 """Matches HOST or HOST:PORT, with IPv6 in brackets (RFC 3986, section 3.2)."""
 
 
@@ -74,16 +75,14 @@ METRICS_EXAMPLE = "127.0.0.1:9464"
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
 """Characters of a token: a shorter one can be guessed, a longer one is probably a file."""
 
-TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+TOKEN_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 """Allows no blank and no colon: keys of the token's sessions begin with the name."""
 
-_TOKEN = re.compile(r"[!-~]+")
+_TOKEN = pattern(r"[!-~]+")
 
-_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]+)*", re.ASCII)
-_ORIGIN = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII
-)
-_NO_PATH = re.compile(r"[\r\n]|-----BEGIN|\A\s*\Z")
+_HOST = pattern(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]+)*", re.ASCII)
+_ORIGIN = pattern(r"[A-Za-z][A-Za-z0-9+.-]*://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+_NO_PATH = pattern(r"[\r\n]|-----BEGIN|\A\s*\Z")
 
 
 def wrong_address(address: str) -> str:

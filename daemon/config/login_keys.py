@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -12,9 +11,10 @@ import attrs
 
 from daemon.config.listen import is_loopback, web_address
 from daemon.config.tuning import Problems, like
+from daemon.kit.later import pattern
 from daemon.kit.wording import camel
 
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SCOPE = pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """Matches a scope (RFC 6749, section 3.3)."""
 
 Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
@@ -114,7 +114,7 @@ def _is_safe(url: str) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
-_PEM = re.compile(r"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
+_PEM = pattern(r"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 _SEQUENCE, _LONG = 0x30, 0x80  # DER: the tag of a key's outermost value, and of a length of several bytes
 
 

@@ -18,9 +18,10 @@ from daemon.config.client_keys import read_table
 from daemon.config.config_model import LATE, WORKSPACE, Config, OAuth, Server
 from daemon.config.labels import server_of
 from daemon.config.state_url import passwords
+from daemon.kit.later import pattern
 from daemon.safety.redact import SHORTEST, SHOWN, Redactor, nested, tokens
 
-_CREDENTIAL = re.compile(
+_CREDENTIAL = pattern(
     r".*(?:password|passwd|passphrase|pwd|token|secret|credential|authorization|cookie|mnemonic)s?"
     r"|(?:access|account|api|app|auth|encryption|license|licence|master|private|secret|shared|signing|ssh)?keys?"
     r"|(?:admin|app|db|mail|master|my|pg|root|smtp|sql|user)?(?:pass|pw)|passcode|pat|bearer|dsn|creds?|jwt|psk"
@@ -47,14 +48,14 @@ _OF_TABLES = ("primary", "key")
 RANDOM_CHARACTERS = 16
 """Fewest characters of a credential in a path; a 128-bit identifier has 32."""
 
-_WORDS_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NAMED_VALUE = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
-_PAIR = re.compile(
+_WORDS_OF_NAME = pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAMED_VALUE = pattern(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
+_PAIR = pattern(
     r"(?:^|(?<=\s))(?P<name>-{0,2}[A-Za-z][\w.-]*)\s*=\s*(?P<value>.*?)(?=\s-{0,2}[A-Za-z][\w.-]*\s*=|$)",
     re.ASCII | re.DOTALL,
 )
-_CHARACTERS = re.compile(r"[\w.~+=-]+", re.ASCII)
-_PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
+_CHARACTERS = pattern(r"[\w.~+=-]+", re.ASCII)
+_PLAIN = pattern(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 
 
 def names_credential(name: str) -> bool:
@@ -131,21 +132,21 @@ LONG_WORD = 10
 PAIRS = frozenset((row[0], second) for row in _WORDS.pairs for second in row[1:])
 
 _PRIVATE_KEY = "PRIVATE KEY-----"
-_SEPARATORS = re.compile(r"[\s,;|]+")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
-_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}(?::[0-9]{1,5})?")
-_LOCAL_PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@+ -]+){2,}/?")
-_NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)={1,2}(?P<value>.*)", re.DOTALL)
+_SEPARATORS = pattern(r"[\s,;|]+")
+_URL = pattern(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
+_HOST = pattern(r"(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}(?::[0-9]{1,5})?")
+_LOCAL_PATH = pattern(r"(?:~|\.{1,2})?(?:/[\w.@+ -]+){2,}/?")
+_NAMED = pattern(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)={1,2}(?P<value>.*)", re.DOTALL)
 _AROUND = "\"'()[]{}.:!?"
-_ITEM = re.compile(r"[\w./:@+~*\\-]*")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}Z?")
-_JOINERS = re.compile(r"[\W_]")
+_ITEM = pattern(r"[\w./:@+~*\\-]*")
+_TIME = pattern(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}Z?")
+_JOINERS = pattern(r"[\W_]")
 
-_LETTERS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_CAMEL = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]{2,5})(?:[A-Z][a-z]+|[A-Z]{2,5})+")
-_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_WITH_NUMBER = re.compile(r"([A-Za-z]{2,})[0-9]{1,4}")
-_SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
+_LETTERS = pattern(r"[A-Z]?[a-z]+|[A-Z]+")
+_CAMEL = pattern(r"(?:[A-Z]?[a-z]+|[A-Z]{2,5})(?:[A-Z][a-z]+|[A-Z]{2,5})+")
+_PIECE = pattern(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_WITH_NUMBER = pattern(r"([A-Za-z]{2,})[0-9]{1,4}")
+_SHORT = pattern(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
 
 MOST_JOINERS = 4
 """Different characters that may join the words of a setting: `en_US.UTF-8` has three."""
@@ -219,11 +220,11 @@ def _is_pronounceable(word: str) -> bool:
     return all(pair in PAIRS for pair in pairwise(lower))
 
 
-_LIST = re.compile(r"[\s,;|\"']+")
-_BETWEEN = re.compile(r"[:=]")
-_PATH = re.compile(r"(?:/[\w. -]+){2,}/?", re.ASCII)
-_BASIC = re.compile(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
-_SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
+_LIST = pattern(r"[\s,;|\"']+")
+_BETWEEN = pattern(r"[:=]")
+_PATH = pattern(r"(?:/[\w. -]+){2,}/?", re.ASCII)
+_BASIC = pattern(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
+_SCHEME = pattern(r"(?i)(?:basic|bearer|token)\s")
 
 
 def secrets(config: Config) -> frozenset[str]:

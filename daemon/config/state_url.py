@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 import attrs
 
 from daemon.config.listen import MAX_PORT
+from daemon.kit.later import pattern
 from daemon.kit.wording import quoted
 
 DATABASE = "state.db"
@@ -22,15 +23,15 @@ POSTGRESQL_EXAMPLE = "postgresql://USER@HOST/DATABASE"
 
 PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
 
-_URL = re.compile(
+_URL = pattern(
     r"(?P<scheme>[\w+]+)://(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?"
     r"(?P<host>\[[^/?]+\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?:/(?P<path>[^?]*))?(?:\?(?P<query>.*))?",
     re.DOTALL,
 )
 """Matches a database URL. A password may hold any character except @."""
 
-_RESERVED = re.compile(r"[/?#]")
-_HOST_AND_PORT = re.compile(r"(?P<host>/.*|[^:]*)(?::(?P<port>\d+))?")
+_RESERVED = pattern(r"[/?#]")
+_HOST_AND_PORT = pattern(r"(?P<host>/.*|[^:]*)(?::(?P<port>\d+))?")
 """Matches one item of libpq's `host` list, as SQLAlchemy writes it."""
 
 

@@ -7,9 +7,10 @@ loaded once clients are served: a daemon without free file descriptors can load 
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from types import ModuleType
-from typing import Any
+from typing import Any, AnyStr
 
 _one_at_a_time = threading.RLock()
 """Held while modules load: two threads that load modules importing each other would see half of one."""
@@ -52,3 +53,21 @@ class _Later:
     def _loaded(self) -> Any:
         module = _load(self._module)
         return getattr(module, self._what) if self._what else module
+
+
+def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """A regular expression that is compiled on first use: a start needs few, and all take 20 ms to compile."""
+    proxy: Any = _Pattern(text, flags)
+    compiled: re.Pattern[AnyStr] = proxy
+    return compiled
+
+
+class _Pattern:
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        # As above.
+        found = getattr(re.compile(*self._given), name)
+        setattr(self, name, found)
+        return found

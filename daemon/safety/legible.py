@@ -11,6 +11,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.kit.later import pattern
 from daemon.kit.wording import counted
 from daemon.model import Definition, Tool
 from daemon.safety.escape import hidden_in, legible, visible
@@ -25,20 +26,20 @@ MAX_POINTS = 8
 """Most code points named per tool."""
 
 # Every alternative begins with one fixed byte, so the search skips ahead with a table lookup, 2 ns a byte.
-_SUSPECT_BYTES = re.compile(
+_SUSPECT_BYTES = pattern(
     rb"\x7f|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1\x85[\x9f\xa0]|\xe1\x9e[\xb4\xb5]|\xe1\xa0[\x8b-\x8f]"
     rb"|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xe2\xa0\x80|\xe3\x85\xa4|\xee|\xef[\x80-\xa3]|\xef\xb7[\x90-\xaf]"
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xef\xbe\xa0|\xef\xbf[\xb0-\xbf]|\xf0\x93[\x90\x91]|\xf0\x96\xbf|\xf0\x9b\xb2"
     rb"|\xf0\x9d\x85|\xf0[\x9f\xaf\xbf]\xbf|\xf1[\x8f\x9f\xaf\xbf]\xbf|\xf2[\x8f\x9f\xaf\xbf]\xbf|\xf3|\xf4"
 )
-_SUSPECT_ESCAPES = re.compile(
+_SUSPECT_ESCAPES = pattern(
     rb"\\[bfr]|\\u(?:00[0189]|007f|00ad|034f|061c|11(?:5f|60)|17b[45]|180[b-f]|200[b-f]|202[89a-e]|206|2800|3164"
     rb"|d[89a-f]|e|f[0-8]|fd[de]|fe0|feff|ffa0|fff)",
     re.IGNORECASE,
 )
 """JSON that matches neither pattern has no hidden character; JSON that matches may have one."""
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = pattern(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -8,13 +8,15 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
+from daemon.kit.later import pattern
+
 _NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
 _PREFIXES = (
     "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "npm_",
     "hf_", "sg.", "mcpd_",
 )  # fmt: skip
 
-_PREFIXED = re.compile(
+_PREFIXED = pattern(
     r"(?<![A-Za-z0-9])()(?:(?:gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
     r"|xox[a-z]-[\w-]{10,}|A[KS]IA[A-Z0-9]{12,}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|mcpd_[0-9a-f]{64})",
@@ -22,8 +24,8 @@ _PREFIXED = re.compile(
 )
 # A dash may stand before a token and within one. A search from every dash would look for the end as often as a
 # text has dashes, so the first match in a word decides for the whole word.
-_KEY = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
-_JWT = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
+_KEY = pattern(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
+_JWT = pattern(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
 _TOKENS = ((_PREFIXES, _PREFIXED), (("sk-", "sk_"), _KEY), (("eyj",), _JWT))
 """Prefixes of tokens from GitHub, Slack, AWS, Google, OpenAI, mcpd, JWTs and others, with patterns."""
 
@@ -66,25 +68,25 @@ _NOUNS = frozenset({
 })  # fmt: skip
 """Words that occur next to the words above, as in `insufficient_scope`; alone they may be a secret."""
 
-_PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
+_PROSE = pattern(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
 """A word after a colon that is an explanation: `invalid token: signature mismatch`."""
 
-PLACEHOLDER = re.compile(
+PLACEHOLDER = pattern(
     r"[*.\u2026\u2022]+|[^\w\s]{1,2}|<[A-Za-z]+(?:[ _-][A-Za-z]+)*>|\$[A-Z]+(?:_[A-Z]+)+"
     r"|(?i:your(?:[ _-][a-z]+)+)"
 )
 """Placeholders: `****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, a parser's `}`."""
 
-_NUMBER = re.compile(r"[0-9]{1,3}")
+_NUMBER = pattern(r"[0-9]{1,3}")
 """A count or an HTTP status; a password may be as short."""
 
-_FILE = re.compile(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
+_FILE = pattern(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
 """The path of a credential's file; a base64 token has digits or capitals."""
 
 LONGEST_NAME = 64
 """Most characters of a value that may itself name another credential, which bounds the repeated search."""
 
-_SEPARATORS = re.compile(r"[\s_-]+")
+_SEPARATORS = pattern(r"[\s_-]+")
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
@@ -231,12 +233,12 @@ r"""Most characters that escape one character, as JSON's `\u00e9`."""
 FARTHEST = 64 * 1024
 """Most characters to search beyond a cut: the largest secret file."""
 
-_ESCAPED = re.compile(
+_ESCAPED = pattern(
     r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
     r"|\\U(?P<point>[0-9A-Fa-f]{8})|\\(?P<single>.)",
     re.DOTALL,
 )
-_SCALAR = re.compile(
+_SCALAR = pattern(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?P<whole>[0-9]+)(?:\.(?P<rest>[0-9]+))?(?:[eE][+-]?[0-9]+)?', re.DOTALL
 )
 _COMMON = ((r"\n", "\n"), (r"\"", '"'), (r"\t", "\t"), (r"\/", "/"))

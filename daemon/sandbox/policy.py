@@ -15,7 +15,6 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import attrs
@@ -95,7 +94,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def table() -> Mapping[str, tuple[str, ...]]:
     """The lists of `places.toml`."""
-    read = tomllib.loads((files("daemon.sandbox") / "places.toml").read_text(encoding="utf-8"))
+    read = tomllib.loads(Path(__file__).with_name("places.toml").read_text(encoding="utf-8"))
     return {name: tuple(listed) for name, listed in read.items()}
 
 

@@ -5,22 +5,22 @@ A tool has nine fields, cleared of self-praise and folded into one weight per te
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import Stemmer
 
+from daemon.kit.later import pattern
 from daemon.model import Summary, Tool, ToolKey
 from daemon.protocol import decoded
 
-_DATA = files("daemon.search") / "data"
+_DATA = Path(__file__).with_name("data")
 
 STOP_WORDS = frozenset((_DATA / "stop_words.txt").read_text(encoding="utf-8").split())
 """English function words, and words used to ask."""
@@ -31,11 +31,11 @@ MAX_WORD = 40
 KEPT_STEMS = 1 << 16
 """Most cached stems: 10,000 tools use 30,000 words."""
 
-_SPELT = re.compile(r"[^\W_]+")
-_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_SPELT = pattern(r"[^\W_]+")
+_PARTS = pattern(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 """Splits camelCase and digits: `getHTTPUrl2` is get, HTTP, Url, 2."""
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_CJK = pattern(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 
 _stemmer = Stemmer.Stemmer("english", 0)
 
@@ -165,7 +165,7 @@ _ACTIONS = {stem_of(verb): ToolAction[action] for action, verbs in _rows("verbs.
 _NO_VERB_AFTER = frozenset((_DATA / "before_nouns.txt").read_text(encoding="utf-8").split())
 """Words after which a verb is a noun: "my schedule", "a list of"."""
 
-_WORDS = re.compile(r"[a-z0-9]+")
+_WORDS = pattern(r"[a-z0-9]+")
 
 Asked = frozenset[ToolAction]
 """The actions of a query; empty if it names none."""
@@ -318,20 +318,20 @@ DEPRECATED = 0.3
 MAX_READ = 2000
 """Most characters of a description searched for a deprecation note."""
 
-_PRAISE = re.compile(
+_PRAISE = pattern(
     r"(?<![A-Za-z])(?i:always|best|essential|important|mandatory|official(?:ly)?|preferred|prioriti[sz]ed"
     r"|recommended|superior|trusted|ultimate)(?![a-z])"
 )
 """Words that advertise a tool; "recommendation" is not one."""
 
-_MARKED = re.compile(
+_MARKED = pattern(
     r"\A\W*(?i:deprecated|obsolete)\b"
     r"|(?<![A-Za-z])(?:DEPRECATED|OBSOLETE)(?![A-Za-z])"
     r"|[\[(](?i:deprecated|obsolete)[\])]"
     r"|\b(?i:(?:this|the) (?:tool|function|method|endpoint|api|call)(?: is| has been)?(?: now)?"
     r" (?:deprecated|obsolete))\b"
 )
-_NAMED = re.compile(
+_NAMED = pattern(
     r"\A(?i:deprecated|obsolete)(?![a-z])|(?<![A-Za-z])(?i:deprecated|obsolete)\Z|(?:Deprecated|Obsolete)\Z"
 )
 """Matches only at an end of the name: `list_deprecated_packages` is not deprecated."""

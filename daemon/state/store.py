@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def _read_steps() -> tuple[Step, ...]:
     """The steps in schema.sql, each a list of statements."""
     steps: list[str] = []
-    for line in (files("daemon.state") / "schema.sql").read_text(encoding="utf-8").splitlines():
+    for line in Path(__file__).with_name("schema.sql").read_text(encoding="utf-8").splitlines():
         if line.startswith("-- Step"):
             steps.append("")
         elif line and not line.startswith("--"):

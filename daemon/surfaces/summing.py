@@ -10,6 +10,7 @@ from itertools import islice
 
 from daemon.catalog.categories import ToolCategory
 from daemon.catalog.snapshot import ServerEntry
+from daemon.kit.later import pattern
 from daemon.model import Tool
 from daemon.safety.escape import legible
 from daemon.search.language import stem_of
@@ -28,7 +29,7 @@ KEPT = 512
 _TOLD = 1000
 """Characters read of each description, whose subject stands at the beginning."""
 
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
+_WORD = pattern(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 _SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
 
 Phrase = tuple[str, ...]
@@ -121,9 +122,9 @@ TOPICS_CHARACTERS = 600
 SHORTEST = 10
 """Characters of the shortest sentence; anything shorter is a number or a heading."""
 
-_HEADING = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
-_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
-_SENTENCE_END = re.compile(
+_HEADING = pattern(r"^[ \t]*#.*$", re.MULTILINE)
+_PARAGRAPH_END = pattern(r"\n[ \t]*\n")
+_SENTENCE_END = pattern(
     "(?<=[.!?])(?<!e\\.g\\.)(?<!i\\.e\\.)(?<!vs\\.)(?<!etc\\.)\\s|(?<=[\u3002\uff01\uff1f])"
 )
 
