@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -92,7 +91,7 @@ class Control:
         outcome, asked = "abandoned", None
         operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
         who = acting(self._uid, way="terminal")
-        context = attrs.evolve(self._context, operator=operator, principal=who, pid=self._pid)
+        context = msgspec.structs.replace(self._context, operator=operator, principal=who, pid=self._pid)
         try:
             asked = msgspec.json.decode(params, type=command.params)
             answer = await command.run(context, asked)

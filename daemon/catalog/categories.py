@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
-import attrs
+import msgspec
 
 from daemon.config.config_model import Category as CategoryConfig
 from daemon.config.config_model import Override, ToolSelection
@@ -96,8 +96,7 @@ class Table(Collection["ToolKey"]):
 NO_TOOLS = Table({})
 
 
-@attrs.frozen(kw_only=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as a member of a category."""
 
     server: str
@@ -109,8 +108,7 @@ class Member:
     """Whether the server lists the tool. Also False while its list is unknown or the tool is held."""
 
 
-@attrs.frozen(kw_only=True)
-class ToolCategory:
+class ToolCategory(msgspec.Struct, frozen=True, kw_only=True):
     """A category, with the tools that it selects."""
 
     name: str
@@ -123,7 +121,7 @@ class ToolCategory:
     """Configured names that a known list lacks."""
     open: bool
     """Whether a server's list may add members, besides those named in the configuration."""
-    selection: ToolSelection = attrs.field(repr=False)
+    selection: ToolSelection
     whole: bool = False
     """Whether the category is exactly one server's list."""
 

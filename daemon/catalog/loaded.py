@@ -99,8 +99,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 VALID = Verdict()
 
 
-@attrs.frozen(kw_only=True)
-class LoadedTool:
+class LoadedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as it was when loaded."""
 
     key: ToolKey
@@ -134,7 +133,7 @@ class Loaded(msgspec.Struct, frozen=True):
                     key=key, schema_hash=tool.schema_hash, epoch=epoch, source=source, at=at
                 )
             elif source is Source.AUTO and self.tools[key].source is Source.MANUAL:
-                fresh[key] = attrs.evolve(self.tools[key], source=source)
+                fresh[key] = msgspec.structs.replace(self.tools[key], source=source)
         if not fresh:
             return self
         return self.joined(Loaded(fresh))
@@ -161,7 +160,7 @@ class Loaded(msgspec.Struct, frozen=True):
     def judged(self, judge: Callable[[LoadedTool], Verdict], at: float) -> Loaded:
         """Judge all tools again; the same object if no verdict changes."""
         changed = {
-            key: attrs.evolve(each, verdict=verdict, judged_at=at)
+            key: msgspec.structs.replace(each, verdict=verdict, judged_at=at)
             for key, each in self.tools.items()
             if (verdict := judge(each)) != each.verdict
         }

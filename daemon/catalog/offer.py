@@ -229,7 +229,7 @@ def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before
 def _left(category: ToolCategory, elsewhere: frozenset[str]) -> ToolCategory | None:
     servers = tuple(name for name in category.servers if name not in elsewhere)
     members = {name: each for name, each in category.members.items() if each.server not in elsewhere}
-    return attrs.evolve(category, servers=servers, members=members) if servers else None
+    return msgspec.structs.replace(category, servers=servers, members=members) if servers else None
 
 
 def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Lists:

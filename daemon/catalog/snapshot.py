@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
+from msgspec import structs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured, with_gate
@@ -388,10 +389,10 @@ def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> To
     if {server for server, _ in switched}.isdisjoint(category.servers):
         return category
     members = {
-        name: attrs.evolve(member, enabled=False) if (member.server, member.tool) in switched else member
+        name: structs.replace(member, enabled=False) if (member.server, member.tool) in switched else member
         for name, member in category.members.items()
     }
-    return attrs.evolve(category, members=members, whole=False)
+    return structs.replace(category, members=members, whole=False)
 
 
 def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:

@@ -5,7 +5,6 @@ A shape is observed for tools without an output schema; it has members' names an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
+from daemon.kit.later import pattern
 from daemon.model import Tool
 from daemon.protocol import MAX_SEARCHED, decoded
 from daemon.safety.redact import Redactor
@@ -84,8 +84,8 @@ the longest such result, which takes a worker thread some 50 ms."""
 _CAMEL = r"[A-Z]{1,4}[a-z]{1,20}|[A-Z]{2,4}"
 _WORD = rf"(?:{_CAMEL}|[a-z]{{1,20}}|[A-Z]{{1,12}})"
 _DATA = r"[a-fA-F-]{8,}\Z|.{41}"
-_NAME = re.compile(rf"(?!{_DATA})[$@_]{{0,2}}{_WORD}(?:[_:-]{{1,2}}{_WORD}|{_CAMEL}){{0,6}}_?[0-9]?")
-_NUMBERED = re.compile(
+_NAME = pattern(rf"(?!{_DATA})[$@_]{{0,2}}{_WORD}(?:[_:-]{{1,2}}{_WORD}|{_CAMEL}){{0,6}}_?[0-9]?")
+_NUMBERED = pattern(
     r"(?i)(?<![a-z])(sha|base|utf|int|float|iso)[_-]?(?:224|256|384|512|16|32|64|8601)(?![0-9])"
 )
 
@@ -101,8 +101,7 @@ def is_data(name: str) -> bool:
     return _NAME.fullmatch(_NUMBERED.sub(r"\1", name)) is None
 
 
-@attrs.frozen
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """A type as JSON: `"str"`, `[T]`, `{"name": T, "name?": T, "*": T}`, `{"|": [T, T]}`."""
 
     raw: bytes

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.cli.command import UsageError
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, note
@@ -63,7 +63,7 @@ def start(options: argparse.Namespace) -> int:
         return error.status if isinstance(error, NotStarted) else 1
     pid = "" if running.pid is None else f", pid {running.pid}"
     text = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
-    print(document(attrs.asdict(running)) if options.json else text)
+    print(document(msgspec.structs.asdict(running)) if options.json else text)
     return 0
 
 

@@ -210,8 +210,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] | None = ()
 
 
-@attrs.frozen(kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The profile, surface and options that a client gets under one configuration."""
 
     profile: Profile
@@ -401,7 +400,7 @@ class Client:
         return frozenset(server.name for server in servers if not self.workspace.is_in(server.workspaces))
 
     def _deny(self, reason: str) -> Selection:
-        return attrs.evolve(self.selection, denied=reason)
+        return msgspec.structs.replace(self.selection, denied=reason)
 
 
 def owner_in(key: str | None, client: Client) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 import attrs
+import msgspec
 
 from daemon.audit.audit_log import Audit
 from daemon.authorization.login_runs import LoginRuns
@@ -30,8 +31,7 @@ from daemon.tracing.tracer import Tracer
 from daemon.wire.outbox import Outbox
 
 
-@attrs.frozen(kw_only=True)
-class SessionContext:
+class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     """The context that all sessions share."""
 
     catalog: Watch[Catalog]
@@ -52,22 +52,22 @@ class SessionContext:
     wall: Callable[[], float]
     """Seconds since the epoch."""
     redact: Redactors
-    subscribers: ConnectedClients = attrs.field(factory=ConnectedClients)
-    states: RequestStates = attrs.field(factory=RequestStates)
-    agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
+    subscribers: ConnectedClients = msgspec.field(default_factory=ConnectedClients)
+    states: RequestStates = msgspec.field(default_factory=RequestStates)
+    agreed: AgreedCalls = msgspec.field(default_factory=AgreedCalls)
     """Approved calls that ended with a server's request for input, and will be repeated with the answers."""
-    habits: dict[str, Habit] = attrs.field(factory=dict)
+    habits: dict[str, Habit] = msgspec.field(default_factory=dict)
     """Whether clients list tools again when notified, by their name and version."""
-    rates: CallRates = attrs.field(factory=CallRates)
-    links: dict[tuple[str, str], dict[str, str]] = attrs.field(factory=dict)
-    decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
+    rates: CallRates = msgspec.field(default_factory=CallRates)
+    links: dict[tuple[str, str], dict[str, str]] = msgspec.field(default_factory=dict)
+    decided: DecidedSurfaces = msgspec.field(default_factory=DecidedSurfaces)
     logins: LoginRuns | None = None
     """Logins at servers; None where clients get no links to logins."""
-    offered: dict[str, float] = attrs.field(factory=dict)
+    offered: dict[str, float] = msgspec.field(default_factory=dict)
     """The time at which each server's next login link may be handed out (`login_links`)."""
     approver: Approving | None = None
     """Approves held definitions for a client's user; None where users are not asked."""
-    pauses: dict[Hashable, float] = attrs.field(factory=dict)
+    pauses: dict[Hashable, float] = msgspec.field(default_factory=dict)
     """The times at which users may be asked again about held definitions (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once what other daemons have written is known here; None without other daemons."""
@@ -77,10 +77,10 @@ class SessionContext:
     run_script: Callable[..., None]
     """Runs a client's script and answers its call (`script_calls.Scripts.begin`)."""
     tracer: Tracer | None = None
-    audit: Audit = attrs.field(factory=Audit.none)
+    audit: Audit = msgspec.field(default_factory=Audit.none)
     observed: Observed
-    results: KeptResults = attrs.field(factory=KeptResults)
-    moves: Mapping[str, str] = attrs.field(factory=dict)
+    results: KeptResults = msgspec.field(default_factory=KeptResults)
+    moves: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The profiles that operators have given to sessions, by session key."""
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -260,7 +259,7 @@ class Application:
         except ValueError:
             raise HTTPException(BAD_REQUEST, "This address has too many fields.") from None
         return Viewer(
-            context=attrs.evolve(self._context, principal=session.who),
+            context=msgspec.structs.replace(self._context, principal=session.who),
             may_change=session.may_change,
             query=fields,
             path={name: unquote(value) for name, value in path.items()},

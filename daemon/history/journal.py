@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from daemon.history.event import Detail
 
 
-@attrs.frozen(kw_only=True)
-class EventQuery:
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects events; an empty field does not restrict."""
 
     server: str = ""
@@ -30,7 +29,7 @@ class EventQuery:
     """An instance's name."""
     session: str = ""
     """A session's key, or its connection's number (`#12`)."""
-    loaded: Mapping[tuple[str, str], float] = attrs.field(factory=dict, hash=False)
+    loaded: Mapping[tuple[str, str], float] = msgspec.field(default_factory=dict)
     """When this session loaded each of its tools, whose changes also concern the session."""
     life: str = ""
     """The life of one daemon."""
@@ -39,7 +38,7 @@ class EventQuery:
     """The earliest time, in seconds since the epoch."""
     until: float = math.inf
     """The latest time, in seconds since the epoch."""
-    seen: Mapping[str, int] = attrs.field(factory=dict, hash=False)
+    seen: Mapping[str, int] = msgspec.field(default_factory=dict)
     """For each life the number of the last event that the caller has; earlier events are left out."""
     fresh: float = 0.0
     """The earliest time of events from lives that are not in `seen`."""

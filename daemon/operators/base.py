@@ -201,8 +201,7 @@ class LiveSession(Protocol):
         """Serve another profile to the client from now on, and notify it."""
 
 
-@attrs.frozen(kw_only=True)
-class Clients:
+class Clients(msgspec.Struct, frozen=True, kw_only=True):
     """The connected clients, by session and by listening socket."""
 
     live: Callable[[], Iterable[LiveSession]]
@@ -225,8 +224,7 @@ class Clients:
         return [session.statistics() for session in self.live()]
 
 
-@attrs.define(eq=False, kw_only=True)
-class OperatorCall:
+class OperatorCall(msgspec.Struct, kw_only=True, eq=False):
     """A request that an operator sent and a server has not answered yet (`operators.own_requests`)."""
 
     sent: OwnCall
@@ -237,7 +235,7 @@ class OperatorCall:
     """Seconds on trio's clock."""
     lose: Callable[[CallError], None]
     """Ends the request with an error."""
-    waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    waiting: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     """The scope of the wait for the server to come up."""
     key: int | None = None
     """The number by which the server's connection can cancel it; None until it is sent."""
@@ -298,8 +296,7 @@ class OwnLines:
     """Cancels the running command line."""
 
 
-@attrs.frozen(kw_only=True)
-class Counters:
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since this daemon started."""
 
     tally: Tally
@@ -325,8 +322,7 @@ class ShownSizes:
     surfaces: dict[str, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen(kw_only=True)
-class OperatorContext:
+class OperatorContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that operators' commands use."""
 
     facts: DaemonFacts
@@ -350,7 +346,7 @@ class OperatorContext:
     """Returns the time in seconds since the epoch."""
     logins: LoginRuns
     history: History
-    audit: Audit = attrs.field(factory=Audit.none)
+    audit: Audit = msgspec.field(default_factory=Audit.none)
     access: Tokens | None = None
     """The HTTP tokens; None if the daemon serves no HTTP."""
     console: Callable[[], ConsoleAccess] | None = None
@@ -365,14 +361,14 @@ class OperatorContext:
     """The operator, as records name them (`audit.record.acting`)."""
     pid: int = 0
     """The operator's process; 0 in the console."""
-    recorded: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    recorded: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Additional members of the audit's records about this command's requests."""
-    lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
+    lessons: dict[str, Lesson] = msgspec.field(default_factory=dict)
     """Servers that run unconfined and watched, by name; not stored."""
-    own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
+    own_calls: dict[OperatorCall, None] = msgspec.field(default_factory=dict)
     """Operators' requests that have no answer yet, oldest first."""
-    sizes: ShownSizes = attrs.field(factory=ShownSizes, repr=False)
-    switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
+    sizes: ShownSizes = msgspec.field(default_factory=ShownSizes)
+    switching: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while a switch or the configuration is changed, so that each change sees the one before."""
 
     @property

@@ -136,7 +136,7 @@ async def recent(
 ) -> list[Event]:
     """The newest events, newest last, by default the kinds for people; the store has the older ones."""
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
-    query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
+    query = msgspec.structs.replace(_query(params), until=until, kinds=kinds or TOLD)
     return await context.history.recent(await _with_loaded(context, query))
 
 
@@ -157,7 +157,9 @@ def _query(params: EventsParams) -> EventQuery:
 
 async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
     """Adds the tools that the query's session has loaded: their changes concern the session."""
-    return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
+    if not query.session:
+        return query
+    return msgspec.structs.replace(query, loaded=await loaded_by(context, query.session))
 
 
 def _kind(name: str) -> EventKind:

@@ -108,7 +108,7 @@ async def serve(
     server, name = named
     details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
     recorded: dict[str, Any] = {"rule": "", "details": details}
-    context = attrs.evolve(context, recorded=recorded)
+    context = msgspec.structs.replace(context, recorded=recorded)
     try:
         upstream, entry = known_server(context, server)
         recorded["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-import attrs
 import msgspec
 from loguru import logger
 
@@ -224,8 +223,7 @@ FOREIGN_SECONDS = 7 * 24 * 3600.0
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-@attrs.frozen(kw_only=True)
-class Leftover:
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """The processes that one server of a dead daemon left."""
 
     daemon: int
@@ -311,7 +309,7 @@ def _end_all(dead: Sequence[DeadDaemon]) -> tuple[list[Leftover], list[Leftover]
 def _without(found: Sequence[Leftover], left: Sequence[Leftover]) -> list[Leftover]:
     alive = {(process.pid, process.started) for each in left for process in each.processes}
     gone = [
-        attrs.evolve(
+        msgspec.structs.replace(
             each, processes=tuple(one for one in each.processes if (one.pid, one.started) not in alive)
         )
         for each in found

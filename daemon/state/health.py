@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-import attrs
+import msgspec
 from loguru import logger
 
 from daemon.kit.waiting import RetryPolicy, Watch
@@ -38,8 +38,7 @@ class Condition(StrEnum):
     DEGRADED = "degraded"
 
 
-@attrs.frozen(kw_only=True)
-class Persistence:
+class Persistence(msgspec.Struct, frozen=True, kw_only=True):
     """Whether state survives a restart of the daemon, and if not, why."""
 
     state: Condition
@@ -135,6 +134,8 @@ class Health:
         now = self.persistence.value
         reason = "; ".join(filter(None, [self._why, *self._notes.values()]))
         since = now.since if state is now.state else self.wall()
-        shown = attrs.evolve(now, state=state, cause=self._cause, reason=reason, since=since, waiting=waiting)
+        shown = msgspec.structs.replace(
+            now, state=state, cause=self._cause, reason=reason, since=since, waiting=waiting
+        )
         if shown != now:
             self.persistence.set(shown)

@@ -11,14 +11,14 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from importlib.resources import files
 from itertools import chain, count, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import attrs
 import msgspec
 
 from daemon.errors import McpdError
+from daemon.kit.later import pattern
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -66,7 +66,7 @@ class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     errnos: tuple[str, ...] = ()
 
 
-_KINDS = msgspec.toml.decode((files("daemon.state") / "faults.toml").read_bytes(), type=dict[StoreCause, _Kind])
+_KINDS = msgspec.toml.decode(Path(__file__).with_name("faults.toml").read_bytes(), type=dict[StoreCause, _Kind])
 
 
 class StoreFault(McpdError):
@@ -95,7 +95,7 @@ _ERRNOS = {getattr(errno, name): cause for cause, kind in _KINDS.items() for nam
 
 # libpq has no SQLSTATE for a failed connect, only the server's message, which may be in another language: then
 # the fault is UNAVAILABLE, and its text still has the reason.
-_REFUSED = re.compile(
+_REFUSED = pattern(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(database|role|user) .* does not exist"
     r"|not permitted to log in|permission denied|invalid (connection option|sslmode|integer|port)"
 )
@@ -140,8 +140,7 @@ FORGOTTEN_AT_ONCE = 2000
 """Most sessions that one transaction deletes: a fifth of a second with twenty loaded tools each."""
 
 
-@attrs.frozen(kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Changes that are written together, all or none."""
 
     at: float
@@ -156,18 +155,18 @@ class Batch:
     """Names that lost their meaning."""
     approvals: tuple[Approval, ...] = ()
     """New approvals; approvals are never taken back."""
-    touched: Mapping[str, float] = attrs.field(factory=dict)
+    touched: Mapping[str, float] = msgspec.field(default_factory=dict)
     """The last uses of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
     """New switches by operators (`facts.Switched`)."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
-    counted: Mapping[str, int] = attrs.field(factory=dict)
+    counted: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Increments of counts, by name."""
     events: tuple[Event, ...] = ()
     """New events; those already stored are skipped."""
-    hours: Mapping[tuple[int, str], int] = attrs.field(factory=dict)
+    hours: Mapping[tuple[int, str], int] = msgspec.field(default_factory=dict)
     """Increments of hourly counts (`state.event_rows`)."""
-    judge: Judge | None = attrs.field(default=None, repr=False)
+    judge: Judge | None = None
     """Judges the loaded tools of all sessions again; pure, as it is called inside the transaction."""
     judged: tuple[str, ...] = ()
     """Servers whose loaded tools to judge again."""

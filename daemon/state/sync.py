@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -265,7 +264,7 @@ class Sync:
             if not self._poll.shared:
                 await self._access.use(lambda store: store.check())
             return
-        batch = attrs.evolve(
+        batch = msgspec.structs.replace(
             news.batch,
             at=self._health.wall(),
             sessions=records,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -285,8 +286,7 @@ class Pause:
         await self._nudge.wait()
 
 
-@attrs.frozen(kw_only=True)
-class ChildSpec:
+class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a child (OTP's term)."""
 
     name: str

@@ -204,7 +204,7 @@ def read_only(name: str, call: MetaTool, what: str = "tools") -> MetaTool:
             refuse_writing(view, action, name, f"Call {call.name} with the same arguments.", call.name)
         return replace(action, read_only=True) if isinstance(action, RunScript) else action
 
-    return attrs.evolve(
+    return msgspec.structs.replace(
         call,
         name=name,
         describe=f"Prefer this to {call.name} for {what} with readOnlyHint: true.",

@@ -43,8 +43,7 @@ ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Tells a client not to hide a tool behind its own tool search."""
 
 
-@attrs.frozen(kw_only=True)
-class Services:
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Services that all views share; all are derived from the catalog."""
 
     offers: Offers
@@ -235,18 +234,17 @@ RUNS_ANYTHING = {"destructiveHint": True}
 """Annotations of a meta-tool that runs any tool; without the hint, some clients run it without asking."""
 
 
-@attrs.frozen(kw_only=True)
-class MetaTool:
+class MetaTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that belongs to a surface."""
 
     name: str
     describe: str | Callable[[View], str]
     """The description for models; a function that returns an empty text unlists the tool."""
-    properties: Mapping[str, object] | Callable[[View], Mapping[str, object]] = attrs.field(factory=dict)
+    properties: Mapping[str, object] | Callable[[View], Mapping[str, object]] = {}
     required: tuple[str, ...] = ()
-    hints: Mapping[str, bool] = attrs.field(factory=READS_HERE.copy)
-    does: Does = attrs.field(repr=False)
-    exists: Callable[[View], bool] = attrs.field(default=lambda _view: True, repr=False)
+    hints: Mapping[str, bool] = msgspec.field(default_factory=READS_HERE.copy)
+    does: Does
+    exists: Callable[[View], bool] = lambda _view: True
     """Whether the tool can be called; if not, a tool of a server may have its name."""
 
     def definition(self, view: View) -> bytes:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import trio
 
 from daemon.actors.librarian import Librarian
@@ -69,8 +69,7 @@ HOST_CHARACTERS = 64
 """Most characters of the host's name, Linux's limit, in the name of a daemon's life."""
 
 
-@attrs.frozen(kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the daemon gets from `mcpd run`."""
 
     front: socket.socket
@@ -90,8 +89,8 @@ class Surroundings:
     logins: LoginRuns
     unattended: bool = False
     """Whether the daemon was started on demand, and ends when idle (`idle` of the configuration)."""
-    children: Children = attrs.field(factory=Children)
-    lessons: dict[str, Lesson] = attrs.field(factory=dict)
+    children: Children = msgspec.field(default_factory=Children)
+    lessons: dict[str, Lesson] = msgspec.field(default_factory=dict)
     """See `OpenContext.lessons`."""
 
 

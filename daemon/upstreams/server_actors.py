@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-import attrs
+import msgspec
 import trio
 
 from daemon.config.config_model import Server, StartMode, TransportType
@@ -67,8 +67,7 @@ class Actor(Protocol):
     access: UpstreamAccess
 
 
-@attrs.frozen(kw_only=True)
-class ActorContext:
+class ActorContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the daemon that every actor needs."""
 
     make: Callable[[Server, Callable[[Fact], None], Redactor], Actor]
@@ -77,7 +76,7 @@ class ActorContext:
     redact: Redactors
     wall: Callable[[], float]
     note: Callable[[Event], None] = lambda _event: None
-    home: str = attrs.field(factory=lambda: str(paths.home(os.environ)))
+    home: str = msgspec.field(default_factory=lambda: str(paths.home(os.environ)))
 
 
 class ServerActors:

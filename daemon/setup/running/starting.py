@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
+import msgspec
 
 from daemon.errors import ConfigError, McpdError
 from daemon.host import paths
@@ -68,8 +69,7 @@ class NotForWindow(NotStarted):
     """A window may not start a daemon; if the text is empty, the window uses its own words."""
 
 
-@attrs.frozen(kw_only=True)
-class RunningDaemon:
+class RunningDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """A running daemon."""
 
     how: str

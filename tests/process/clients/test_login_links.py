@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -66,7 +67,7 @@ async def wanting(state: Path, *, listed: bool = True) -> AsyncIterator[Site]:
     profile = {"surface": "category"}
     stage = Stage(config_of({"mcpServers": servers, "profiles": {"default": profile}}), listed=listed)
     logins = LoginRuns(ServerLogins(FileLogins(state)), state, Children(), PROGRAM)
-    stage.context = attrs.evolve(stage.context, logins=logins)
+    stage.context = msgspec.structs.replace(stage.context, logins=logins)
     stage.becomes("alpha", ServerState.NEEDS_AUTH, **STATUS)
     status = status_of(ServerState.NEEDS_AUTH, **STATUS)
     stage.alpha.refusal, stage.alpha.can_wake = unavailable("alpha", status, 0.0), False

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -31,7 +32,7 @@ async def scripts(nursery: trio.Nursery) -> Scripts:
 def staged(scripts: Scripts, *rules: Any, **profile: Any) -> Stage:
     """A stage whose clients can run scripts."""
     stage = Stage(profiles={"default": {"surface": "code", "permissions": list(rules), **profile}})
-    object.__setattr__(stage.context, "run_script", scripts.begin)
+    msgspec.structs.force_setattr(stage.context, "run_script", scripts.begin)
     return stage
 
 
@@ -297,7 +298,7 @@ async def test_records_of_its_calls_name_the_script_and_traces_the_name_that_it_
 ) -> None:
     stage = audited(tmp_path, surface="code")
     for name, value in (("run_script", scripts.begin), ("tracer", traced().context.tracer)):
-        object.__setattr__(stage.context, name, value)
+        msgspec.structs.force_setattr(stage.context, name, value)
     client = await greeted(stage, nursery)
     await run(client, "await call('alpha/echo', {})")
     stage.answer(await stage.alpha.wait_sent(), gives(1))

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
 
-import attrs
+import msgspec
 import psycopg
 import pytest
 
@@ -204,7 +204,7 @@ def test_each_commit_is_told_with_its_version_and_who_wrote(postgres_place: Post
 def test_switches_are_known_before_the_rest_is_read(postgres_place: Postgres, opening: Opener) -> None:
     one, two = opening(postgres_place, "one"), opening(postgres_place, "two")
     off = frozenset({("git", "read")})
-    one.keep(attrs.evolve(BATCH, switched_off=off))
+    one.keep(msgspec.structs.replace(BATCH, switched_off=off))
     said: list[frozenset[tuple[str, str]]] = []
     changes = two.changes_since(0, on_switched=said.append)
     assert (said, changes.servers) == ([off], BATCH.servers)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import attrs
+import msgspec
 import pytest
 
 from daemon.errors import DaemonRunning
@@ -82,7 +82,7 @@ def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, openin
     # More than the pages hold that its schema has left free.
     many = tuple(session(f"another {number}", "git/a") for number in range(1000))
     with failing(StoreCause.FULL, "free some space", "SQLITE_FULL"):
-        store.keep(attrs.evolve(BATCH, sessions=(*BATCH.sessions, *many)))
+        store.keep(msgspec.structs.replace(BATCH, sessions=(*BATCH.sessions, *many)))
     assert store.recall().servers == ()
     assert store.session("key") == session("key", "git/a")
     pragma(store, "max_page_count = 100000")

@@ -164,8 +164,10 @@ def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_re
 
 def test_the_tools_that_were_called_most_are_preloaded_if_the_profile_says_usual() -> None:
     stage = Stage(profiles={"default": {"surface": "load", "preload": "usual"}})
-    services = attrs.evolve(stage.context.services, most_called=lambda: [("alpha", "add"), ("alpha", "gone")])
-    guest = attached(stage, context=attrs.evolve(stage.context, services=services))
+    services = msgspec.structs.replace(
+        stage.context.services, most_called=lambda: [("alpha", "add"), ("alpha", "gone")]
+    )
+    guest = attached(stage, context=msgspec.structs.replace(stage.context, services=services))
     assert list(guest.view().loaded.tools) == [("alpha", "add")]
 
 
@@ -262,8 +264,8 @@ def test_what_was_loaded_and_has_changed_is_loaded_anew_when_the_client_is_told(
 def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_client() -> None:
     called = [("alpha", "echo")]
     stage = Stage(profiles=PROFILES)
-    services = attrs.evolve(stage.context.services, most_called=lambda: called)
-    context = attrs.evolve(stage.context, services=services)
+    services = msgspec.structs.replace(stage.context.services, most_called=lambda: called)
+    context = msgspec.structs.replace(stage.context, services=services)
     early = attached(stage, context=context)
     assert list(early.view().usual()) == [("alpha", "echo")]
     called.insert(0, ("beta", "add"))

@@ -30,7 +30,7 @@ def audited(root: Path, rules: Any = (), surface: str = "category", **keys: Any)
         """Copy it nowhere."""
 
     audit = Audit(root / "audit", AuditKeys(**keys), "host/1/a", keep)
-    object.__setattr__(stage.context, "audit", audit)
+    msgspec.structs.force_setattr(stage.context, "audit", audit)
     return stage
 
 

@@ -4,7 +4,6 @@ import json
 from itertools import pairwise
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
@@ -329,7 +328,7 @@ async def test_a_call_fails_after_the_wake_limit_and_at_once_if_its_server_is_pa
 
 async def test_a_server_that_takes_no_more_says_so(stage: Stage, nursery: trio.Nursery) -> None:
     noted: list[Event] = []
-    stage.context = attrs.evolve(stage.context, gather=noted.append)
+    stage.context = msgspec.structs.replace(stage.context, gather=noted.append)
     stage.alpha.refusal = errors.Overloaded("full", server="alpha", bound="limits.queue")
     client = await stage.client(nursery)
     await client.call("alpha", "echo")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -513,7 +513,7 @@ class Elsewhere:
         self.looks = 0
         self.tools = tools_of("alpha", "echo") if loaded else ()
         self._sessions = stage.sessions
-        stage.context = attrs.evolve(stage.context, look=self.look)
+        stage.context = msgspec.structs.replace(stage.context, look=self.look)
 
     async def look(self) -> None:
         """Nothing of it is known here before this."""

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -118,7 +118,7 @@ async def test_a_call_that_needs_a_url_is_refused_as_its_server_does(stage: Stag
 
 async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nursery: trio.Nursery) -> None:
     stage, noted = on_full_surface(), list[Event]()
-    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
+    stage.context = msgspec.structs.replace(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1").replace(b"https:", b"javascript:"))

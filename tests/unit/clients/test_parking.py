@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import mcp_types
+import msgspec
 import pytest
 import trio
 from msgspec import Raw
@@ -134,7 +135,7 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest:
 
 async def test_a_large_result_of_a_parked_call_is_kept_as_any(nursery: trio.Nursery, tmp_path: Path) -> None:
     call = await parked(nursery, profiles={"default": {"results": {"maxTokens": 500}}})
-    object.__setattr__(call.stage.context, "results", KeptResults(tmp_path))
+    msgspec.structs.force_setattr(call.stage.context, "results", KeptResults(tmp_path))
     whole = {"content": [{"type": "text", "text": "some words\n" * 900}]}
     call.stage.answer(call.sent, json.dumps(whole).encode())
     await call.goes_on()

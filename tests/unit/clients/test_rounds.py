@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -90,7 +90,7 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: 
 @pytest.mark.parametrize("modern", [False, True])
 async def test_what_no_user_is_to_see_ends_the_call(nursery: trio.Nursery, modern: bool) -> None:
     stage, noted = Stage(), list[Event]()
-    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
+    stage.context = msgspec.structs.replace(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     more = {"_meta": META} if modern else {}
     sent = await called(stage, client, **more)

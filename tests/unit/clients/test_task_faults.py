@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -183,7 +183,7 @@ async def test_the_error_of_a_task_is_safe(stage: Stage, polling: Client, hidden
 
 async def test_an_unsafe_question_for_a_listener_is_noted(stage: Stage, nursery: trio.Nursery) -> None:
     noted = list[Event]()
-    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
+    stage.context = msgspec.structs.replace(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     await listening(client, await handed_out(stage, client))
     tell(stage, await stage.alpha.wait_sent(2), ASKING, inputRequests=UNSAFE)

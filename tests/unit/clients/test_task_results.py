@@ -4,7 +4,7 @@ import json
 from itertools import count
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -108,7 +108,7 @@ async def test_a_question_that_cannot_be_asked_ends_call_and_task(
     nursery: trio.Nursery, autojump_clock: MockClock, question: Any, capabilities: Any, said: str
 ) -> None:
     stage, noted = Stage(), list[Event]()
-    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
+    stage.context = msgspec.structs.replace(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     await begun(stage, client, _meta={**MODERN, CAPABILITIES_KEY: capabilities})
     who = {"method": "elicitation/create", "params": {**QUESTION, **question}}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec import Raw
@@ -25,7 +26,9 @@ ASKING = {"default": {"surface": "category", "permissions": [{"match": "*", "the
 def traced(ratio: float = 1.0, *, arguments: bool = False, **written: Any) -> Stage:
     """A stage whose telemetry is on, and which nothing exports."""
     stage = Stage(**written)
-    object.__setattr__(stage.context, "tracer", Tracer(lambda: None, (ratio, True), arguments=arguments))
+    msgspec.structs.force_setattr(
+        stage.context, "tracer", Tracer(lambda: None, (ratio, True), arguments=arguments)
+    )
     return stage
 
 
@@ -161,7 +164,7 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
 ) -> None:
     stage = traced(profiles=ASKING)
     events: list[Event] = []
-    object.__setattr__(stage.context, "note", events.append)
+    msgspec.structs.force_setattr(stage.context, "note", events.append)
     client = (await greeted(stage, nursery, {"elicitation": {}})).client
     await client.call("alpha", "echo", request_id=7)
     question = await client.get()

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio.testing
 from msgspec import Raw
@@ -35,7 +35,7 @@ class Daemon(OperatorStage):
         self.stage.upstreams.update(self.servers)
         self.operators: OperatorContext = self.context(
             wall=lambda: NOW,
-            clients=attrs.evolve(
+            clients=msgspec.structs.replace(
                 clients_of(),
                 live=lambda: [guest.session for guest in self.guests],
                 parked=partial(parked_calls, self.stage.context.states),

@@ -334,7 +334,7 @@ async def test_what_is_kept_is_told_with_the_daemon() -> None:
 async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
     state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
     stage = Stage(attrs.evolve(Stage().config, summaries=Summaries(base_url="http://[::1]:1", model="small")))
-    counters = attrs.evolve(operator_context(stage).counters, summarizer=lambda: state)
+    counters = msgspec.structs.replace(operator_context(stage).counters, summarizer=lambda: state)
     told = Daemon(stage, counters=counters).status()
     assert told["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
     assert "summarizer" not in Daemon().status()
@@ -370,7 +370,7 @@ async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
         return "x 1"
 
     stage = Stage()
-    counters = attrs.evolve(operator_context(stage).counters, export=export)
+    counters = msgspec.structs.replace(operator_context(stage).counters, export=export)
     client = await OperatorStage(stage).connect(nursery, counters=counters)
     assert (await client.request("metrics"))["result"] == {"text": "x 1"}
 
@@ -668,7 +668,7 @@ async def test_heads_of_other_machines_are_left_out(tmp_path: Path, where: str, 
     audit.chain = Chain(audit.root)
     own = audit.chain.id
     daemon = Daemon(audit=audit)
-    daemon.archive.persistence.set(attrs.evolve(WELL, where=where))
+    daemon.archive.persistence.set(msgspec.structs.replace(WELL, where=where))
     daemon.archive.audited = [ChainHead(chain=each, seq=7, digest="d" * 64) for each in ("a", own)]
     told = await status_commands.audit_heads(daemon.context, NoParams())
     audit.chain.close()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
+import msgspec
 import pytest
 import trio
 
@@ -180,7 +181,7 @@ async def test_a_form_that_is_named_is_approved_and_no_other_whatever_else_was_s
 async def test_what_another_operator_was_shown_is_not_what_one_has_seen(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
         one = here.context
-        other = attrs.evolve(one, operator=OperatorPeer(None, None, b"1", 7))  # type: ignore[arg-type]
+        other = msgspec.structs.replace(one, operator=OperatorPeer(None, None, b"1", 7))  # type: ignore[arg-type]
         assert await here.waits("git/log") == [GIT[1]]
         here.lists(SENDS, ODD)
         await here.registry.settle()
@@ -235,7 +236,7 @@ async def test_a_name_that_is_none_is_refused_before_anything_is_approved(
 
 async def test_who_approved_and_when_is_shown(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
-        here.context = attrs.evolve(here.context, principal=(name := "uid 7 (console)"))
+        here.context = msgspec.structs.replace(here.context, principal=(name := "uid 7 (console)"))
         await here.approve("git/log", approve=True)
         told = await tool(here.context, ToolParams("log", "git"))
         assert (told["approved"], told["held"]) == ({"by": name, "at": AT}, None)

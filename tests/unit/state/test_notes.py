@@ -436,7 +436,7 @@ def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> Non
     catalog = fold(catalog, facts.Approved())
     difference = notes.difference(catalog)
     assert [each.name for each in difference.batch.approvals] == ["", "read"]
-    servers_alone = attrs.evolve(difference, batch=attrs.evolve(difference.batch, approvals=()))
+    servers_alone = attrs.evolve(difference, batch=msgspec.structs.replace(difference.batch, approvals=()))
     assert len(difference) == len(servers_alone) + 2
     notes.was_written(difference, {})
     assert not notes.difference(catalog).batch.approvals

@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -108,7 +109,7 @@ async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_th
         asked.append(run)
         return ["ModuleNotFoundError: No module named 'hush'"] if run < 3 else ["something else"]
 
-    spec = attrs.evolve(Actor(play(exited)).spec(base=0.01, floor=0), words=words)
+    spec = msgspec.structs.replace(Actor(play(exited)).spec(base=0.01, floor=0), words=words)
     told: list[ServerStatus] = []
     events: list[Event] = []
     supervisor = Supervisor(

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 
@@ -261,7 +260,7 @@ def loaded_renamed(each: Tool = RENAMED_LOG, verdict: Verdict | None = None) -> 
     made = Loaded().adding([(each, 1)], Source.MANUAL, 1.0)
     if verdict is None:
         return made
-    return Loaded({key: attrs.evolve(known, verdict=verdict) for key, known in made.tools.items()})
+    return Loaded({key: msgspec.structs.replace(known, verdict=verdict) for key, known in made.tools.items()})
 
 
 def seen(catalog: Catalog = MOVED, profile: str = "default", *, of: Loaded | None = None) -> View:

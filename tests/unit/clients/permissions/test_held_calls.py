@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -73,7 +74,7 @@ def trusting(directory: Path, surface: str = "full", categories: Any = None) -> 
         wall=lambda: 1.0,
         directory=directory,
     )
-    stage.context = attrs.evolve(stage.context, approver=approver)
+    stage.context = msgspec.structs.replace(stage.context, approver=approver)
     stage.learn(Approved())
     for server in ("alpha", "beta"):
         stage.lists(server, OLD)

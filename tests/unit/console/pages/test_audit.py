@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import attrs
+import msgspec
 import pytest
 
 from daemon.audit.audit_log import Audit
@@ -27,7 +27,7 @@ async def _kept(_head: object) -> None:
 def context_of(root: Path, *records: AuditRecord) -> OperatorContext:
     """A daemon with these records."""
     written(root, {FILE: lines_of([began(), *records])})
-    return attrs.evolve(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life", _kept))
+    return msgspec.structs.replace(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life", _kept))
 
 
 RECORDS = (

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
+import msgspec
 import pytest
 import trio
 
@@ -84,8 +85,9 @@ def context_of(config: Path, model: FakeModel | None = None) -> OperatorContext:
         summary_model=None if model is None else lambda: model,
     )
     state = {"model": "little", "endpoint": "127.0.0.1:1", "last_error": "no answer"}
-    return attrs.evolve(
-        context, counters=attrs.evolve(context.counters, summarizer=lambda: None if model is None else state)
+    return msgspec.structs.replace(
+        context,
+        counters=msgspec.structs.replace(context.counters, summarizer=lambda: None if model is None else state),
     )
 
 
