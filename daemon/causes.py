@@ -33,8 +33,7 @@ class Cause(StrEnum):
     CANNOT_START = "cannot-start"
     """Another failure that a retry does not cure. `command`, `error`."""
     SANDBOX_UNAVAILABLE = "sandbox-unavailable"
-    """mcpd cannot make the sandbox. `error`; `problem`, its kind; `path` of the
-    entry, if at fault."""
+    """mcpd cannot make the sandbox. `error`; `problem`, its kind; `path` of the entry, if at fault."""
     SECRET_UNAVAILABLE = "secret-unavailable"  # noqa: S105 - a cause
     """A command or the keyring gave no secret. `error`; `command`, or `secret`: its name in the keyring."""
     CONFIGURATION = "configuration"

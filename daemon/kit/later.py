@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import re
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import Any, AnyStr
+from typing import Any, AnyStr, cast
 
 _one_at_a_time = threading.RLock()
 """Held while modules load: two threads that load modules importing each other would see half of one."""
@@ -22,7 +24,12 @@ def later(module: str, what: str = "", *, due: bool = False) -> Any:
     """A proxy that loads a module, or `what` in it, on first use; `load_due` loads it if `due`."""
     if due:
         _due.add(module)
-    return _Later(module, what)
+    return _Later(partial(_loaded, module, what))
+
+
+def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """A regular expression that is compiled on first use: a start needs few, and all take 20 ms to compile."""
+    return cast("re.Pattern[AnyStr]", _Later(partial(re.compile, text, flags)))
 
 
 def load_due() -> None:
@@ -36,38 +43,19 @@ def _load(module: str) -> ModuleType:
         return importlib.import_module(module)
 
 
+def _loaded(module: str, what: str) -> Any:
+    return getattr(_load(module), what) if what else _load(module)
+
+
 class _Later:
-    def __init__(self, module: str, what: str) -> None:
-        self._module = module
-        self._what = what
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
 
     def __getattr__(self, name: str) -> Any:
         # Called only for attributes that are not set yet.
-        found = getattr(self._loaded(), name)
+        found = getattr(self._make(), name)
         setattr(self, name, found)
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._loaded()(*args, **kwargs)
-
-    def _loaded(self) -> Any:
-        module = _load(self._module)
-        return getattr(module, self._what) if self._what else module
-
-
-def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """A regular expression that is compiled on first use: a start needs few, and all take 20 ms to compile."""
-    proxy: Any = _Pattern(text, flags)
-    compiled: re.Pattern[AnyStr] = proxy
-    return compiled
-
-
-class _Pattern:
-    def __init__(self, *given: Any) -> None:
-        self._given = given
-
-    def __getattr__(self, name: str) -> Any:
-        # As above.
-        found = getattr(re.compile(*self._given), name)
-        setattr(self, name, found)
-        return found
+        return self._make()(*args, **kwargs)
