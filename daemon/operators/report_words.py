@@ -145,7 +145,8 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield "its lists differ from those of the other instances, and decide about calls to it", "warning"
     noise = server["noise"]
     if noise["count"]:
-        yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "warning"
+        lines = counted(noise["count"], "line")
+        yield f"its stdout had {lines} besides MCP; the first: {noise['first']}", "warning"
     if server["oneClientAtATime"]:
         yield "it serves one client at a time: mcpd cannot tell which client its questions are for", "quiet"
 

@@ -342,5 +342,5 @@ def short_name(package: str) -> str:
 def name_at(url: str) -> str:
     """A server's name for a URL: `notion` for `https://mcp.notion.com/mcp`."""
     host = url.partition("://")[2].partition("/")[0].partition(":")[0]
-    words = [each for each in host.split(".")[:-1] if each not in {"www", "api", "mcp"}]
+    words = [each for each in host.split(".")[:-1] if not (each.isdecimal() or each in {"www", "api", "mcp"})]
     return (slug(words[-1]) if words else None) or "NAME"
