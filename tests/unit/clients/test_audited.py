@@ -100,7 +100,7 @@ async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nurse
 
 async def test_a_held_tool_is_recorded_under_its_own_name_and_hash(stage: Stage, nursery: trio.Nursery) -> None:
     audit, stage = stage.context.audit, Stage(trust="none", profiles={"default": {"surface": "full"}})
-    object.__setattr__(stage.context, "audit", audit)
+    msgspec.structs.force_setattr(stage.context, "audit", audit)
     client = await stage.client(nursery)
     await client.ask("tools/call", {"name": "mcp__alpha__echo", "arguments": {}})
     assert error_of(await client.get())["code"] == "ToolHeld"
