@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import trio
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
@@ -108,7 +108,7 @@ async def serve(
     server, name = named
     details = {"asOperator": True} if given.profile is None else {"profile": given.profile}
     recorded: dict[str, Any] = {"rule": "", "details": details}
-    context = msgspec.structs.replace(context, recorded=recorded)
+    context = structs.replace(context, recorded=recorded)
     try:
         upstream, entry = known_server(context, server)
         recorded["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))

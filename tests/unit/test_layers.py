@@ -61,8 +61,8 @@ IMPURE = CLOCK_AND_DICE | SYSTEM | NETWORK | {"anyio", "loguru", "mcp", "mcp_typ
 # Modules of other rooms that decide as well, and do nothing else.
 PURE_MODULES = {"daemon.supervision.backoff", "daemon.counting.tally", "daemon.counting.measures"}
 # What a room, or a module, may use all the same: the config room reads the file it parses, and files that
-# secrets are referred to by; words lie beside their module; mailboxes and watches wait; modules are loaded by one
-# thread at a time.
+# secrets are referred to by; words lie beside their module; mailboxes and watches wait; modules are loaded by
+# one thread at a time.
 ALLOWED = {
     "config": {"os", "pathlib"},
     "daemon.search.language": {"pathlib"},
