@@ -52,9 +52,7 @@ def tools(options: argparse.Namespace) -> int:
         raise UsageError("--surface shows a model's whole view: remove the server, tool or category")
     if options.format is not None and options.surface is None:
         raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
-    if options.name is None:
-        return _show_all(options)
-    return _show_tool(options) if "/" in options.name else _show_server(options)
+    return _show_all(options) if options.name is None else _show_one(options)
 
 
 def _show_all(options: argparse.Namespace) -> int:
@@ -83,40 +81,34 @@ def _show_categories(options: argparse.Namespace, answer: ToolsReport) -> int:
     return 0
 
 
-def _show_server(options: argparse.Namespace) -> int:
+def _show_one(options: argparse.Namespace) -> int:
+    """Show a tool or a server's tools, else the category with that name."""
     try:
-        answer: Any = ask_with(options, "tools", {"server": options.name, "profile": options.profile})
-    except RemoteFault as fault:
-        return _show_instead(options, fault)
+        return _show_tool(options) if "/" in options.name else _show_server(options)
+    except RemoteFault:
+        answer: Any = ask_with(options, "tools", {"profile": options.profile})
+        if options.name in answer["categories"]:
+            options.category = options.name
+            return _show_categories(options, answer)
+        tools = (member for each in answer["categories"].values() for member in each["tools"].items())
+        is_tool = _CLIENTS in options.name or any(options.name in {key, tool["tool"]} for key, tool in tools)
+        # A client's spelling, or a bare name; any other word must be a server's name.
+        if "/" not in options.name and is_tool:
+            return _show_tool(options)
+        raise
+
+
+def _show_server(options: argparse.Namespace) -> int:
+    answer: Any = ask_with(options, "tools", {"server": options.name, "profile": options.profile})
     if answer["isCategory"]:
         note(f"there is a category {options.name!r}, too: `mcpd tools --category {options.name}`")
     show(options, answer, drawn("daemon.cli.views:render_server_tools"))
     return 0
 
 
-def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
-    answer: Any = ask_with(options, "tools", {"profile": options.profile})
-    if options.name in answer["categories"]:
-        options.category = options.name
-        return _show_categories(options, answer)
-    members = [member for each in answer["categories"].values() for member in each["tools"].items()]
-    # A client's spelling, or a bare name; any other word must be a server's name.
-    if _CLIENTS in options.name or any(options.name in {key, tool["tool"]} for key, tool in members):
-        return _show_tool(options)
-    raise fault
-
-
 def _show_tool(options: argparse.Namespace) -> int:
-    try:
-        server, tool = read_tool(options, options.name)
-        answer = ask_with(options, "tool", {"server": server, "tool": tool, "profile": options.profile})
-    except RemoteFault:
-        # A category's name may contain a slash.
-        known: Any = ask_with(options, "tools", {"profile": options.profile})
-        if options.name not in known["categories"]:
-            raise
-        options.category = options.name
-        return _show_categories(options, known)
+    server, tool = read_tool(options, options.name)
+    answer = ask_with(options, "tool", {"server": server, "tool": tool, "profile": options.profile})
     show(options, answer, drawn("daemon.cli.definition_views:render_tool"))
     return 0
 
