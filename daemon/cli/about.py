@@ -17,7 +17,7 @@ from daemon.cli.control import CommandFailed, DaemonUnreachable, ask_with, note,
 from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.kit.wording import counted
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -50,11 +50,9 @@ def _check_usage(options: argparse.Namespace) -> None:
 
 def _tell_tokens(options: argparse.Namespace, answer: TokensReport) -> None:
     if options.action == "list":
-        if options.json:
-            print(document({"tokens": answer["tokens"], "problem": answer["problem"]}))
-        else:
-            say(*map(_token_in_words, answer["tokens"]))
-            say(*(() if answer["tokens"] else ("There are none: `mcpd token` makes one.",)))
+        none = ["There are none: `mcpd token` makes one."]
+        data = {"tokens": answer["tokens"], "problem": answer["problem"]}
+        show(options, data, lambda _data: [*map(_token_in_words, answer["tokens"])] or none)
         return
     if options.action == "new":
         note("keep it where its client finds it: it is not shown again")

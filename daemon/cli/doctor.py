@@ -14,7 +14,7 @@ import attrs
 from daemon.checks.advice import warnings
 from daemon.checks.examination import examine, worded
 from daemon.checks.findings import Level, Running, Scene
-from daemon.cli.command import UsageError, drawn
+from daemon.cli.command import UsageError, drawn, show
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
 from daemon.cli.table import EX_CONFIG
 from daemon.config.config_model import Config
@@ -177,10 +177,8 @@ def doctor(options: argparse.Namespace) -> int:
         ) from None
     findings = list(worded(examine(scene), scene))
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
-    if options.json:
-        print(document({"ok": not counts["fault"], "counts": counts, "findings": findings}))
-    else:
-        print(drawn("daemon.cli.views:render_findings")(findings, counts))
+    report = {"ok": not counts["fault"], "counts": counts, "findings": findings}
+    show(options, report, lambda _report: drawn("daemon.cli.views:render_findings")(findings, counts))
     return EX_FAULT if counts["fault"] else 0
 
 
