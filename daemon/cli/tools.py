@@ -82,7 +82,6 @@ def _show_categories(options: argparse.Namespace, answer: ToolsReport) -> int:
 
 
 def _show_one(options: argparse.Namespace) -> int:
-    """Show a tool or a server's tools, else the category with that name."""
     try:
         return _show_tool(options) if "/" in options.name else _show_server(options)
     except RemoteFault:

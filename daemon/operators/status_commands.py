@@ -348,18 +348,19 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
     facts, catalog, kept = context.facts, context.catalog, context.archive.persistence.value
     sizes = _sizes(context)
     tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
-    return {
-        "version": facts.version,
+    persistence = {
+        **_as_named(kept, "state", "cause", "waiting"),
+        "since": round(kept.since, 3),
+        "reason": context.redact(kept.reason),
+        "where": context.redact(kept.where),
+    }
+    report = {
+        **_as_named(facts, "version", "pid", "socket", "control_socket", "config"),
         "replaced": False,
-        "pid": facts.pid,
         "startedAt": round(facts.started_at, 3),
         "uptimeSeconds": round(context.wall() - facts.started_at, 3),
-        "socket": facts.socket,
-        "controlSocket": facts.control_socket,
-        "config": facts.config,
         "configReadAt": round(_read_at(context), 3),
         "lazy": catalog.config.lazy,
-        "surfaces": sizes.surfaces,
         "startsAtATime": catalog.config.limits.starts,
         "servers": len(catalog.servers),
         "dormant": sum(entry.status.state is ServerState.DORMANT for entry in catalog.servers.values()),
@@ -368,27 +369,21 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
         "tools": len(tools),
         **beside_tools(catalog.servers.values()),
         "schemaBytes": sum(len(tool.raw) for tool in tools),
-        "offeredTools": sizes.offered_tools,
-        "offeredBytes": sizes.offered_bytes,
-        "surfaceBytes": sizes.surface_bytes,
+        **_as_named(sizes, "surfaces", "offered_tools", "offered_bytes", "surface_bytes"),
         "estimatedTokensSaved": tokens_in(sizes.offered_bytes - sizes.surface_bytes),
-        "persistence": {
-            "state": str(kept.state),
-            "reason": context.redact(kept.reason),
-            "cause": kept.cause,
-            "since": round(kept.since, 3),
-            "where": context.redact(kept.where),
-            "waiting": kept.waiting,
-        },
+        "persistence": persistence,
         "audit": audit_problem(context),
         # What follows is for `mcpd doctor`, which cannot read the daemon's process.
-        "directory": facts.directory,
+        **_as_named(facts, "directory", "log", "unrecorded"),
         "stateDirectory": facts.state,
-        "log": facts.log,
-        "unrecorded": facts.unrecorded,
         "environment": {name: facts.environ[name] for name in INHERITED if name in facts.environ},
         "variables": sorted(facts.environ),
     }
+    return cast("reports.DaemonReport", report)
+
+
+def _as_named(source: object, *names: str) -> dict[str, Any]:
+    return {camel(name): getattr(source, name) for name in names}
 
 
 def _sizes(context: OperatorContext) -> ShownSizes:
