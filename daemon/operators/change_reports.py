@@ -46,17 +46,10 @@ class RefreshReport(TypedDict):
 
 
 class ReloadReport(TypedDict):
-    """The outcome of `mcpd reload`: the plan (`config.parse.Plan`) and the states of the servers it started."""
+    """The outcome of `mcpd reload`: the states of started servers, and the plan (`config.parse.Plan`)."""
 
-    config: str
-    added: list[str]
-    removed: list[str]
-    enabled: list[str]
-    disabled: list[str]
-    restarted: list[str]
-    changed: list[str]
+    # `_DONE` names the plan's other members.
     kept: list[str]
-    sections: list[str]
     needsRestartOfDaemon: list[str]
     faults: list[str]
     states: dict[str, StateReport]

@@ -101,8 +101,7 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
     return {} if record is None else {tool.key: tool.at for tool in record.loaded.tools.values()}
 
 
-@attrs.frozen
-class NamedSession:
+class NamedSession(msgspec.Struct, frozen=True):
     """A session, with its record if it has a key that is in use or stored, and its open connections."""
 
     record: SessionRecord | None
