@@ -150,14 +150,14 @@ class CommandLine(NamedTuple):
             _end_as_by_ctrl_c()
         if self.changing is not None or self.name == "status":
             _tell_trials()
-        run = _found(f"daemon.{self.place}")
+        run = _imported(f"daemon.{self.place}")
         try:
             return guarded(lambda: run(options), self.changing, KINDS if follows else None)
         except UsageError as error:
             made.error(str(error))
 
 
-def _found(place: str) -> Callable[..., Any]:
+def _imported(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
@@ -264,7 +264,7 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
     def draw(*answer: object) -> str:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich
 
-        return str(_found(view)(*answer, screen=Screen.of(sys.stdout, os.environ), **more))
+        return str(_imported(view)(*answer, screen=Screen.of(sys.stdout, os.environ), **more))
 
     return draw
 

@@ -17,7 +17,7 @@ from daemon.errors import CallCancelled, InvalidArguments
 from daemon.kit.wording import MINUTE
 from daemon.operators.base import Command, OperatorCall, OperatorContext
 from daemon.operators.event_commands import MAX_WAIT, Seen, refuse_unknown_session
-from daemon.operators.session_commands import numbered
+from daemon.operators.session_commands import name_in_events
 
 if TYPE_CHECKING:
     from daemon.clients.calls import ClientCall
@@ -72,7 +72,7 @@ async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
     if name is not None and name not in context.actors and server_of(name) not in context.catalog.servers:
         raise context.unknown(name)
     if params.session is not None:
-        params.session = numbered(context, params.session)
+        params.session = name_in_events(context, params.session)
     source, recent = f"{context.facts.pid}.{context.facts.started_at}", context.counters.recent
     after = params.after if params.source == source else 0
     if not (

@@ -20,7 +20,7 @@ from daemon.kit.waiting import Watch, any_changed
 from daemon.kit.wording import hint
 from daemon.operators.base import Command, OperatorContext
 from daemon.operators.server_changes import is_divided, named
-from daemon.operators.session_commands import loaded_by, numbered, session_named
+from daemon.operators.session_commands import loaded_by, name_in_events, session_named
 
 if TYPE_CHECKING:
     from daemon.operators.reports import EventReport, EventsReport
@@ -84,7 +84,7 @@ async def events(context: OperatorContext, params: EventsParams) -> EventsReport
     if params.server == "":
         raise context.unknown("")
     if params.session is not None:
-        params.session = numbered(context, params.session)
+        params.session = name_in_events(context, params.session)
     history, query = context.history, await _with_loaded(context, _query(params))
     now = history.now()
     news, begun = history.news.value, Cursor(now, {history.life: history.number})

@@ -76,7 +76,7 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> Sessions
 SESSIONS = Command("sessions", SessionsParams, sessions, reads=True)
 
 
-def numbered(context: OperatorContext, session: str) -> str:
+def name_in_events(context: OperatorContext, session: str) -> str:
     """The name of a session in events: its key, or `#12` for a present or past connection without a key."""
     is_key = any(record.key == session for record, _users in context.clients.in_use())
     number = session.removeprefix("#")
@@ -422,7 +422,7 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
     def change(grants: Grants) -> None:
         if params.revoke:
             current = grants.current(now)
-            wanted = [key for key in current if params.tool is None or _is(params.tool, key, current_servers)]
+            wanted = [key for key in current if params.tool is None or _matches(params.tool, key, servers)]
             changed = grants.revoke(wanted)
         else:
             changed = list(fitting)
@@ -430,7 +430,7 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
                 grants.allow(tool, context.principal, None if params.seconds is None else now + params.seconds)
         report.update(changed=[_name(key) for key in changed], allowed=list(_listed(grants, now)))
 
-    current_servers = context.catalog.servers
+    servers = context.catalog.servers
     fitting = {} if params.revoke or params.tool is None else _fitting(context, session, params.tool)
     if session.key is None:
         change(session.connections[0].own.grants)
@@ -458,7 +458,7 @@ def _fitting(context: OperatorContext, session: NamedSession, pattern: str) -> M
         for offered in context.services.offers.of(catalog, context.config.profiles[name]).all
         if offered.asks
     }
-    found = {key: tool for key, tool in asked.items() if _is(pattern, key, catalog.servers)}
+    found = {key: tool for key, tool in asked.items() if _matches(pattern, key, catalog.servers)}
     if not found:
         known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
         raise InvalidArguments(
@@ -470,7 +470,7 @@ def _fitting(context: OperatorContext, session: NamedSession, pattern: str) -> M
     return found
 
 
-def _is(pattern: str, key: ToolKey, servers: Collection[str]) -> bool:
+def _matches(pattern: str, key: ToolKey, servers: Collection[str]) -> bool:
     shown = read_shown(pattern, servers)
     return matches(pattern, *key) or (shown.server, shown.tool) == key
 
