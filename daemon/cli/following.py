@@ -20,7 +20,7 @@ from daemon.host.paths import control_socket
 from daemon.kit.wording import called
 from daemon.operators.change_reports import cancelled
 from daemon.operators.report_words import local_time, outcome_of, session_name
-from daemon.safety.escape import json_line, visible
+from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
     from daemon.operators.reports import CallsReport, EndedCall, EventReport
@@ -348,7 +348,16 @@ def calls(options: argparse.Namespace) -> int:
     if options.follow:
         return _follow_calls(options)
     view = drawn("daemon.cli.views:render_calls", errors_only=options.errors, since=bool(options.since))
-    return asking("calls", _calls_wanted, view)(options)
+    answer = _first_calls(options)
+    print(document(answer) if options.json else view(answer))
+    return 0
+
+
+def _first_calls(options: argparse.Namespace) -> Any:
+    answer = ask_with(options, "calls", _calls_wanted(options))
+    # mcpd 0.1.0 ignores `since`.
+    answer["recent"] = [each for each in answer["recent"] if each["at"] >= (options.since or 0.0)]
+    return answer
 
 
 def _follow_calls(options: argparse.Namespace) -> int:
@@ -361,7 +370,7 @@ def _follow_calls(options: argparse.Namespace) -> int:
         for call in answer["recent"]:
             print(json_line(call) if options.json else call_line(call))
 
-    return follow(ask_with(options, "calls", _calls_wanted(options)), after, show)
+    return follow(_first_calls(options), after, show)
 
 
 def call_line(call: EndedCall) -> str:

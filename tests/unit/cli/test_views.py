@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -274,6 +275,19 @@ def test_what_is_asked_for_is_handed_on(control: Controls, capsys: Captured) -> 
     wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
     assert daemon.asked == [("calls", wanted)]
     assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_older_calls_are_left_out_though_the_last_releases_daemon_names_them(
+    more: tuple[str, ...], control: Controls, capsys: Captured
+) -> None:
+    now = time.time()
+    ended = ({**ENDED, "at": now - 7200, "tool": "early"}, {**ENDED, "at": now, "tool": "late"})
+    daemon = control({"calls": answer(ended=ended)})
+    assert main_calls(["--since", "1h", *more]) == 0
+    out = capsys.readouterr().out
+    assert ("late" in out, "early" in out) == (True, False)
+    assert round(now - daemon.asked[0][1]["since"]) == 3600
 
 
 def test_a_line_says_who_called_what_and_how_it_ended() -> None:
