@@ -65,7 +65,11 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
     """The warnings about one server, with the doctor's checks of command and URL that need no connection."""
     trail, known = below(ROOT, "mcpServers", server.name), set[str]()
     if server.written.command:
-        warned = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
+        pin = f". `mcpd pin {server.name}` writes the newest version"
+        warned = [
+            Fault(path=below(trail, "args"), message=message + pin * pins)
+            for message, pins in entries.unwise(server)
+        ]
         if beside is not None and not server.written.cwd:
             warned += _astray(server.written, trail, beside, paths.home(environ))
         yield from warned
@@ -81,8 +85,9 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
 
 def _fault(path: str, finding: Finding) -> Fault:
     what = finding.what.removeprefix(f"{finding.data.get('server')}: ")
-    words = " ".join(each for each in (what, finding.why, finding.do) if each)
-    return Fault(path=path, message=words.removesuffix("."))
+    return Fault(
+        path=path, message=". ".join(each.removesuffix(".") for each in (what, finding.why, finding.do) if each)
+    )
 
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
@@ -159,19 +164,19 @@ def _undescribed(config: Config) -> Iterator[Fault]:
     ]
     categories = [name for name, category in config.categories.items() if not category.description]
     instead = "the first sentence of the server's own description, else the names of its tools"
-    yield from _without_words("mcpServers", "this server", servers, instead)
+    yield from _without_words("mcpServers", "this server", servers, instead, "{} description")
     instead = "its tools' purposes, cut to a line"
-    yield from _without_words("categories", "this category", categories, instead)
+    yield from _without_words("categories", "this category", categories, instead, ". categories.{}.description")
 
 
-def _without_words(section: str, one: str, names: list[str], instead: str) -> Iterator[Fault]:
+def _without_words(section: str, one: str, names: list[str], instead: str, key: str) -> Iterator[Fault]:
     """Warn once for all names: imported configurations have no descriptions."""
     if names:
         alone, trail = len(names) == 1, below(ROOT, section)
         which = f"{one} has" if alone else f"{_listed(names)} have"
-        yield _fault(
-            below(trail, names[0]) if alone else trail, found("undescribed", which=which, instead=instead)
-        )
+        key = key.format(names[0] if alone else "NAME")
+        finding = found("undescribed", which=which, instead=instead, key=key)
+        yield _fault(below(trail, names[0]) if alone else trail, finding)
 
 
 def _kept(config: Config) -> Iterator[Fault]:

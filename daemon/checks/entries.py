@@ -90,22 +90,22 @@ def named(server: Server, inherited: Environ) -> str:
     return str(found or shown.command)
 
 
-def unwise(server: Server) -> list[str]:
-    """Warnings about downloads and privileges of containers."""
-    server, pin = server.written, f". `mcpd pin {server.name}` writes the newest version"
-    pinned = [*command_lines.pinnable(server.command or "", server.args)]
-    return [
-        message + (pin if any(f"'{each.written}'" in message for each in pinned) else "")
-        for words in command_lines.started((server.command or "", *server.args))
-        for message in (*command_lines.moving(words), *container_warnings(words))
-    ]
+def unwise(server: Server) -> Iterator[tuple[str, bool]]:
+    """Warnings about downloads and privileges of containers, each with whether `mcpd pin` helps."""
+    server = server.written
+    loose = [f"'{each.written}'" for each in command_lines.pinnable(server.command or "", server.args)]
+    for words in command_lines.started((server.command or "", *server.args)):
+        for message in (*command_lines.moving(words), *container_warnings(words)):
+            yield message, any(each in message for each in loose)
 
 
 def packages(server: Server) -> Iterator[Finding]:
     """Findings on unpinned versions, and on starts that need a network."""
-    advised = unwise(server)
-    for each in advised:
-        yield found("package-unpinned", server=server.name, advice=each)
+    advised = [*unwise(server)]
+    if any(pins for _, pins in advised):
+        yield found("package-loose", server=server.name)
+    for message in (message for message, pins in advised if not pins):
+        yield found("package-unpinned", server=server.name, advice=message)
     shown = server.written
     for words in command_lines.started((shown.command or "", *shown.args)):
         if command_lines.runs_a_container(words):

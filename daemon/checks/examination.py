@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from daemon.checks import addresses, configuration, entries, host
-from daemon.checks.findings import Finding, Scene, found
+from daemon.checks.findings import Finding, Level, Scene, found
 from daemon.config.redaction import Redactors
 from daemon.kit.wording import MIB
 from daemon.processes import proc
@@ -19,6 +19,9 @@ FULL = 8 * MIB
 
 SCARCE = 256 * MIB
 """Free bytes below which to warn: fifty servers take ten MiB, and the write-ahead log as many."""
+
+_SERVERS = "\0"
+"""Stands for the names of servers in a text: no name or message has a NUL."""
 
 MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite database (https://www.sqlite.org/fileformat.html)."""
@@ -123,16 +126,31 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
         yield found("not-looked-at", place=place, problem=error.strerror or error)
 
 
-def worded(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Mapping[str, str]]:
-    """The findings' texts. Secrets are removed: outputs, paths and arguments may hold some."""
+def worded(report: Mapping[str, Sequence[Finding]], scene: Scene) -> list[Mapping[str, str]]:
+    """The findings' texts, the worst first. Secrets are removed: outputs, paths and arguments may hold some.
+
+    What several servers have in common is one finding, unless its remedy sets a key of one server.
+    """
     redactors = Redactors()
     if scene.config:
         redactors.learn(scene.config)
+    rows = dict[tuple[str, ...], list[str]]()
     for title, findings in report.items():
         for each in findings:
             # Redacted per server: another one's password may be an ordinary word in what is said of this one.
             server = str(each.data.get("server", ""))
             of_a_server = scene.config is not None and server in scene.config.mcp_servers
             redact = redactors.of(server) if of_a_server else redactors
-            words = {"what": redact(each.what), "why": redact(each.why), "do": redact(each.do)}
-            yield {"check": title, "level": each.level, "cause": each.cause, **words}
+            is_single = not of_a_server or "`mcpd set" in each.do
+            bare = each if is_single else each.about(_SERVERS)
+            texts = map(redact, (bare.what, bare.why, bare.do))
+            rows.setdefault((title, each.level, each.cause, *texts), []).append(server)
+    worst_first = [*reversed(Level)]
+    return [_row(*each) for each in sorted(rows.items(), key=lambda each: worst_first.index(Level(each[0][1])))]
+
+
+def _row(texts: Sequence[str], servers: Sequence[str]) -> dict[str, str]:
+    *about, what, why, do = texts
+    listed = [text.replace(_SERVERS, ", ".join(servers)) for text in (what, why)]
+    texts = (*about, *listed, do.replace(_SERVERS, " ".join(servers)))
+    return dict(zip(("check", "level", "cause", "what", "why", "do"), texts, strict=True))

@@ -99,9 +99,17 @@ class Finding(FindingText):
     data: Mapping[str, object] = attrs.field(repr=False)
     """Values for the texts; `server` is the name of the server in question."""
 
+    def about(self, server: str) -> Finding:
+        """The same finding about another server."""
+        return _made(self.cause, {**self.data, "server": server})
+
 
 def found(cause: str, **data: object) -> Finding:
     """Make a finding with a cause from the table."""
+    return _made(cause, data)
+
+
+def _made(cause: str, data: Mapping[str, object]) -> Finding:
     row = TABLE[cause]
     what, why, do = (text.format_map(data) for text in (row.what, row.why, row.do))
     key = str(data.get("key", row.key))

@@ -175,7 +175,7 @@ def doctor(options: argparse.Namespace) -> int:
         raise CommandFailed(
             f"this user cannot run the checks ({why}). Run this as the daemon's user."
         ) from None
-    findings = list(worded(examine(scene), scene))
+    findings = worded(examine(scene), scene)
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
     report = {"ok": not counts["fault"], "counts": counts, "findings": findings}
     show(options, report, lambda _report: drawn("daemon.cli.views:render_findings")(findings, counts))

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
@@ -409,14 +409,9 @@ def _renew(options: argparse.Namespace, name: str) -> int:
         return _renew_offered(options, path, present)
     server = WantedServer(name=name, entry=(entry := present.servers[name]))
     server = with_versions(server, newest_version, images=True, again=upgrades)
-    for word in server.loose:
-        note(f"{word} is not pinned: neither npm nor uv found a version, and no such image was pulled")
-    for word, newest in server.kept:
-        note(f"{name}: {word} stays: the newest version that was found is {newest}")
-    if bounds := " ".join(entry["args"][at] for at in server.bounds):
-        out = typed_as(options, "unset", name, *(f"args[{at}]" for at in server.bounds))
-        note(f"{name}: its entry holds {bounds}, which a newer version may not need: {out} removes it")
-    about = ""
+    bounds, about = " ".join(entry["args"][at] for at in server.bounds), ""
+    for line in _remarks(options, server, bounds):
+        note(line)
     for was, now in server.pinned.items():
         note(f"{name}: {was} becomes {now}")
         if upgrades and (address := changes(now, os.environ)):
@@ -429,8 +424,19 @@ def _renew(options: argparse.Namespace, name: str) -> int:
             rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]
             status = _change(options, [Setting(trail=("args",), value=rest)])
         return status
-    note(f"{name}: nothing in its entry is left to {'upgrade' if upgrades else 'pin'}")
+    if not server.kept:
+        note(f"{name}: nothing in its entry is left to {'upgrade' if upgrades else 'pin'}")
     return 0 if options.all else EX_FAULT
+
+
+def _remarks(options: argparse.Namespace, server: WantedServer, bounds: str) -> Iterator[str]:
+    for word in server.loose:
+        yield f"{word} is not pinned: neither npm nor uv found a version, and no such image was pulled"
+    for word, newest in server.kept:
+        yield f"{server.name}: {word} stays: the newest version that was found is {newest}"
+    if bounds:
+        out = typed_as(options, "unset", server.name, *(f"args[{at}]" for at in server.bounds))
+        yield f"{server.name}: its entry holds {bounds}, which a newer version may not need: {out} removes it"
 
 
 def _renew_offered(options: argparse.Namespace, path: Path, present: Present) -> int:

@@ -155,17 +155,25 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
                 break
             if seen["state"] != shown:
                 shown = seen["state"]
-                note(f"{name} is {shown}; its first start may install it")
-        if options.change == "upgrade" and seen is not None and seen["state"] == "dormant":
-            # An upgrade is tried, which only a start does.
-            ask_with(options, "refresh", {"server": name})
-            seen = ask_with(options, "status", {})["servers"][name]
-        if seen is not None and seen["state"] == "dormant" and seen["share"] != "all" and seen["cause"]:
-            # Its first list has failed, and so would each client's start.
-            seen["state"] = "failed"
+                if options.change != "up":
+                    note(f"{name} is {shown}; its first start may install it")
+        if seen is not None and seen["state"] == "dormant":
+            seen = _if_started(options, name, seen)
         return Effect(asked=True, problem="", seen=seen, tools=tuple(tools_of(options, name)))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)
+
+
+def _if_started(options: argparse.Namespace, name: str, seen: ServerReport) -> ServerReport:
+    """The state of a dormant server, as far as a start shows it."""
+    if options.change == "upgrade":
+        # An upgrade is tried, which only a start does.
+        ask_with(options, "refresh", {"server": name})
+        seen = ask_with(options, "status", {})["servers"][name]
+    if seen["state"] == "dormant" and seen["share"] != "all" and seen["cause"]:
+        # Its first list has failed, and so would each client's start.
+        seen["state"] = "failed"
+    return seen
 
 
 def _lists_more(seen: ServerReport) -> bool:

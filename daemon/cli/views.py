@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -225,25 +223,19 @@ LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bo
 
 
 def render_findings(findings: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
-    """Render findings by check, and `counts` of each level; findings of a check must be adjacent."""
-    parts: list[RenderableType] = []
-    for title, of_check in groupby(findings, itemgetter("check")):
-        parts += [Text(title, style="bold"), _findings(of_check), Text("")]
-    return draw([*parts, Text(_counts(counts))], screen)
-
-
-def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
+    """Render findings in their order, each with its check, and `counts` of each level."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(width=2, no_wrap=True)
     table.add_column(no_wrap=True, min_width=7)
+    table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for each in findings:
-        table.add_row("", Text(each["level"], style=LEVEL_STYLES[each["level"]]), safe(each["what"]))
+        level = Text(each["level"], style=LEVEL_STYLES[each["level"]])
+        table.add_row(level, safe(each["check"], "dim"), safe(each["what"]))
         if each["why"]:
             table.add_row("", "", safe(each["why"], "dim"))
         if each["do"]:
             table.add_row("", "", safe(f"-> {each['do']}"))
-    return table
+    return draw([table, Text(""), Text(_counts(counts))], screen)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

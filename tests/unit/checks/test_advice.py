@@ -75,7 +75,7 @@ def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
     ((place, message),) = warnings({"command": "nope"}, programs)
     assert place == "$.mcpServers.s.command"
     assert message.startswith("nope is not on the PATH. A daemon started in this shell has the PATH")
-    assert message.endswith("Install it, or write its absolute path")
+    assert message.endswith("Install it, or `mcpd set s command=PATH` with its absolute path")
     assert "there is no program /nope/nope" in warnings({"command": "/nope/nope"}, programs)[0][1]
 
 

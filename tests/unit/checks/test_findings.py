@@ -104,10 +104,30 @@ def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytes
     assert implementation("doctor").main([]) == 0
     assert everything(house.root) == before
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[0] == "configuration"
+    assert shown.out.splitlines()[0].startswith("note ")
     assert shown.out.endswith("0 faults, 0 warnings, 3 notes.\n")
     assert "\x1b" not in shown.out
     assert not shown.err
+
+
+def test_the_worst_is_first_and_what_several_servers_have_in_common_is_told_once(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house.program("uvx")
+    one, two = ({"command": "uvx", "args": [each]} for each in ("mcp-one", "mcp-two"))
+    memory = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"]}
+    house.servers(one=one, two=two, gone={"command": "no-such-program"}, m=memory, n=memory)
+    assert implementation("doctor").main(["--json"]) == 1
+    findings = told(capsys)["findings"]
+    levels = [each["level"] for each in findings]
+    assert levels == sorted(levels, key=["fault", "warning", "note", "ok"].index)
+    assert levels[:2] == ["fault", "warning"]
+    [loose] = [each for each in findings if each["cause"] == "package-loose"]
+    assert loose["what"].startswith("one, two: the package has no exact version: ")
+    assert loose["do"] == "`mcpd pin one two` writes the newest version."
+    # A key is set for one server at a time.
+    limits = [each["do"] for each in findings if each["cause"] == "server-limit-too-high"]
+    assert limits == [f"`mcpd set {name} limits.inFlight=1` sets it." for name in ("m", "n")]
 
 
 def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.CaptureFixture[str]) -> None:

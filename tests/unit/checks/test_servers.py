@@ -67,7 +67,7 @@ def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: 
     house.program("npx")
     house.servers(a={"command": "npx", "args": ["-y", "x"]}, b={"command": "npx", "args": ["-y", "y@1.2.3"]})
     found = list(check(house.look()))
-    assert "'x' has no exact version" in only(found, Level.WARNING)
+    assert "a: the package has no exact version" in only(found, Level.WARNING)
     assert levels(found) == ["warning", "note", "ok"]
 
 

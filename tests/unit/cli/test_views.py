@@ -126,23 +126,21 @@ def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
 # --- findings ------------------------------------------------------------------------------------------------
 
 
-def test_findings_stand_below_their_check_with_reason_and_remedy() -> None:
+def test_findings_have_their_check_reason_and_remedy() -> None:
     members = ("check", "level", "what", "why", "do")
     found = [
         dict(zip(members, each, strict=True))
         for each in (
-            ("sockets", "ok", "a listens", "", ""),
             ("sockets", "fault", "b \x1b[2J does not", "it is gone", "start it " * 20),
             ("systemd", "note", "no unit", "", ""),
         )
     ]
     counts = {"ok": 1, "note": 0, "warning": 2, "fault": 1}
     lines = views.render_findings(found, counts, NARROW).splitlines()
-    assert lines[:3] == ["sockets", "    ok       a listens", "    fault    b \\x1b[2J does not"]
-    assert lines[3] == "             it is gone"
-    assert lines[4].startswith("             -> start it start it")
+    assert lines[:2] == ["fault    sockets  b \\x1b[2J does not", f"{'':18}it is gone"]
+    assert lines[2].startswith(f"{'':18}-> start it start it")
     assert max(map(len, lines)) <= 80
-    assert "systemd" in lines
+    assert "note     systemd  no unit" in lines
     assert lines[-1] == "1 fault, 2 warnings, 0 notes."
     assert set(views.LEVEL_STYLES) == set(Level)
     assert "\x1b[1;31mfault" in views.render_findings(found, counts, COLOURED)
