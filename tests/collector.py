@@ -75,7 +75,7 @@ class Collected:
         """The attributes and counts of a histogram in its latest report."""
         found = self._each("metrics", "resourceMetrics", "scopeMetrics", "metrics")
         last = [each["histogram"]["dataPoints"] for each in found if each["name"] == name][-1]
-        return [(_plain(each["attributes"]), int(each["count"])) for each in last]
+        return [(_plain(each.get("attributes", [])), int(each["count"])) for each in last]
 
     def wait_spans(self, count: int) -> list[dict[str, Any]]:
         """Wait until this many spans have arrived."""

@@ -61,6 +61,9 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "subscriptions/listen": listen,
 }
 
+# Requests that are no calls and end with their answer.
+TRACED = {*OF_CONNECTIONS, *(each for each in OF_SESSIONS if each.endswith(("/list", "subscribe", "setLevel")))}
+
 OPTIONAL: Mapping[str, str] = {
     "prompts": "prompts",
     "resources": "resources",
@@ -196,6 +199,7 @@ class Session:
             self._serve(request_id, method, params)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._connection.fail(request_id, method, error)
+        self._connection.end_trace(request_id)
 
     def _knows(self, method: str) -> bool:
         return method in OF_CONNECTIONS or method in OF_SESSIONS
@@ -245,6 +249,8 @@ class Session:
 
     def _serve(self, request_id: bytes, method: str, params: Raw | None) -> None:
         connection, meta = self._connection, protocol.meta_of(params)
+        if method in TRACED:
+            connection.trace(request_id, method, meta)
         modern = protocol.VERSION_KEY in meta
         if modern and not accept_version(connection, request_id, meta):
             return

@@ -536,5 +536,7 @@ def _end_trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size
     own = call.method, call.tool or name, "" if upstream is None else upstream.of
     version = protocol.MODERN_VERSION if request.modern else call.calls.client.protocol
     arguments = call.given[:MAX_ARGUMENTS] if tracer.arguments else b""
-    trace.about, trace.size = (request.id, arguments, request.session.name, version, len(call.given)), size
+    uri = call.label.partition("/resource:")[2] if call.method == protocol.READ_RESOURCE else ""
+    trace.about = request.id, arguments, request.session.name, version, uri, len(call.given)
+    trace.size = size
     tracer.ended(trace, (call.client_method, name, ""), own, outcome)

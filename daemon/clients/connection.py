@@ -20,11 +20,13 @@ from daemon.clients.dispatch import Dispatch
 from daemon.clients.notifications import ConnectedClient, ListChanges, ListPlace, Savings
 from daemon.clients.server_requests import has
 from daemon.clients.sessions import SessionState, fault_of_key
+from daemon.counting.tally import OK
 from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
 from daemon.protocol import RESOURCE_NOT_FOUND
 from daemon.surfaces.table import ClientInfo, may_defer
+from daemon.tracing.call_trace import CallTrace, begun
 from daemon.wire import envelope
 from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import Peer
@@ -222,6 +224,7 @@ class ClientConnection:
         self.resuming: set[Following] = set()
         """Subscriptions at removed servers, which are about to move to other servers."""
         self._servers: frozenset[str] = frozenset()
+        self._traces: dict[bytes, tuple[str, CallTrace]] = {}  # of requests that are being answered now
         self.attachments = Attachments(
             self.client,
             context,
@@ -287,22 +290,45 @@ class ClientConnection:
 
     def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Serve a request in a task that ends with the connection; `what` describes the request in the log."""
-        self.later(self._serve, request_id, what, serve)
+        self.later(self._serve, request_id, what, serve, self._traces.pop(request_id, None))
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
         """Start a task unless the connection has ended: a queue may return its call later."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(wait, *args)
 
-    async def _serve(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
+    async def _serve(
+        self,
+        request_id: bytes,
+        what: str,
+        serve: Callable[[], Awaitable[None]],
+        traced: tuple[str, CallTrace] | None,
+    ) -> None:
+        if traced is not None:
+            self._traces[request_id] = traced
         try:
             await serve()
         except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
             self.fail(request_id, what, error)
+        self.end_trace(request_id)
         self.context.outbox.flush()
+
+    def trace(self, request_id: bytes, method: str, meta: dict[str, Raw]) -> None:
+        """Begin the trace of a request that is no call: calls have traces of their own."""
+        if (tracer := self.context.tracer) is not None:
+            self._traces[request_id] = method, begun(meta, self.peer.last_heard, *tracer.sampling)
+
+    def end_trace(self, request_id: bytes, outcome: str = OK) -> None:
+        """End the trace of a request, unless it has ended or a task goes on with the request."""
+        if request_id in self._traces and (tracer := self.context.tracer) is not None:
+            method, trace = self._traces.pop(request_id)
+            trace.ended, trace.at = trio.current_time(), self.context.wall()
+            trace.about = request_id, b"", self.attachments.own.name, self.client.protocol, "", 0
+            tracer.ended(trace, (method, "", ""), (method, "", ""), outcome)
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with its error; an internal error of mcpd ends the request, not the connection."""
+        self.end_trace(request_id, type(error).__name__)
         if isinstance(error, msgspec.MsgspecError):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
             return

@@ -45,8 +45,7 @@ class KeptResults:
     def __init__(self, directory: Path = Path(os.devnull)) -> None:
         self._directory, self._told = directory, False
         self._file: sqlite3.Connection | None = None
-        self._kept: dict[Key, tuple[int, float]] = {}
-        """Size and last use of each result."""
+        self._kept: dict[Key, tuple[int, float]] = {}  # size and last use of each result
         self._searches = trio.CapacityLimiter(SEARCHES)
         self._disk = partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
 

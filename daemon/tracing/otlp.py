@@ -32,10 +32,10 @@ CUMULATIVE = metrics.AggregationTemporality.CUMULATIVE
 TRACE_ID = "traceId"
 """The member of an event's details with the trace of its call."""
 
-METHOD = "mcp.method.name"
+METHOD, URI = "mcp.method.name", "mcp.resource.uri"
 ABOUT = (
     *("jsonrpc.request.id", "gen_ai.tool.call.arguments", "mcp.session.id", "mcp.protocol.version"),
-    *("mcpd.request.size", "mcpd.response.size", "rpc.response.status_code"),
+    *(URI, "mcpd.request.size", "mcpd.response.size", "rpc.response.status_code"),
 )
 TARGETS = {CALL_TOOL: "gen_ai.tool.name", GET_PROMPT: "gen_ai.prompt.name"}
 Pair = tuple[Any, Any]
@@ -92,7 +92,9 @@ class OtlpExport:
                 spans.append(self._span(call, SpanKind.INTERNAL, ids, (began, ended), about))
             if call.sent:
                 ids, whole = (call.sent_span, call.span), (call.sent, call.ended)
-                spans.append(self._span(call, SpanKind.CLIENT, ids, whole, _attributes(*sent)))
+                spans.append(
+                    self._span(call, SpanKind.CLIENT, ids, whole, _attributes(*sent, **{URI: more[URI]}))
+                )
         return spans
 
     def _span(self, call: CallTrace, kind: SpanKind, ids: Pair, times: Pair, about: About) -> ReadableSpan:

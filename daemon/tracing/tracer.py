@@ -15,6 +15,7 @@ from loguru import logger
 
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Telemetry
+from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
 from daemon.tracing.call_trace import BOUNDS, CallTrace, missing, sampling, signals
 
@@ -42,6 +43,12 @@ SERIES = 2000
 """Most time series of durations, OpenTelemetry's default; others are counted together."""
 
 _AS_SERVER, _AS_CLIENT = "mcp.server.operation.duration", "mcp.client.operation.duration"
+
+# Durations by the event of a session's end.
+_SESSIONS = {
+    EventKind.SESSION_ENDED: "mcp.server.session.duration",
+    EventKind.ENDED: "mcp.client.session.duration",
+}
 
 _ERRORS = {"ok": "", "isError": "tool_error"}
 """Outcomes that OpenTelemetry names differently."""
@@ -76,6 +83,14 @@ class Tracer:
         queue = self.queues[signal]
         self.dropped[signal] += len(queue) == QUEUED
         queue.append(what)
+
+    def heard(self, event: Event) -> None:
+        """Queue an event of the daemon, and count the session that it ends."""
+        self.take("logs", event)
+        name, seconds = _SESSIONS.get(event.kind, ""), event.details.get("seconds")
+        if name and isinstance(seconds, int | float):
+            error = str(event.cause or "")
+            self._count((name, "", "", event.server, error), seconds)
 
     def _count(self, series: tuple[str, ...], seconds: float) -> None:
         found = self.durations.get(series)

@@ -103,7 +103,7 @@ class Core:
         self.history = _history(around)
         self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
         if self.tracer is not None:
-            self.history.listeners.append(partial(self.tracer.take, "logs"))
+            self.history.listeners.append(self.tracer.heard)
         self.audit = Audit(
             Path(around.facts.state, "audit") if around.facts.state else NO_PLACE,
             config.audit,

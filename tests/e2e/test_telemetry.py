@@ -40,8 +40,9 @@ def test_a_call_is_a_trace_and_counted_and_events_are_logs() -> None:
             with daemon.client() as client:
                 client.greet()
                 client.ask("tools/call", {**CALL, "_meta": {"traceparent": f"00-{TRACE}-{SPAN}-01"}})
-            server, own = collected.wait_spans(2)
+            greeting, server, own = collected.wait_spans(3)
             assert "s3cr3t" not in daemon.said()
+    assert (greeting["name"], greeting["kind"]) == ("initialize", "SPAN_KIND_SERVER")
     assert (server["traceId"], server["parentSpanId"]) == (of(TRACE), of(SPAN))
     assert (own["traceId"], own["parentSpanId"]) == (of(TRACE), server["spanId"])
     assert (server["name"], server["kind"]) == ("tools/call call-category-tool", "SPAN_KIND_SERVER")
@@ -57,8 +58,9 @@ def test_a_call_is_a_trace_and_counted_and_events_are_logs() -> None:
     arguments = server["attributes"]["gen_ai.tool.call.arguments"]
     assert "get_current_time" in arguments
     assert "s3cr3t" not in arguments
-    for side in ("server", "client"):
-        assert [count for _, count in collected.durations(f"mcp.{side}.operation.duration")] == [1]
+    for side, operations in (("server", 2), ("client", 1)):
+        assert len(collected.durations(f"mcp.{side}.operation.duration")) == operations
+        assert [count for _, count in collected.durations(f"mcp.{side}.session.duration")] == [1]
     kinds = [each["eventName"] for each in collected.logs]
     assert kinds[0] == "mcpd.daemon-started"
     assert kinds[-1] == "mcpd.daemon-stopped", "the last export is waited for"

@@ -64,7 +64,7 @@ async def test_a_call_is_a_trace_with_the_part_of_its_server(stage: Stage, nurse
     )
     assert trace.began <= trace.sent <= trace.ended
     size = len('{"category": "alpha", "name": "echo", "args": {"a": 1}}')
-    assert trace.about == (b'"x"', b"", "#1", "2025-11-25", size)
+    assert trace.about == (b'"x"', b"", "#1", "2025-11-25", "", size)
     assert (trace.size, trace.code) == (len('{"content":[]}'), "")
     assert trace.waits == ()
 
@@ -173,7 +173,7 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
     if choice == "allow once":
         stage.answer(await stage.alpha.wait_sent())
     await client.get()
-    (trace,) = taken(stage)
+    trace = taken(stage)[-1]
     ((name, began, ended),) = trace.waits
     assert (name, ended - began) == ("ask", 3)
     assert trace.ended - trace.began == pytest.approx(3), "the wait is part of the whole"
@@ -227,6 +227,26 @@ async def test_prompts_and_resources_are_traced_by_their_methods(stage: Stage, c
         [("prompts/get", "greet", ""), ("prompts/get", "greet", "alpha")],
         [("resources/read", "", ""), ("resources/read", "", "alpha")],
     ]
+    assert [trace.about[4] for trace in taken(stage)] == ["", "file:///a"]
+
+
+async def test_requests_that_are_no_calls_are_traced_also_if_they_wait_or_fail(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = traced(listed=False)
+    guest = await greeted(stage, nursery, {})
+    await guest.client.ask("prompts/list", {"_meta": {"traceparent": PARENT}}, request_id=2)
+    await guest.client.get()
+    await guest.client.ask("tools/list", {"cursor": "x"}, request_id=3)
+    await guest.client.get()
+    handshake, waited, wrong = taken(stage)
+    assert [each.series[0][1:] for each in (handshake, waited, wrong)] == [
+        ("initialize", "", "", ""),
+        ("prompts/list", "", "", ""),
+        ("tools/list", "", "", "ValidationError"),
+    ]
+    assert waited.ended - waited.began > 1
+    assert (f"{waited.trace:032x}" in PARENT, waited.about[:4]) == (True, (b"2", b"", "#1", "2025-11-25"))
 
 
 async def test_a_call_without_an_answer_ends_its_trace_once(stage: Stage, client: Client) -> None:

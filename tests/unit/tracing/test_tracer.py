@@ -11,8 +11,10 @@ import trio
 from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
+from daemon.causes import Cause
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Telemetry
+from daemon.history.event import Event, EventKind
 from daemon.tracing import tracer as module
 from daemon.tracing.call_trace import BOUNDS, begun
 from daemon.tracing.tracer import BATCH, QUEUED, SERIES, Tracer, tracer_for
@@ -84,6 +86,20 @@ def test_what_is_not_kept_is_counted_and_not_queued() -> None:
     kept = made()
     end(kept)
     assert (len(kept.durations), len(kept.queues["traces"])) == (1, 1)
+
+
+def test_sessions_are_counted_by_the_events_of_their_ends() -> None:
+    tracer = made()
+    tracer.heard(Event(kind=EventKind.SESSION_ENDED, session="#1", details={"seconds": 2.0}))
+    for cause in (Cause.EXITED, None):
+        tracer.heard(Event(kind=EventKind.ENDED, server="git", cause=cause, details={"seconds": 3.0}))
+    tracer.heard(Event(kind=EventKind.ENDED, server="git", details={}))
+    assert {series: found[0] for series, found in tracer.durations.items()} == {
+        ("mcp.server.session.duration", "", "", "", ""): 2.0,
+        ("mcp.client.session.duration", "", "", "git", "exited"): 3.0,
+        ("mcp.client.session.duration", "", "", "git", ""): 3.0,
+    }
+    assert len(tracer.queues["logs"]) == 4
 
 
 def test_there_are_only_so_many_series() -> None:
