@@ -232,12 +232,10 @@ class Audit:
         self.root = root
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head = daemon, version, keep_head
-        self.now = wall
-        """Returns the time of a decision, in seconds since the epoch."""
+        self.now = wall  # in seconds since the epoch
         self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
-        self._told = 0
-        """The number of dropped decisions that a record has reported already; only the thread writes it."""
+        self._told = 0  # dropped decisions that a record has reported; only the thread writes it
         self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None

@@ -31,6 +31,8 @@ SHOWN = frozenset({
 })  # fmt: skip
 """Parameters of operators' commands that records show; others may be secrets, or very long."""
 
+_MEMBERS = {"client": "client", "principal": "principal", "by": "by", "trace_id": "traceId", "rule": "reason"}
+
 LONGEST = 4096
 """Most bytes of the shown parameters as JSON."""
 
@@ -51,6 +53,7 @@ def note_command(
 
 def _of_event(audit: Audit, event: Event) -> AuditRecord:
     details, decision = dict(event.details), DECISIONS[event.kind]
+    members = {name: str(details.pop(key, "")) for name, key in _MEMBERS.items()}
     # Of a switch, `tool git_log` or `the server`.
     kind, _, name = str(details.get("what", "")).partition(" ")
     return audit.made(
@@ -59,13 +62,9 @@ def _of_event(audit: Audit, event: Event) -> AuditRecord:
         server=event.server,
         session=event.session,
         tool=str(details.pop("tool", "" if kind == "the" else name)),
-        client=str(details.pop("client", "")),
-        principal=str(details.pop("principal", "")),
-        by=str(details.pop("by", "")),
-        trace_id=str(details.pop("traceId", "")),
-        rule=str(details.pop("reason", "")),
         outcome=event.text,
         details={"event": str(event.kind), **details} if decision is Decision.REFUSED else details,
+        **members,
     )
 
 

@@ -321,7 +321,7 @@ def _identity(tool: Tool) -> tuple[str, ...]:
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
     how, more = _way_out(call, tool)
     why = f"this client cannot ask (it declares no elicitation). Nothing was sent. {how}, then call it again."
-    return _denied(tool, why, more)
+    return denied(tool, why, **more)
 
 
 def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
@@ -329,10 +329,11 @@ def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
     # A user who was asked and refused needs no way around it.
     how, more = _way_out(call, tool) if why != NoChoice.REFUSED else ("", {})
     text = f"{why}. Nothing was sent. Do not call it again unless the user asks you to.{how and f' {how}.'}"
-    return _denied(tool, text, more)
+    return denied(tool, text, **more)
 
 
-def _denied(tool: Tool, why: str, more: dict[str, str]) -> PermissionDenied:
+def denied(tool: Tool, why: str, **more: str) -> PermissionDenied:
+    """The error about a call to which the user has not agreed."""
     text = f"{label_of(tool)} is called only if the user agrees, and {why}"
     return PermissionDenied(text, tool=tool.name, server=tool.server, **more)
 

@@ -224,7 +224,8 @@ class ClientConnection:
         self.resuming: set[Following] = set()
         """Subscriptions at removed servers, which are about to move to other servers."""
         self._servers: frozenset[str] = frozenset()
-        self._traces: dict[bytes, tuple[str, CallTrace]] = {}  # of requests that are being answered now
+        self._traces: dict[bytes, tuple[str, CallTrace]] = {}  # of requests that have no answer yet
+        self._waiting: set[bytes] = set()  # ids of requests whose tasks have not begun
         self.attachments = Attachments(
             self.client,
             context,
@@ -290,22 +291,16 @@ class ClientConnection:
 
     def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Serve a request in a task that ends with the connection; `what` describes the request in the log."""
-        self.later(self._serve, request_id, what, serve, self._traces.pop(request_id, None))
+        self._waiting.add(request_id)
+        self.later(self._serve, request_id, what, serve)
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
         """Start a task unless the connection has ended: a queue may return its call later."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(wait, *args)
 
-    async def _serve(
-        self,
-        request_id: bytes,
-        what: str,
-        serve: Callable[[], Awaitable[None]],
-        traced: tuple[str, CallTrace] | None,
-    ) -> None:
-        if traced is not None:
-            self._traces[request_id] = traced
+    async def _serve(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
+        self._waiting.discard(request_id)
         try:
             await serve()
         except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
@@ -320,7 +315,9 @@ class ClientConnection:
 
     def end_trace(self, request_id: bytes, outcome: str = OK) -> None:
         """End the trace of a request, unless it has ended or a task goes on with the request."""
-        if request_id in self._traces and (tracer := self.context.tracer) is not None:
+        if request_id not in self._waiting and request_id in self._traces:
+            tracer = self.context.tracer
+            assert tracer is not None, "it has begun the trace"
             method, trace = self._traces.pop(request_id)
             trace.ended, trace.at = trio.current_time(), self.context.wall()
             trace.about = request_id, b"", self.attachments.own.name, self.client.protocol, "", 0

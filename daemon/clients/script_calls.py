@@ -201,8 +201,6 @@ class _Script:
 
     def _report(self, call: ScriptCall) -> None:
         self._ended += 1
-        if self._call.token is None:
-            return
         told = {"progress": self._ended, "message": f"{call.label} has answered"}
         self._call.progressed({key: Raw(msgspec.json.encode(value)) for key, value in told.items()})
 

@@ -66,16 +66,14 @@ def with_scripts(config: Config, path: Path) -> Config:
         type=TransportType.SCRIPT,
         scripts=scripts,
     )
-    own = (
-        {SCRIPT_SERVER: Category(name=SCRIPT_SERVER, description=_ABOUT, server=SCRIPT_SERVER)}
-        if config.categories
-        else {}
-    )
+    own = dict(config.categories)
+    if own:
+        own[SCRIPT_SERVER] = Category(name=SCRIPT_SERVER, description=_ABOUT, server=SCRIPT_SERVER)
     profiles = {
         name: attrs.evolve(each, categories=each.categories and (*each.categories, SCRIPT_SERVER))
         for name, each in config.profiles.items()
     }
-    servers, own = {**config.mcp_servers, SCRIPT_SERVER: made}, {**config.categories, **own}
+    servers = {**config.mcp_servers, SCRIPT_SERVER: made}
     return attrs.evolve(config, mcp_servers=servers, categories=own, profiles=profiles, script_faults=faults)
 
 

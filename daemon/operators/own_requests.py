@@ -16,7 +16,7 @@ from daemon.catalog.naming import mcpd_uri
 from daemon.catalog.offer import Offered
 from daemon.catalog.permissions import ruled
 from daemon.catalog.tool_results import text_in
-from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, question
+from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, denied, question
 from daemon.clients.asking import ELICIT, Questions
 from daemon.clients.requests.forwarding import find_prompt, find_resource
 from daemon.clients.server_requests import has, read_refusal
@@ -145,7 +145,7 @@ async def _permit(
     # Of the present catalog: the person takes a while.
     now = _decide(context, given, kind, named)
     if now is None or now.tool.schema_hash != offered.tool.schema_hash:
-        raise _denied(offered.tool, "it has changed since. Nothing was sent: call it again")
+        raise denied(offered.tool, "it has changed since. Nothing was sent: call it again.")
     return context.principal
 
 
@@ -179,7 +179,7 @@ async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, argume
     if operator is None or not has(given.capabilities, "elicitation", "form"):
         rule = f'{{"match": "{tool.server}/{tool.name}", "then": "allow"}}'
         why = f"there is no terminal to ask in. Nothing was sent. Your user can call it in one, or write {rule}"
-        raise _denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}")
+        raise denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}.")
     about = {"server": tool.server, "tool": tool.name, "rule": ruled(profile, tool)}
     record = context.audit.made(Decision.ASKED, principal=context.principal, pid=context.pid, **about)
     context.audit.note(lambda: record)
@@ -191,12 +191,7 @@ async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, argume
     choice = choice_in(asked.answers[KEY]) if KEY in asked.answers else None
     if choice is not UserChoice.ONCE:
         why = choice or f"the user has not answered within {ASK_SECONDS:g} s"
-        raise _denied(tool, f"{why}. Nothing was sent. Do not call it again unless the user asks you to")
-
-
-def _denied(tool: Tool, why: str) -> PermissionDenied:
-    text = f"{tool.server}/{tool.name} is called only if the user agrees, and {why}."
-    return PermissionDenied(text, tool=tool.name, server=tool.server)
+        raise denied(tool, f"{why}. Nothing was sent. Do not call it again unless the user asks you to.")
 
 
 async def forward(

@@ -92,9 +92,8 @@ class OtlpExport:
                 spans.append(self._span(call, SpanKind.INTERNAL, ids, (began, ended), about))
             if call.sent:
                 ids, whole = (call.sent_span, call.span), (call.sent, call.ended)
-                spans.append(
-                    self._span(call, SpanKind.CLIENT, ids, whole, _attributes(*sent, **{URI: more[URI]}))
-                )
+                about = _attributes(*sent, **{URI: more[URI]})
+                spans.append(self._span(call, SpanKind.CLIENT, ids, whole, about))
         return spans
 
     def _span(self, call: CallTrace, kind: SpanKind, ids: Pair, times: Pair, about: About) -> ReadableSpan:
