@@ -26,8 +26,7 @@ from daemon.surfaces.surface import Action, RunScript, View
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import Peer, PeerRequest
 
-ENDED = "the script has ended"
-"""The reason given to servers when the calls of an ended script are cancelled."""
+ENDED = "the script has ended"  # why a server's call is cancelled
 
 CHANGED = (
     "{} has changed since this session was shown it; nothing was sent. End the script, look at it again"
