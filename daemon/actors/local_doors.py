@@ -71,8 +71,8 @@ class ConsoleOpening:
                     door = console_door(listener, self._console(), outbox=self._outbox, vet=self._vet)
                     await door.run()
             except OSError as error:  # Tried again when somebody asks again.
-                self._problem, self._wanted = error, trio.Event()
                 self._tried.set()
+                self._problem, self._wanted, self._tried = error, trio.Event(), trio.Event()
 
 
 RETRY_SECONDS = 30.0

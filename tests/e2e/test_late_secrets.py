@@ -11,7 +11,7 @@ from typing import Any
 from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.waiting import eventually
 
-FIRST, SECOND = "tok-7fK2mQ9xVb4Z-first", "tok-Zq81LmP0sWcE-second"
+FIRST, SECOND, PLAIN = "tok-7fK2mQ9xVb4Z-first", "tok-Zq81LmP0sWcE-second", "pelican meadow"
 
 
 class TokenServer(ThreadingHTTPServer):
@@ -113,17 +113,18 @@ class Vault:
 
 
 def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_path: Path) -> None:
-    vault = Vault(tmp_path, FIRST)
-    env = {"TOKEN": vault.reference, "HEADER": f"Bearer {vault.reference}"}
+    # Neither the value nor the names look like a secret's.
+    vault = Vault(tmp_path, PLAIN)
+    env = {"PLACE": vault.reference, "GREETING": f"Dear {vault.reference}"}
     server = scripted(tools=["env"])
-    tells = ["-c", 'echo "it shows $TOKEN" >&2; exec "$0" "$@"', server["command"], *server["args"]]
+    tells = ["-c", 'echo "it shows $PLACE" >&2; exec "$0" "$@"', server["command"], *server["args"]]
     entry = {"command": "sh", "args": tells, "env": env}
     with running({"mcpServers": {"s": entry}}, level="DEBUG") as daemon, daemon.client() as client:
         daemon.ready()
         client.greet()
         found = client.run("s", "env")["content"][0]["text"]
         seen = json.loads(found)
-        assert (seen["TOKEN"], seen["HEADER"]) == (FIRST, f"Bearer {FIRST}")
+        assert (seen["PLACE"], seen["GREETING"]) == (PLAIN, f"Dear {PLAIN}")
         assert vault.runs() == 1, "twice in an entry, once in a run"
         checked = daemon.outcome("check", "--config", str(daemon.config))
         assert f"`{vault.reference[6:-1]}` runs each time that the server starts, and not now" in checked.stderr
@@ -136,8 +137,8 @@ def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_p
         assert vault.runs() == 2
         kept = b"".join(path.read_bytes() for path in daemon.state.parent.rglob("*") if path.is_file())
         assert "it shows [redacted]" in shown
-        assert FIRST not in shown + daemon.said()
-        assert FIRST.encode() not in kept
+        assert PLAIN not in shown + daemon.said()
+        assert PLAIN.encode() not in kept
         assert "\\u0000" not in shown
 
 

@@ -1,5 +1,6 @@
 """Where metrics are served: the address that the configuration names, whatever stands in the way."""
 
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -130,6 +131,19 @@ async def test_nothing_else_is(opening: ConsoleOpening, path: str) -> None:
     status, body = await ask(opening, path)
     assert status == 404
     assert b"the console is at /ui" in body
+
+
+async def test_a_port_that_cannot_be_had_is_told_and_tried_again(
+    opening: ConsoleOpening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_address: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as full:
+        full.setattr("daemon.actors.local_doors.listen_at", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            await opening.address()
+    assert (await opening.address()).startswith("http://127.0.0.1:")
 
 
 async def test_pages_of_others_are_refused(opening: ConsoleOpening) -> None:

@@ -123,7 +123,7 @@ def test_what_is_wrong_with_tls_is_told_by_check_as_by_doctor(house: House) -> N
     assert str(house.config.parent / "c.pem") in found["$.listen.http.tls.cert"]
 
 
-def test_tokens_that_others_can_read_are_a_fault(house: House) -> None:
+def test_a_file_of_tokens_that_others_can_read_or_have_or_that_is_damaged_is_a_fault(house: House) -> None:
     configure(house, address=free())
     file = TokenFile(house.state)
     file.write(Kept())
@@ -132,23 +132,13 @@ def test_tokens_that_others_can_read_are_a_fault(house: House) -> None:
         file.path.chmod(mode)
         said = only(check(house.look()), Level.FAULT)
         assert f"chmod 600 {file.path}" in said
-
-
-def test_a_damaged_file_of_tokens_is_a_fault(house: House) -> None:
-    configure(house, address=free())
-    file = TokenFile(house.state)
-    file.write(Kept())
-    file.path.write_text("nonsense")
-    assert "is damaged" in only(check(house.look()), Level.FAULT)
-
-
-def test_a_file_of_another_user_is_a_fault(house: House) -> None:
+    file.path.chmod(0o600)
     if os.geteuid() == 0:
-        configure(house, address=free())
-        file = TokenFile(house.state)
-        file.write(Kept())
         os.chown(file.path, NOBODY, NOBODY)
         assert f"uid {NOBODY}" in only(check(house.look()), Level.FAULT)
+        os.chown(file.path, 0, 0)
+    file.path.write_text("nonsense")
+    assert "is damaged" in only(check(house.look()), Level.FAULT)
 
 
 @pytest.mark.parametrize(

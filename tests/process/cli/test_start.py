@@ -41,6 +41,7 @@ def test_it_runs_apart_from_who_started_it(user: User) -> None:
     held = {Path(f"/proc/{pid}/fd/{number}").readlink() for number in (0, 1, 2)}
     assert held == {Path("/dev/null"), user.log}
     assert user.log.stat().st_mode & 0o777 == 0o600
+    assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
     assert user.start() == {**first, "how": "other", "started": False}
 
 

@@ -93,6 +93,7 @@ async def test_a_client_of_the_handshake_era_is_asked_and_its_call_goes_on(tmp_p
         )
         await reply(client, question, {"action": "accept"})
         assert not site.stage.alpha.sent
+        answered = trio.current_time()
         site.answer()
         sent = await site.stage.alpha.wait_sent(1)
         assert sent.arguments == {"x": 1}
@@ -101,6 +102,7 @@ async def test_a_client_of_the_handshake_era_is_asked_and_its_call_goes_on(tmp_p
         assert complete["method"] == "notifications/elicitation/complete"
         assert complete["params"] == {"elicitationId": params["elicitationId"]}
         assert (await answer_to(client))["result"] == {"content": []}
+        assert site.stage.log.notes[-1][2] <= trio.current_time() - answered, "the login is no part of the call"
 
 
 async def test_a_client_of_2026_07_28_is_answered_with_the_link_and_comes_back(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def records(code: str, *secrets: str) -> list[dict[str, Any]]:
 UNSAFE = """
 from daemon.history.event import Event, EventKind
 writer.tell_event(Event(kind=EventKind.QUESTION_REFUSED, server="git", text="its url is none", number=1))
-writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", number=2))
+writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", instance="x", session="ci", run=3, number=2))
 """
 """Two events, of which one has no line of its own."""
 
@@ -75,7 +75,9 @@ writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", number=2))
 def test_a_question_that_was_refused_is_told_in_any_style_once() -> None:
     [line] = logged("text", UNSAFE).splitlines()
     assert line.endswith("WARNING [server=git] 1 question refused, shown to no user: its url is none")
-    assert [each["event"] for each in records(UNSAFE)] == ["question-refused", "overloaded"]
+    first, second = records(UNSAFE)
+    assert [first["event"], "session" in first, second["event"]] == ["question-refused", False, "overloaded"]
+    assert [second[each] for each in ("server", "instance", "session", "run")] == ["git", "x", "ci", 3]
 
 
 def test_where_only_warnings_are_logged_only_bad_events_are() -> None:

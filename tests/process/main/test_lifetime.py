@@ -163,6 +163,19 @@ async def test_a_file_is_read_once_it_has_been_another_for_one_look(
     assert file.reads == reads
 
 
+async def test_the_switches_are_told_at_the_start_and_when_they_change(
+    nursery: trio.Nursery, logged: list[str]
+) -> None:
+    tree = FakeTree(FakeFile([1]), watch=True)
+    life = lifetime._Life(tree)  # type: ignore[arg-type]
+    nursery.start_soon(life.tell_switches)
+    for config in ({"idle": 60}, {"lazy": False}, {"lazy": False, "idle": 60}, {}):
+        await trio.testing.wait_all_tasks_blocked()
+        tree.registry.config.set(config_of(config))
+    await trio.testing.wait_all_tasks_blocked()
+    assert [line.split()[3] for line in logged] == ["on;", "off:", "on;"]
+
+
 async def test_a_connection_between_two_looks_is_use(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -364,18 +364,16 @@ def program(patch: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", code)
 
 
-async def test_a_script_runs_where_no_priority_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    patch = "def refuse(*_): raise PermissionError\nos.nice = os.sched_setaffinity = refuse"
-    monkeypatch.setattr(module, "PROGRAM", program(patch))
-    process = ScriptProcess()
-    async with kept(process), interpreting(2, process) as scripts:
-        assert value_of(await scripts.run("1")) == 1
-
-
-async def test_scripts_run_with_the_code_of_the_daemon_wherever_it_was_found(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "def refuse(*_): raise PermissionError\nos.nice = os.sched_setaffinity = refuse",
+        f"import sys\nassert sys.path[0] == {str(ROOT)!r}",
+    ],
+)
+async def test_a_script_runs_where_no_priority_may_be_set_and_with_the_daemons_code_wherever_it_was_found(
+    patch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = f"import sys\nassert sys.path[0] == {str(ROOT)!r}"
     monkeypatch.setattr(module, "PROGRAM", program(patch))
     process = ScriptProcess()
     async with kept(process), interpreting(2, process) as scripts:

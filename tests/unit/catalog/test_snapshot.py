@@ -359,6 +359,8 @@ def test_a_rename_while_the_daemon_was_down_is_seen() -> None:
     for facts in orders:
         catalog = after(CHANGES_BEGUN, facts)
         assert (git(catalog).tool_list.renamed, git(catalog).epoch) == ({"a": "b"}, 6)
+    mine = fold(CHANGES_BEGUN, now)
+    assert fold(mine, attrs.evolve(memory, by_another=True)) is mine, "another daemon's own list"
 
 
 def test_a_server_that_invents_names_for_ever_does_not_fill_the_memory() -> None:

@@ -44,19 +44,11 @@ def told(config: Path, *words: str) -> int:
     return status
 
 
-@cases("key", "before", "after")
-def test_a_value_is_what_its_key_takes_and_all_else_stays(
-    key: str, before: str, after: str, config: Path
+@cases("line", "before", "after")
+def test_a_key_is_written_or_removed_with_what_it_leaves_empty_and_all_else_stays(
+    line: str, before: str, after: str, config: Path
 ) -> None:
-    assert told(config, "set", *key.split()) == 0
-    assert config.read_text() == WRITTEN.replace(before, after)
-
-
-@cases("key", "before", "after")
-def test_a_removed_key_takes_the_object_with_it_that_it_leaves_empty(
-    key: str, before: str, after: str, config: Path
-) -> None:
-    assert told(config, "unset", *key.split()) == 0
+    assert told(config, *line.split()) == 0
     assert config.read_text() == WRITTEN.replace(before, after)
 
 

@@ -62,18 +62,19 @@ def test_no_browser_is_opened_for_what_is_no_web_page_nor_where_none_is_wanted(
     assert not opened.exists()
 
 
-def test_a_server_that_is_not_up_with_its_login_is_a_fault(control: Controls, capsys: Captured) -> None:
-    control({"login": {**READY, "state": "backoff", "reason": "connection refused", "tools": []}})
-    assert implementation("login").main(["hub"]) == 1
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
-
-
-def test_a_server_that_still_starts_is_logged_in_to(control: Controls, capsys: Captured) -> None:
-    control({"login": {**READY, "state": "starting", "reason": "", "tools": []}})
-    assert implementation("login").main(["hub"]) == 0
-    told = "mcpd: hub is still starting: `mcpd status hub` tells when it is up\n"
-    assert tuple(capsys.readouterr()) == ("logged in to hub\n", told)
+@pytest.mark.parametrize(
+    ("state", "reason", "status", "words"),
+    [
+        ("backoff", "connection refused", 1, "backoff: connection refused"),
+        ("starting", "", 0, "still starting: `mcpd status hub` tells when it is up"),
+    ],
+)
+def test_a_server_that_is_not_up_with_its_login_is_a_fault_unless_it_still_starts(
+    state: str, reason: str, status: int, words: str, control: Controls, capsys: Captured
+) -> None:
+    control({"login": {**READY, "state": state, "reason": reason, "tools": []}})
+    assert implementation("login").main(["hub"]) == status
+    assert tuple(capsys.readouterr()) == ("logged in to hub\n", f"mcpd: hub is {words}\n")
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_attributes_are_camel_case_in_the_file(name: str, key: str) -> None:
     assert wording.camel(name) == key
 
 
-@cases("count", "words")
-def test_bytes_in_words(count: int, words: str) -> None:
-    assert wording.bytes_in_words(count) == words
+@cases("count", "words", "short")
+def test_bytes_in_words(count: int, words: str, short: str) -> None:
+    assert (wording.bytes_in_words(count), wording.short_size(count)) == (words, short)
 
 
 def test_a_very_long_word_is_cut() -> None:

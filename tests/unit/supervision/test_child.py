@@ -99,6 +99,9 @@ async def test_a_status_tells_attempt_reason_retry_and_incarnation() -> None:
         await stage.reach(STARTING)
         again = await stage.reach(BACKOFF)
         assert (again.attempt, again.incarnation, again.restarts) == (2, 2, 1)
+        await trio.sleep(0.25)
+        stage.child.status.become(BACKOFF, again.why, retry_at=9.0)
+        assert stage.child.status.value == attrs.evolve(again, next_retry_at=9.0), "as long as before"
 
 
 async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_that_follows() -> None:
@@ -275,25 +278,18 @@ async def test_calls_wake_a_child_at_most_once_per_second() -> None:
     assert min(actor.gaps) >= 1.0
 
 
-@pytest.mark.parametrize("after", [0.0, 0.999])
-async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_second(after: float) -> None:
+@pytest.mark.parametrize(("base", "after", "started"), [(60.0, 0.0, 1.0), (60.0, 0.999, 1.0), (1.0, 0.0, 0.5)])
+async def test_a_call_soon_after_a_failed_start_waits_for_a_second_at_most_and_never_longer_than_without_it(
+    base: float, after: float, started: float
+) -> None:
     actor = Actor(play(LOST), FOREVER)
-    async with supervised(actor.spec(base=60.0)) as stage:
+    async with supervised(actor.spec(base=base), rng=lambda: 0.0) as stage:
         await stage.reach(BACKOFF)
         await trio.sleep(after)
         stage.child.wake()
         with trio.fail_after(1.5):
             assert await stage.child.status.wait_settled()
-    assert actor.starts == [0.0, 1.0]
-
-
-async def test_a_call_never_makes_a_wait_longer() -> None:
-    actor = Actor(play(LOST), FOREVER)
-    async with supervised(actor.spec(base=1.0), rng=lambda: 0.0) as stage:
-        await stage.reach(BACKOFF)
-        stage.child.wake()
-        await stage.reach(READY)
-    assert actor.starts == [0.0, 0.5]
+    assert actor.starts == [0.0, started]
 
 
 async def test_whoever_waits_learns_that_the_attempt_under_way_failed() -> None:
