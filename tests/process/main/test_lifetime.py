@@ -167,8 +167,7 @@ async def test_the_switches_are_told_at_the_start_and_when_they_change(
     nursery: trio.Nursery, logged: list[str]
 ) -> None:
     tree = FakeTree(FakeFile([1]), watch=True)
-    life = lifetime._Life(tree)  # type: ignore[arg-type]
-    nursery.start_soon(life.tell_switches)
+    nursery.start_soon(lifetime._Life(tree).tell_switches)  # type: ignore[arg-type]
     for config in ({"idle": 60}, {"lazy": False}, {"lazy": False, "idle": 60}, {}):
         await trio.testing.wait_all_tasks_blocked()
         tree.registry.config.set(config_of(config))

@@ -134,10 +134,8 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
     here = user("claude-code")
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
-    assert (
-        "stay there as well: mcpd does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
-        in capsys.readouterr()[0]
-    )
+    told = "stay there as well: mcpd does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
+    assert told in capsys.readouterr()[0]
 
 
 def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(

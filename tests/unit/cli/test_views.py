@@ -181,17 +181,14 @@ ALL: Any = {"sessions": [session(loaded=2, invalid=1)]}
 ONE: Any = session(loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")])
 
 
-def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: Captured) -> None:
+def test_json_of_one_is_the_list_of_its_tools_and_a_key_may_look_like_an_option(
+    control: Controls, capsys: Captured
+) -> None:
     daemon = control({"sessions": ONE})
     assert main(["project", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ONE["loaded"]
-    assert daemon.asked == [("sessions", {"key": "project"})]
-
-
-def test_a_key_may_look_like_an_option(control: Controls) -> None:
-    daemon = control({"sessions": ONE})
     assert main(["--", "--json"]) == 0
-    assert daemon.asked == [("sessions", {"key": "--json"})]
+    assert daemon.asked == [("sessions", {"key": "project"}), ("sessions", {"key": "--json"})]
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
