@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import sys
-import time
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -94,31 +93,27 @@ class SeenHost(msgspec.Struct):
     allow: str = ""
     """The argument of `mcpd allow-host SERVER` that allows the host; empty if none can."""
     count: int = 0
-    last: float = 0.0
-    """The time of the last request, in seconds since the epoch."""
 
     def remedy(self, server: str) -> str:
         """The command that allows the host to a server; empty if none can."""
         return f"mcpd allow-host {server} {self.allow}" if self.allow else ""
 
 
+@attrs.define(eq=False)
 class SeenHosts:
     """The first `HOSTS` hosts that a server asked for, and the number of requests for others."""
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
-        self.hosts: dict[str, SeenHost] = {}
-        self.others = 0
-        self._wall = wall
+    hosts: dict[str, SeenHost] = attrs.field(factory=dict, init=False)
+    others: int = attrs.field(default=0, init=False)
 
     def add(self, seen: SeenHost) -> SeenHost:
         """Count a request; returns its host with the count, or an empty host for all beyond `HOSTS`."""
-        known, now = self.hosts.get(seen.host), self._wall()
+        known = self.hosts.get(seen.host)
         if known is None and len(self.hosts) == HOSTS:
             self.others += 1
-            return msgspec.structs.replace(seen, host="", allow="", count=self.others, last=now)
-        counted = msgspec.structs.replace(seen, count=1 + (known.count if known else 0), last=now)
-        self.hosts[seen.host] = counted
-        return counted
+            return msgspec.structs.replace(seen, host="", allow="", count=self.others)
+        self.hosts[seen.host] = msgspec.structs.replace(seen, count=1 + (known.count if known else 0))
+        return self.hosts[seen.host]
 
 
 class _NotConnected(Exception):

@@ -18,13 +18,12 @@ from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import egress
-from daemon.sandbox.egress import Egress, SeenHost, SeenHosts, proxy_environment, received
+from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received
 from tests.waiting import PATIENCE, until
 
 API = "api.internal"
 HERE = "127.0.0.1"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfine"
-WALL = 1_800_000_000.0
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -86,7 +85,6 @@ async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> As
     refusals: list[SeenHost] = []
     rules = HostRules(allowed or (API,), denied)
     made = Egress("github", rules, refusals.append, getaddrinfo=names)
-    made.refused, made.allowed = SeenHosts(lambda: WALL), SeenHosts(lambda: WALL)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
     with trio.fail_after(math.inf if isinstance(trio.lowlevel.current_clock(), MockClock) else PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -155,7 +153,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_each_way_ends_by_itself(name
         await stream.send_all(b"and late")
         await stream.send_eof()
         assert await rest(stream) == b"early and late"
-    assert proxied.egress.allowed.hosts == {API: SeenHost(API, port, count=1, last=WALL)}
+    assert proxied.egress.allowed.hosts == {API: SeenHost(API, port, count=1)}
     assert not proxied.refusals
 
 
@@ -276,7 +274,7 @@ async def test_a_refusal_says_what_to_do_is_told_and_recorded(
     assert head.splitlines()[0] == f"HTTP/1.1 403 {line}"
     assert f"Content-Length: {len(body)}" in head
     (told,) = proxied.refusals
-    assert told == SeenHost(told.host, 81, reason, allow, 1, WALL)
+    assert told == SeenHost(told.host, 81, reason, allow, 1)
     assert proxied.egress.refused.hosts == {told.host: told}
     assert not proxied.egress.allowed.hosts
 

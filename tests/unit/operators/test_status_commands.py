@@ -425,7 +425,7 @@ class FakeLine:
 
 async def test_a_sandbox_is_told_with_what_it_refused_and_without_secrets() -> None:
     daemon = Daemon()
-    refused = SeenHosts(lambda: NOW)
+    refused = SeenHosts()
     for host, reason in (("api.x", HostRefusal.NOT_ALLOWED), (f"{CANARY}.x", HostRefusal.DENIED)):
         allow = host if reason is HostRefusal.NOT_ALLOWED else ""
         refused.add(SeenHost(host, 443, reason, allow))
