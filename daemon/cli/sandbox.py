@@ -103,7 +103,9 @@ def _learn(options: argparse.Namespace) -> int:
     companion = _LessonCompanion(options, _calls(options.calls) if options.calls else [])
     wish = {"server": options.server, "mode": options.mode or "home", "seconds": options.length}
     # The daemon ends the lesson by itself if this command cannot.
-    answer = ask_with(options, "learn", wish, companion)
+    note(f"starts {options.server} without its sandbox")
+    # The server may install its package before it is up, and the lesson begins.
+    answer = ask_with(options, "learn", wish, companion, timeout=options.timeout + options.length)
     if options.json:
         print(document(answer))
     else:

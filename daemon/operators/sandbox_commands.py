@@ -14,6 +14,7 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_for
 from daemon.operators.base import Command, OneServer, OperatorContext, Refused
 from daemon.operators.server_changes import named, restart
 from daemon.sandbox.launch import Lesson
+from daemon.states import COMING, WAITING
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Server
@@ -68,7 +69,10 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
     registries = sandbox_in_force(SandboxRules(), programs=programs)
     context.lessons[server.name] = lesson = Lesson(server, SandboxRules(mode=params.mode))
     try:
-        await restart(context, OneServer(server.name))
+        # It may install its package first.
+        up = await restart(context, OneServer(server.name), params.seconds)
+        if up["state"] in COMING | WAITING:
+            raise Refused(f"server {server.name} does not come up, so nothing was learned: {up['reason']}")
         if context.operator is not None:
             context.operator.tell(LEARNING, {"server": server.name})
         with trio.move_on_after(params.seconds):

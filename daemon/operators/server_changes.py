@@ -90,8 +90,13 @@ def named(context: OperatorContext, name: str) -> list[UpstreamAccess]:
     return [actor]
 
 
-async def restart(context: OperatorContext, params: OneServer) -> dict[str, object]:
-    """Restart a server or its instances, in any state; raises `UnknownServer` or `InvalidArguments`."""
+async def restart(
+    context: OperatorContext, params: OneServer, seconds: float = OUTCOME_SECONDS
+) -> dict[str, object]:
+    """Restart a server or its instances, and wait up to `seconds` until each is up or has failed.
+
+    Raises `UnknownServer` or `InvalidArguments`.
+    """
     name = params.server
     running = named(context, name)
     for each in running:
@@ -99,7 +104,7 @@ async def restart(context: OperatorContext, params: OneServer) -> dict[str, obje
             raise InvalidArguments(f"server {name} is {each.child.off}")
     for each in running:
         each.child.restart()
-    with trio.move_on_after(OUTCOME_SECONDS):
+    with trio.move_on_after(seconds):
         for each in running:
             await each.child.status.wait_settled()
     report: dict[str, object] = {"server": name, **context.state_of(name)}

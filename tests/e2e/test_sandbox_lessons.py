@@ -176,6 +176,7 @@ def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
         with subprocess.Popen(words, cwd=box.daemon.code, env=environ, **pipes) as command:
             try:
                 assert command.stderr is not None
+                assert b"starts box without its sandbox" in command.stderr.readline()
                 assert b"is watched: use it now, 1h" in command.stderr.readline()
                 assert box.use(read=["~/notes/a.md"]) == "a"
                 assert "mcpd is learning its sandbox" in box.daemon.run("status", check=None)

@@ -3,6 +3,7 @@
 import math
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -11,10 +12,13 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from daemon.causes import Cause
 from daemon.config.parse import Plan
+from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.tuning import Restart
-from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
-from daemon.operators.base import OUTCOME_SECONDS, OneServer
+from daemon.errors import ConnectionLost, NoWorkspace, UnknownServer, UpstreamUnavailable
+from daemon.operators.base import OUTCOME_SECONDS, OneServer, Refused
+from daemon.operators.sandbox_commands import LearnParams, learn
 from daemon.operators.server_changes import ReloadParams, named, reload, restart
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from tests.fakes_upstream import Client, error_of
@@ -248,3 +252,32 @@ async def test_all_instances_list_what_they_offer_or_it_is_said_that_none_runs(n
     assert "none of its instances runs" in told["beta"]["problem"]
     told = (await client.request("refresh", {}))["result"]["servers"]
     assert list(told) == ["alpha#3", "alpha#7"]
+
+
+class RestartedStage(OperatorStage):
+    """Its servers need a minute to start again, as if they installed a package; or they fail at once."""
+
+    fails = False
+
+    async def _live(self, lifecycle: Lifecycle) -> None:
+        if self.runs >= len(self.servers):
+            await trio.sleep(60)
+            if self.fails:
+                raise ConnectionLost("it has no package", Cause.ENDED)
+        await super()._live(lifecycle)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_lesson_begins_once_its_server_is_up(
+    nursery: trio.Nursery, autojump_clock: MockClock, fails: bool
+) -> None:
+    stage, states = RestartedStage(), list[object]()
+    stage.fails = fails
+    nursery.start_soon(stage.supervisor.run)
+    await trio.testing.wait_all_tasks_blocked()
+    context = stage.context(operator=SimpleNamespace(tell=lambda *_: states.append(context.state_of("alpha"))))
+    # Its process is a fake.
+    with pytest.raises(Refused, match="no package" if fails else "has not started"):
+        await learn(context, LearnParams(server="alpha", mode=SandboxMode.HOME, seconds=600))
+    assert states == ([] if fails else [{"state": "ready", "reason": ""}])
+    assert not context.lessons
