@@ -275,9 +275,11 @@ async def test_a_lesson_begins_once_its_server_is_up(
     stage.fails = fails
     nursery.start_soon(stage.supervisor.run)
     await trio.testing.wait_all_tasks_blocked()
-    context = stage.context(operator=SimpleNamespace(tell=lambda *_: states.append(context.state_of("alpha"))))
+    context = stage.context(
+        operator=SimpleNamespace(tell=lambda *_: states.append(stage.alpha.child.status.value.state))
+    )
     # Its process is a fake.
     with pytest.raises(Refused, match="no package" if fails else "has not started"):
         await learn(context, LearnParams(server="alpha", mode=SandboxMode.HOME, seconds=600))
-    assert states == ([] if fails else [{"state": "ready", "reason": ""}])
+    assert states == ([] if fails else ["ready"])
     assert not context.lessons
