@@ -67,7 +67,7 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
         raise Refused(f"a lesson for server {server.name} is under way: `mcpd sandbox {server.name}` shows it")
     programs = [words[0] for words in started((server.command or "", *server.args))]
     registries = sandbox_in_force(SandboxRules(), programs=programs)
-    context.lessons[server.name] = lesson = Lesson(server, SandboxRules(mode=params.mode))
+    context.lessons[server.name] = lesson = Lesson(server, params.mode)
     try:
         # It may install its package first.
         up = await restart(context, OneServer(server.name), params.seconds)

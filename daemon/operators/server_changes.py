@@ -93,7 +93,7 @@ def named(context: OperatorContext, name: str) -> list[UpstreamAccess]:
 async def restart(
     context: OperatorContext, params: OneServer, seconds: float = OUTCOME_SECONDS
 ) -> dict[str, object]:
-    """Restart a server or its instances; wait up to `seconds` until each is up or failed. Raises `McpdError`."""
+    """Restart a server or its instances; wait up to `seconds` until each is up or fails. Raises `McpdError`."""
     name = params.server
     running = named(context, name)
     for each in running:

@@ -20,8 +20,8 @@ import msgspec
 import trio
 
 from daemon.config.config_model import Server
-from daemon.config.hosts import ANY, HostRules
-from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_force
+from daemon.config.hosts import ANY
+from daemon.config.sandbox_keys import SandboxMode, SandboxNetwork, SandboxRules, sandbox_in_force
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
 from daemon.processes.children import SHORTAGES, ChildProcess, Children, not_found
@@ -53,13 +53,15 @@ END_SECONDS = 0.5
 
 
 class Lesson:
-    """A server that runs watched, without its sandbox; `rules` are those that the lesson is to find."""
+    """A server that runs watched, without its sandbox, to find the rules that it needs in a mode."""
 
-    def __init__(self, server: Server, rules: SandboxRules) -> None:
-        self.rules, self.before = rules, server.written.confined
+    def __init__(self, server: Server, mode: SandboxMode) -> None:
+        # With every host: a server's caches are its own, also those that it has not used yet.
+        self.rules = SandboxRules(mode=mode, network=SandboxNetwork(allowed_domains=(ANY,)))
+        self.before = server.written.confined
         self.enough = trio.Event()
         self.policies: list[policy.Policy] = []
-        self.egress = egress.Egress(server.name, HostRules(allowed=(ANY,)), lambda *_refused: None)
+        self.egress = egress.Egress(server.name, self.rules.host_rules, lambda *_refused: None)
         self.watching = watching.FileWatch(platform.machine())
 
     def prepare(
@@ -70,7 +72,7 @@ class Lesson:
         made = policy.resolve(server, self.rules, around, path)
         self.policies.append(made)
         os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
-        inside = {**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(ANY,)))}
+        inside = {**env, DATA: made.data, **egress.proxy_environment(self.rules.host_rules)}
         ours, theirs = socket.socketpair()
         held.enter_context(ours)
         given.callback(theirs.close)

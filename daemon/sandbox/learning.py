@@ -129,11 +129,13 @@ class _LearnedPaths:
         }
         self._shared = {policy.home + each[1:] if each.startswith("~") else each for each in table()["shared"]}
         self._secret, self._unfit, self._written, self._read = (dict[str, Use]() for _ in range(4))
+        # Inside, the directories on the way to the server's own exist.
+        present = {each for path in policy.own for each in above(path)}
         for path, use in paths.items():
-            self._sort(path, use)
+            self._sort(path, use & ~Use.WRITE if Use.DIRECTORY in use and path in present else use)
         self._writable = self._together(filter(None, (self._opened(*each) for each in self._written.items())))
         beyond = {at: use for at, use in self._read.items() if not self._writable.keys() & {at, *above(at)}}
-        passed = {each for path in (*beyond, *self._writable, *policy.places) for each in above(path)}
+        passed = {each for path in (*beyond, *self._writable, *policy.places) for each in above(path)} | present
         self._read = beyond.copy()
         for path, use in beyond.items():
             is_needed = path not in self._shared and (Use.READ in use or path not in passed)

@@ -53,7 +53,10 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
 """
 
-USED = {"read": ["~/notes/a.md", "~/notes/b.md", "~/.ssh/config"], "write": ["~/journal/day.md"]}
+TOOL = "~/.local/share/uv/tools/t/x"
+"""In a cache, of which each server gets its own."""
+
+USED = {"read": ["~/notes/a.md", "~/notes/b.md", "~/.ssh/config"], "write": ["~/journal/day.md", TOOL]}
 """What the server does while it is learned."""
 
 
