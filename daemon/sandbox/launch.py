@@ -283,10 +283,8 @@ async def _tried(environ: Mapping[str, str]) -> CannotStart | None:
                     last = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
                     return start.failure(ran.returncode, last)
                 return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
-        except CannotStart as error:
-            return error
-        except ConnectionLost as error:
-            return policy.unmade(str(error))
+        except (CannotStart, ConnectionLost) as error:
+            return error if isinstance(error, CannotStart) else policy.unmade(str(error))
 
 
 def _requirements(path: str | None) -> tuple[list[str], bytes]:

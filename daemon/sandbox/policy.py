@@ -217,14 +217,12 @@ class _Places:
 
     def _secrets(self) -> Iterator[str]:
         """The places of `SECRETS`, also where a variable of the daemon says that one is elsewhere."""
-        pairs = (each.split() for each in table()["variables"])
-        moved = {usual: self._around.environ.get(name, "") for name, usual in pairs}
-        moved = {usual: path for usual, path in moved.items() if os.path.isabs(path)}  # noqa: PTH117
+        environ = self._around.environ
+        named = ((environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
+        moved = [(path, usual) for path, usual in named if path.startswith("/")]
         for each in (each for name in SECRETS for each in table()[name]):
             yield os.path.join(self._home, each)  # noqa: PTH118
-            places = (
-                path + each.removeprefix(usual) for usual, path in moved.items() if is_within(each, usual)
-            )
+            places = (path + each.removeprefix(usual) for path, usual in moved if is_within(each, usual))
             yield from (path for path in places if not is_within(self._home, path))
 
     def add_program(self, found: str) -> None:
