@@ -356,8 +356,8 @@ class SummaryQuestions:
         configured = self._config().summaries
         if configured is None:
             raise SummariesUnavailable(
-                'no model is configured: write "summaries": {"baseUrl": "https://HOST/v1", "model": "NAME"}'
-                " into the configuration, then `mcpd reload`"
+                "no model is configured: `mcpd set . summaries.baseUrl=https://HOST/v1 summaries.model=NAME`"
+                " names one"
             )
         return await open_endpoint(configured, self._environ), configured
 
