@@ -45,9 +45,9 @@ async def said(words: Sequence[str], environ: Mapping[str, str], children: Child
 def _judged(command: str, status: int | None, printed: bytearray, errors: bytearray) -> str:
     text = printed.decode(errors="replace").removesuffix("\n").removesuffix("\r")
     problems = {
+        f"printed more than {MOST_PRINTED // 1024} KiB": status in {None, 0} and len(printed) > MOST_PRINTED,
         f"did not end within {SECONDS:g} s: it may wait for a person, or for a network": status is None,
         f"failed with exit status {status}": status != 0,
-        f"printed more than {MOST_PRINTED // 1024} KiB": len(printed) > MOST_PRINTED,
         "printed nothing": not text,
         "printed something other than UTF-8 text": "\0" in text or text.encode() not in printed,
     }
@@ -57,7 +57,7 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
     # Of a line without a beginning, nobody can tell a secret's rest from other words.
     last = f": {lines[-1]}" if lines and (len(lines) > 1 or len(errors) <= MOST_PRINTED) else ""
     hide = Redactor((text, *map(str.strip, text.splitlines())))
-    raise keyring.SecretTrouble(hide(f"`{command}` {problem}", SHOWN) + hide(last, SHOWN))
+    raise keyring.SecretTrouble(f"`{hide(command, SHOWN)}` {problem}{hide(last, SHOWN)}")
 
 
 class RunSecrets:

@@ -94,7 +94,8 @@ class Registries:
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
         """The first registry with a server, and its newest (or `version`'s) server.json; else SourceTrouble."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
-            raise SourceTrouble(f"{name[:80]!r} {version or ''} names no server: write io.github.OWNER/NAME")
+            subject = f"{name[:80]!r}{f' {version}' if version else ''}"
+            raise SourceTrouble(f"{subject} names no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
         for url in self.urls:
             for server in self._servers(url, path):
@@ -214,7 +215,8 @@ class _Making:
     def run(self, package: Document) -> Document:
         kind = package["registryType"]
         if kind not in _TABLE["runners"]:
-            raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}, or not offline")
+            offline = " offline" if kind == "mcpb" else ""
+            raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}{offline}")
         named, runners = _checked(kind, package)["identifier"], _TABLE["runners"][kind]
         if kind != "oci" or not re.search(r"[:@]", named):
             named += _TABLE["marks"][kind] + package["version"]

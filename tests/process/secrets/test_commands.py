@@ -93,6 +93,11 @@ async def test_a_flood_costs_no_memory(stream: int, monkeypatch: pytest.MonkeyPa
     assert most < 50 * MOST_PRINTED
 
 
+async def test_output_without_end_is_told_as_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "SECONDS", 0.5)
+    assert (await refused("yes")).endswith("` printed more than 64 KiB")
+
+
 @cases("script")
 async def test_what_does_not_end_is_ended(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "SECONDS", 0.5)
