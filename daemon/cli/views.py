@@ -70,6 +70,7 @@ def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> st
             "server": server,
             "tool": name,
             "listed": True,
+            "held": None,
             "description": first_sentence(tool["description"]),
         }
         for name, tool in tools.items()
@@ -90,7 +91,7 @@ def _category(name: str, category: reports.CategoryReport) -> Iterator[Renderabl
     servers = ", ".join(category["servers"])
     origin = "" if servers == name else f" (from {servers})"
     yield safe(f"{name}{origin}, {counted(len(category['tools']), 'tool')}", "bold")
-    if not any(tool["listed"] for tool in category["tools"].values()):
+    if not any(tool["listed"] or tool.get("held") for tool in category["tools"].values()):
         yield paragraph("none listed yet: `mcpd status` says why", indent=2, style="yellow")
     if category["description"]:
         yield paragraph(category["description"], indent=2)
@@ -101,6 +102,8 @@ def _described(tool: reports.MemberReport) -> Text:
     mark, described = "", " ".join(tool["description"].split())
     if not tool["enabled"]:
         mark = "disabled"
+    elif tool.get("held"):
+        mark = "waits for approval"
     elif not tool["listed"]:
         mark = f"not offered by {tool['server']}"
     elif not tool["available"]:

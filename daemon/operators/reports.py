@@ -420,6 +420,7 @@ class MemberReport(UsableReport):
     tool: str
     description: str
     listed: bool
+    held: HeldReport | None
     schemaHash: str | None
 
 

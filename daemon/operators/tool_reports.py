@@ -147,7 +147,7 @@ def view_of(
 
 def _tool(catalog: Catalog, member: Member) -> reports.MemberReport:
     entry = catalog.servers[member.server]
-    tool = (entry.tools or {}).get(member.tool)
+    tool, held = (entry.tools or {}).get(member.tool), entry.tool_list.held.get(member.tool)
     known = "" if tool is None else tool.description
     return {
         "server": member.server,
@@ -155,6 +155,7 @@ def _tool(catalog: Catalog, member: Member) -> reports.MemberReport:
         "description": known if member.description is None else member.description,
         "enabled": member.enabled,
         "listed": member.listed,
+        "held": None if held is None else held_report(held),
         "available": member.listed and member.enabled and entry.available,
         "schemaHash": None if tool is None else tool.schema_hash,
     }

@@ -91,16 +91,19 @@ def test_a_category_is_a_heading_and_its_tools_with_what_keeps_them_from_being_c
     tools = {
         "show": tool(description="Shows\n one  commit"), "off": tool(enabled=False, available=False),
         "gone": tool(listed=False, available=False), "down": tool(available=False),
+        "new": tool(listed=False, available=False, held={"because": "new", "change": {}}),
     }  # fmt: skip
     text = views.render_tools({"history": category({"git_log": tool(), **tools})}, NARROW)
-    assert text.splitlines()[:2] == ["history (from git), 5 tools", "  Versions of files"]
-    assert [" ".join(line.split()) for line in text.splitlines()[2:7]] == [
+    assert text.splitlines()[:2] == ["history (from git), 6 tools", "  Versions of files"]
+    assert [" ".join(line.split()) for line in text.splitlines()[2:8]] == [
         "git/git_log Shows it",
         "git/show Shows one commit",
         "git/off [disabled] Shows it",
         "git/gone [not offered by git] Shows it",
         "git/down [unavailable: git is down] Shows it",
+        "git/new [waits for approval] Shows it",
     ]
+    assert "none listed yet" not in views.render_tools({"git": category({"new": tools["new"]})}, NARROW)
     assert views.render_tools({"git": category({})}, NARROW).startswith("git, 0 tools\n")
     assert "no server is configured" in views.render_tools({}, NARROW)
 

@@ -66,6 +66,7 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
         "description": "Ours.",
         "enabled": True,
         "listed": True,
+        "held": None,
         "available": True,
         "schemaHash": known["echo"].schema_hash,
     }

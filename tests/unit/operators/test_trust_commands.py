@@ -24,7 +24,7 @@ from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
 from daemon.operators.server_changes import SwitchParams, switch
-from daemon.operators.tool_reports import ToolParams, tool
+from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
 from daemon.operators.trust_commands import ApproveParams, approve
 from daemon.setup.approving import Approver
 from tests.fakes_upstream import Stage
@@ -128,6 +128,9 @@ async def test_what_waits_is_told_of_names_or_of_all_and_nothing_is_approved(tmp
         assert await here.waits("now") == [NOW], "a tool's name alone, where one server has it"
         told = await here.approve("git/log")
         change = {"members": ["description"], "argumentsCame": ["place"]}
+        listed: Any = await tools(here.context, ToolsParams(category="git"))
+        held = listed["categories"]["git"]["tools"]["log"]["held"]
+        assert held == {"because": "changed", "change": change}
         row = {"server": "git", "name": "log", "because": "changed", "change": change}
         assert told["waiting"] == [{**row, "schemaHash": DELETES.schema_hash}]
         assert (told["approved"], here.offers("git")) == ([], [])
