@@ -17,7 +17,7 @@ from daemon.kit.waiting import Mailbox, Watch, keep_latest
 from daemon.operators.news import changed, newly_held, news
 
 MAX_HELD = 10_000
-"""Most held definitions remembered as reported, the latest: each is reported once, even if it changes."""
+"""Most held definitions remembered as reported, the latest: each is reported once between two approvals."""
 
 
 class Registry:
@@ -93,6 +93,8 @@ class Registry:
         untold = self._news.value
         self._news.set(())
         for before, catalog in untold:
+            if catalog.approvals is not before.approvals or catalog.config is not before.config:
+                self._held.clear()
             for name, entry in catalog.servers.items():
                 was = before.servers.get(name)
                 if was is None or was is entry:

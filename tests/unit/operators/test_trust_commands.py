@@ -19,7 +19,7 @@ from daemon.errors import CannotApprove, UnknownServer, UnknownTool
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
-from daemon.history.journal import History
+from daemon.history.journal import EventQuery, History
 from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
@@ -300,3 +300,17 @@ async def test_a_lock_that_cannot_be_read_approves_nothing(tmp_path: Path) -> No
         with pytest.raises(CannotApprove, match="it is not a valid mcpd"):
             await here.approve("git/log", approve=True)
         assert here.offers("git") == []
+
+
+async def test_a_form_is_told_as_held_once_and_again_after_an_approval(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+
+        async def told(*forms: Definition) -> list[Any]:
+            here.lists(*forms, ODD)
+            await here.registry.settle()
+            events = await here.history.recent(EventQuery(kinds=frozenset({EventKind.HELD})))
+            return [each for each in events if "log" in cast("Any", each.details["definitions"])]
+
+        assert len(await told(SENDS)) == len(await told(LOG)) == len(await told(DELETES)) == 1
+        await here.approve("git/log", approve=True)
+        assert len(await told(SENDS)) == len(await told(LOG)) == len(await told(SENDS)) == 2

@@ -91,14 +91,8 @@ def test_what_is_unpinned_says_so() -> None:
     content = empty()
     offer(content, now(of(LOG), {"mcp-git": LockedPackage(pinned=False)}))
     assert content["servers"]["git"]["packages"] == {"mcp-git": {"pinned": False}}
-    assert "packages" not in locked_without_packages()
-
-
-def locked_without_packages() -> Content:
-    content = empty()
     offer(content, now(of(LOG), {}))
-    server: Content = content["servers"]["git"]
-    return server
+    assert "packages" not in content["servers"]["git"]
 
 
 def test_members_that_mcpd_does_not_know_stay() -> None:
