@@ -203,12 +203,11 @@ def _gated(catalog: Catalog, now: float) -> Catalog:
     servers, approvals = dict(catalog.servers), catalog.approvals
     for name, entry in catalog.servers.items():
         gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)
-        if gate.is_open and entry.gate.is_open:
+        if (gate.is_open and entry.gate.is_open) or gate == entry.gate:
             continue
-        if gate != entry.gate:
-            servers[name] = after = with_gate(entry, gate, now)
-            if after.gate.known is not gate.known and after.gate.known is not None:
-                approvals = {**(approvals or {}), gate.identity: after.gate.known}
+        servers[name] = after = with_gate(entry, gate, now)
+        if after.gate.known is not gate.known and after.gate.known is not None:
+            approvals = {**(approvals or {}), gate.identity: after.gate.known}
     same = all(each is catalog.servers[name] for name, each in servers.items())
     return catalog if same else attrs.evolve(catalog, servers=servers, approvals=approvals)
 

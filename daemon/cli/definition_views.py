@@ -141,9 +141,8 @@ def render_approval(answer: Mapping[str, Any], *, waits: str, screen: Screen) ->
         server, name = first["server"], first["name"]
         one, all_of_it = (shlex.quote(visible(each)) for each in (f"{server}/{name}", server))
         lines += [""] * bool(lines[-1])
-        lines += [f"Differences in full: mcpd approve --diff {one if full else all_of_it}"] * (
-            len(full) < len(waiting)
-        )
+        if len(full) < len(waiting):
+            lines.append(f"Differences in full: mcpd approve --diff {one if full else all_of_it}")
         lines += [f"To approve: mcpd approve {one}, or mcpd approve {all_of_it}, or mcpd approve --all"]
     return "\n".join(lines or ["nothing waits for approval"])
 

@@ -254,10 +254,8 @@ def ask_about_held(call: ClientCall, error: CallError) -> bool:
     if not is_due or context.approver is None:
         return False
     keep_latest(context.pauses, place, now + ASK_SECONDS + AGAIN_SECONDS, MAX_PAUSES)
-    params, refusal = (
-        form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE)),
-        partial(_not_approved, call, error),
-    )
+    params = form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE))
+    refusal = partial(_not_approved, call, error)
     return _ask(call, (it.server, it.name), params, refusal, partial(_take_held, error, place))
 
 

@@ -136,10 +136,9 @@ async def lock(context: OperatorContext, params: LockParams) -> dict[str, object
         locking.offer(content, now, approve=params.approve)
 
     written = await context.approver.rewrite(change)
-    left = [entry for name, entry in context.catalog.servers.items() if name in entries]
-    held = {entry.name: sum(len(each.held) for each in entry.lists.values()) for entry in left}
-    waiting = {name: number for name, number in held.items() if number}
-    return {"failed": failed, "written": written, "removed": removed, "waiting": waiting}
+    held = [each.definition.server for each in waiting(context.catalog)]
+    left = {name: held.count(name) for name in entries if name in held}
+    return {"failed": failed, "written": written, "removed": removed, "waiting": left}
 
 
 LOCK = Command("lock", LockParams, lock)

@@ -150,8 +150,7 @@ def _of_server(server: str, part: LockedServer, now: ServersNow) -> Iterator[Dri
                 form = form_of(kind, listed[each].raw)
                 if form.digest == lines[each].hash:
                     continue
-                found = parts_changed(lines[each].parts, form.parts)
-                what, change = "changed", {key: names for key, names in found.items() if names}
+                what, change = "changed", dict(parts_changed(lines[each].parts, form.parts))
             yield Drift(server=server, what=what, name=switch_of(kind, each), change=change)
 
 

@@ -94,8 +94,8 @@ class Registries:
     def server(self, name: str, version: str | None = None) -> tuple[str, Document]:
         """The first registry with a server, and its newest (or `version`'s) server.json; else SourceTrouble."""
         if not _VALIDATORS["server"].is_valid({"name": name, "version": version or "latest"}):
-            subject = f"{name[:80]!r}{f' {version}' if version else ''}"
-            raise SourceTrouble(f"{subject} names no server: write io.github.OWNER/NAME")
+            said = f"{name[:80]!r} {version or ''}".rstrip()
+            raise SourceTrouble(f"{said} names no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
         for url in self.urls:
             for server in self._servers(url, path):
@@ -215,8 +215,7 @@ class _Making:
     def run(self, package: Document) -> Document:
         kind = package["registryType"]
         if kind not in _TABLE["runners"]:
-            offline = " offline" if kind == "mcpb" else ""
-            raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}{offline}")
+            raise SourceTrouble(f"mcpd runs no packages of {kind[:40]!r}{' offline' * (kind == 'mcpb')}")
         named, runners = _checked(kind, package)["identifier"], _TABLE["runners"][kind]
         if kind != "oci" or not re.search(r"[:@]", named):
             named += _TABLE["marks"][kind] + package["version"]

@@ -149,8 +149,7 @@ _PLAIN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
 def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
     """Raise `ToolHeld` if the definition that has or had this name is held and the profile shows it."""
-    entry = None if key is None else view.catalog.servers.get(key[0])
-    if key is not None and entry is not None:
+    if key is not None and (entry := view.catalog.servers.get(key[0])) is not None:
         known = entry.list_of(kind)
         own = key[1] if key[1] in known.all else known.renamed.get(key[1], "")
         if own in known.held and _would_offer(view, kind, (key[0], own)):
@@ -176,8 +175,7 @@ def _held_error(view: View, held: HeldDefinition, name: str) -> ToolHeld:
     approve, does = f"mcpd approve {shlex.quote(word)}", "approves it, with --diff it shows the change"
     lock = view.catalog.config.lock
     if held.because == "unknown" or (lock is not None and lock.problem):
-        approve = "mcpd status" if held.because == "unknown" else "mcpd doctor"
-        does = "says why no approval can be read"
+        approve, does = "mcpd doctor", "says why no approval can be read"
     text = (
         f"{answers.quoted(name)} waits for an operator's approval: {why}. Nothing was sent. `{approve}` {does}."
     )

@@ -136,9 +136,9 @@ def test_an_error_names_what_changed_only_in_words_that_say_nothing() -> None:
 
 def test_until_the_approvals_are_read_a_call_is_held() -> None:
     facts: list[Fact] = [status("git"), listed("git", *BEFORE)]
-    with pytest.raises(ToolHeld, match=r"the approvals are not read yet.*`mcpd status` says why") as raised:
+    with pytest.raises(ToolHeld, match=r"the approvals are not read yet.*`mcpd doctor` says why") as raised:
         call("full", view(found=after(catalog_of({"mcpServers": SERVERS}), facts)), "log")
-    assert raised.value.details["approve"] == "mcpd status"
+    assert raised.value.details["approve"] == "mcpd doctor"
 
 
 def test_where_the_lock_cannot_be_used_a_refusal_leads_to_its_fault() -> None:
