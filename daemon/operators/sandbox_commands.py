@@ -14,7 +14,7 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_for
 from daemon.operators.base import Command, OneServer, OperatorContext, Refused
 from daemon.operators.server_changes import named, restart
 from daemon.sandbox.launch import Lesson
-from daemon.states import COMING, WAITING
+from daemon.states import COMING, WAITING, ServerState
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Server
@@ -69,8 +69,13 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
     registries = sandbox_in_force(SandboxRules(), programs=programs)
     context.lessons[server.name] = lesson = Lesson(server, params.mode)
     try:
-        # It may install its package first.
-        up = await restart(context, OneServer(server.name), params.seconds)
+        with trio.move_on_after(params.seconds):
+            await restart(context, OneServer(server.name), params.seconds)
+            for each in named(context, server.name):
+                # It may install its package first, longer than it has to answer.
+                while each.child.status.value.state is ServerState.BACKOFF:
+                    await each.child.status.wait_settled()
+        up = context.state_of(server.name)
         if up["state"] in COMING | WAITING:
             raise Refused(f"server {server.name} does not come up, so nothing was learned: {up['reason']}")
         if context.operator is not None:
