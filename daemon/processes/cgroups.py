@@ -67,7 +67,8 @@ class Delegation(msgspec.Struct, frozen=True):
     def leaf(self, mark: int, label: str, limits: ServerLimits | None) -> Leaf | None:
         """Create the leaf for a child that is about to start; None if that failed, which is logged."""
         path = self.root / f"{re.sub('[^A-Za-z0-9_-]', '_', label)[:64]}-{mark:x}"
-        ceiling = limits.memory_bytes if limits is not None and "memory" in self.controllers else None
+        limits = limits or ServerLimits()
+        ceiling = limits.memory_bytes if "memory" in self.controllers else None
         try:
             path.mkdir()
             for name, value in _settings(limits, self.controllers):
@@ -224,9 +225,7 @@ def leaf_of(mark: int) -> Leaf | None:
     return _leaves.get(mark)
 
 
-def _settings(limits: ServerLimits | None, controllers: frozenset[str]) -> Iterator[tuple[str, str]]:
-    if limits is None:
-        return
+def _settings(limits: ServerLimits, controllers: frozenset[str]) -> Iterator[tuple[str, str]]:
     if limits.memory_bytes is not None and "memory" in controllers:
         yield "memory.max", str(limits.memory_bytes)
         yield "memory.high", str(int(limits.memory_bytes * HIGH_SHARE))

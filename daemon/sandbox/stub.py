@@ -108,17 +108,13 @@ def _hold(channel: socket.socket, file: int) -> int:
             return 1  # the daemon has given this start up
         with open(file, "rb") as opened:
             _mount(*opened.read().split(b"\0"))
-        _hand_over(channel, listening.fileno())
+        socket.send_fds(channel, [b"\0%d" % os.getpid()], [listening.fileno()])
     except OSError as error:
         channel.send(str(error).encode(errors="replace"))
         return 1
     channel.send(b"\0")  # lets bubblewrap go on (`--block-fd`), which then hangs up
     channel.recv(1)
     return 0
-
-
-def _hand_over(channel: socket.socket, *descriptors: int) -> None:
-    socket.send_fds(channel, [b"\0%d" % os.getpid()], descriptors)
 
 
 def _network() -> socket.socket:
@@ -276,7 +272,7 @@ def _become(channel: socket.socket, watched: str, program: str, *arguments: str)
     try:
         environment, listening = _environment(), _network()
         filters = () if watched == "--" else (_watched(bytes.fromhex(watched)),)
-        _hand_over(channel, listening.fileno(), *filters)
+        socket.send_fds(channel, [b"\0%d" % os.getpid()], [listening.fileno(), *filters])
     except OSError as error:
         channel.send(str(error).encode(errors="replace"))
         return 1

@@ -79,12 +79,10 @@ def _is_off(sandbox: object) -> bool:
 
 def _known(rules: Mapping[str, Any], trail: str, known: Any, notes: list[Note]) -> dict[str, Any]:
     """The members that mcpd knows; a note is added about each other member."""
-    made = dict[str, Any]()
-    for key, value in rules.items():
-        if key not in known:
-            notes.append(Note(key=below(trail, key), message="ignored: mcpd has no such setting", lost=True))
-        elif key in _KEYS and isinstance(value, dict):
-            made[key] = _known(value, below(trail, key), _KEYS[key], notes)
-        else:
-            made[key] = value
+    message = "ignored: mcpd has no such setting"
+    notes += [Note(key=below(trail, key), message=message, lost=True) for key in rules if key not in known]
+    made = {key: value for key, value in rules.items() if key in known}
+    for key in made.keys() & _KEYS.keys():
+        if isinstance(made[key], dict):
+            made[key] = _known(made[key], below(trail, key), _KEYS[key], notes)
     return made
