@@ -125,6 +125,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
     """Unusual facts about a server in any state, each line with its severity."""
     if server["state"] == "ready" and server["tools"] == 0 and server["others"] and not server.get("held"):
         yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
+    yield from _unlisted(server)
     if server.get("listingError"):
         yield f"its tools could not be listed: {server['listingError']}", "warning"
     if held := server.get("held"):
@@ -149,6 +150,13 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"its stdout had {lines} besides MCP; the first: {noise['first']}", "warning"
     if server["oneClientAtATime"]:
         yield "it serves one client at a time: mcpd cannot tell which client its questions are for", "quiet"
+
+
+def _unlisted(server: ServerReport) -> Iterator[tuple[str, str]]:
+    """Why no instance of a divided server has listed its tools yet, and what helps."""
+    if server["state"] == "dormant" and server.get("share", "all") != "all" and server.get("cause"):
+        yield f"no instance came up to list its tools: {server['happened'] or server['reason']}", "warning"
+        yield f"What helps: {server['helps']}", "helps"
 
 
 WANTED = 3

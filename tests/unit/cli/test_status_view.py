@@ -373,6 +373,14 @@ def test_what_is_wrong_with_a_list_is_told() -> None:
     assert "prompt odd has U+202E: spelt out for models" in text
 
 
+def test_a_divided_server_of_which_no_instance_comes_up_to_list_says_why() -> None:
+    asleep: dict[str, Any] = {"state": "dormant", "share": "workspace", "happened": "It ended.", "helps": "Do."}
+    said = "no instance came up to list its tools: It ended. What helps: Do."
+    assert said in " ".join(shown({"git": server(**asleep, cause="ended")}).split())
+    for other in ({**asleep, "cause": None}, {**asleep, "cause": "ended", "share": "all"}):
+        assert "no instance" not in shown({"git": server(**other)})
+
+
 def test_of_many_faults_some_are_named_and_the_rest_is_counted() -> None:
     text = shown({"git": listing(quarantined={f"p{number}": "no name" for number in range(MAX_NAMED + 5)})})
     assert text.count("is not offered: no name") == MAX_NAMED
