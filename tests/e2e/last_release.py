@@ -36,6 +36,7 @@ CONFIG: Json = {
 WORKS = {
     "status": 0, "status --json": 0, "status one": 0, "events": 0, "events one --since 1h": 0,
     "logs one": 0, "calls": 0, "cancel 17": 1, "audit": 1, "audit verify": 1, "sessions": 0,
+    "calls --since 1h": 0,
     "sessions --json": 0, "sessions 4": 1, "allow 4 one/one_echo": 1, "unload 4 one/one_echo": 1,
     "tools": 0, "tools one": 0, "tools one/one_echo": 0, "tools --json": 0, "tools --surface full": 0,
     "search echo": 0, "prompts": 0, "resources": 0, "call one/one_echo name=x": 0, "call one/nope": 66,
