@@ -61,6 +61,9 @@ def start(options: argparse.Namespace) -> int:
         if text := str(error):
             note(text, lines=True)
         return error.status if isinstance(error, NotStarted) else 1
+    if options.window:
+        # The bridge waits for the end of this process, and that of its interpreter takes 20 ms.
+        os._exit(0)
     pid = "" if running.pid is None else f", pid {running.pid}"
     text = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
     print(document(msgspec.structs.asdict(running)) if options.json else text)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-import msgspec
 from loguru import logger
+from msgspec import Struct, structs
 
 from daemon.kit.waiting import RetryPolicy, Watch
 from daemon.state.notes import MAX_SESSIONS
@@ -38,7 +38,7 @@ class Condition(StrEnum):
     DEGRADED = "degraded"
 
 
-class Persistence(msgspec.Struct, frozen=True, kw_only=True):
+class Persistence(Struct, frozen=True, kw_only=True):
     """Whether state survives a restart of the daemon, and if not, why."""
 
     state: Condition
@@ -134,8 +134,6 @@ class Health:
         now = self.persistence.value
         reason = "; ".join(filter(None, [self._why, *self._notes.values()]))
         since = now.since if state is now.state else self.wall()
-        shown = msgspec.structs.replace(
-            now, state=state, cause=self._cause, reason=reason, since=since, waiting=waiting
-        )
-        if shown != now:
-            self.persistence.set(shown)
+        told = structs.replace(now, state=state, cause=self._cause, reason=reason, since=since, waiting=waiting)
+        if told != now:
+            self.persistence.set(told)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +44,15 @@ def test_it_runs_apart_from_who_started_it(user: User) -> None:
     assert user.log.stat().st_mode & 0o777 == 0o600
     assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
     assert user.start() == {**first, "how": "other", "started": False}
+
+
+def test_a_window_does_not_wait_for_the_end_of_the_interpreter_that_starts_its_daemon(user: User) -> None:
+    program = "import atexit; from daemon.cli import main; atexit.register(print, 'the end'); main()"
+    command = [sys.executable, "-P", "-c", program, "start"]
+    for words, ends in (["--window", "new"], False), ([], True):
+        said = subprocess.check_output([*command, *words], env=user.environ, text=True, timeout=WAIT)
+        assert ("the end" in said) == ends
+    assert user.start()["how"] == "other"
 
 
 def test_a_console_without_a_configuration_begins_with_an_empty_one(user: User) -> None:
