@@ -217,6 +217,13 @@ def test_a_request_that_agrees_with_itself_passes() -> None:
     assert judged("resources/read", headers={"mcp-name": "file:///a"}, uri="file:///a") is None
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_request_about_a_task_may_lack_the_name_but_not_contradict_it(method: str) -> None:
+    assert judged(method, taskId="x") is None
+    assert judged(method, {"mcp-name": "x"}, taskId="x") is None
+    assert judged(method, {"mcp-name": "y"}, taskId="x") == mcp.HEADER_MISMATCH
+
+
 @cases("headers")
 def test_headers_that_contradict_the_body_are_refused(headers: dict[str, str]) -> None:
     assert judged(headers=headers, name="echo") == mcp.HEADER_MISMATCH
