@@ -172,10 +172,11 @@ class ClientTasks:
         return [task for task in self._known.values() if task.owner == owner]
 
     def are_open(self, server: str) -> bool:
-        """Whether a server has an unfinished task."""
+        """Whether a server has a task whose end and result only the server can tell."""
         self._forget_old()
         return server in self.polled.values() or any(
-            task.server == server and not (task.unwanted or task.has_ended) for task in self._known.values()
+            task.server == server and not (task.unwanted or task.is_known_to_end)
+            for task in self._known.values()
         )
 
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
