@@ -91,7 +91,9 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
 
     def refused(self, error: envelope.Buffer) -> None:
         """Answer with the server's error; forget a task that the server does not know."""
-        if self.method == protocol.GET_TASK and envelope.read_error(error)[0] == envelope.INVALID_PARAMS:
+        # With `tasks/update`, the answers may be what the server refuses.
+        is_unknown = envelope.read_error(error)[0] == envelope.INVALID_PARAMS
+        if is_unknown and self.method != protocol.UPDATE_TASK:
             self.tasks.forget(self.task)
             self.calls.refuse(self, envelope.INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
         else:

@@ -224,14 +224,24 @@ async def test_all_that_is_no_task_of_the_client_is_refused_alike(
     assert len(stage.alpha.sent) == 1
 
 
-async def test_what_the_server_does_not_know_is_unknown(stage: Stage, polling: Client) -> None:
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
+async def test_what_the_server_does_not_know_is_unknown(stage: Stage, polling: Client, method: str) -> None:
     task = await handed_out(stage, polling)
-    await about(polling, "tasks/get", task)
+    await about(polling, method, task)
     sent = await stage.alpha.wait_sent(2)
     stage.refuse(sent, b'{"code":-32602,"message":"no task theirs"}')
     for _ in range(2):
         assert (await polling.get())["error"] == {"code": -32602, "message": UNKNOWN}
-        await about(polling, "tasks/get", task)
+        await about(polling, method, task)
+
+
+async def test_answers_that_the_server_refuses_leave_the_task_known(stage: Stage, polling: Client) -> None:
+    task = await handed_out(stage, polling)
+    await about(polling, "tasks/update", task, inputResponses={"who": 7})
+    stage.refuse(await stage.alpha.wait_sent(2), b'{"code":-32602,"message":"who is no answer"}')
+    assert (await polling.get())["error"]["message"] == "who is no answer"
+    await about(polling, "tasks/get", task)
+    assert method_of(await stage.alpha.wait_sent(3))[0] == "tasks/get"
 
 
 async def test_a_task_that_is_lost_with_its_server_has_failed(stage: Stage, polling: Client) -> None:
