@@ -211,8 +211,11 @@ class Session:
         return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
 
     def _lacks(self, method: str) -> bool:
-        wanted = OPTIONAL.get(method.partition("/")[0])
-        return wanted is not None and wanted not in declared(self._connection)
+        if (wanted := OPTIONAL.get(method.partition("/")[0])) is None:
+            return False
+        own = declared(self._connection).get(wanted)
+        subscribes = method in {"resources/subscribe", "resources/unsubscribe"}
+        return not isinstance(own, dict) or (subscribes and not own.get("subscribe"))
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Handle cancellations, notifications about servers' requests, and the bridge's hello."""
