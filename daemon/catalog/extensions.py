@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from functools import lru_cache, partial
 
 import msgspec
@@ -18,32 +17,25 @@ from daemon.catalog.kinds import CHANGED
 from daemon.model import Era
 
 
-class Reach(IntEnum):
-    """The surfaces on which mcpd passes an extension on."""
-
-    ALONE = 1
-    """Only between a client and its only server, where unknown methods are passed on, too."""
-    SHARED = 2
-
-
 class Extension(msgspec.Struct, frozen=True):
     """An extension that mcpd knows; without methods it is metadata."""
 
-    reach: Reach
     methods: tuple[str, ...] = ()
+    """Its methods and notifications, which mcpd routes."""
     modern: bool = False
     """Whether both sides must speak MCP 2026-07-28."""
 
 
 KNOWN: Mapping[str, Extension] = {
-    protocol.UI: Extension(Reach.SHARED),
+    protocol.UI: Extension(),
     protocol.TASKS_EXTENSION: Extension(
-        Reach.SHARED, ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED), modern=True
+        ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED), modern=True
     ),
-    protocol.SKILLS: Extension(Reach.SHARED, ("skills/list", protocol.GET_SKILL, protocol.READ_DIRECTORY)),
+    protocol.SKILLS: Extension(("skills/list", protocol.GET_SKILL, protocol.READ_DIRECTORY)),
 }
+"""The extensions that pass on every surface; others pass between a client and its only server, with methods."""
 
-UNKNOWN = Extension(Reach.ALONE)
+UNKNOWN = Extension()
 
 METHOD = re.compile(r"[A-Za-z0-9_.:$/-]{1,128}")
 """Matches methods that are passed on unread: frames and headers hold them unescaped."""
@@ -60,8 +52,8 @@ NOTIFICATIONS = frozenset(
 )
 """Notifications of the base protocol, without those of changed lists."""
 
-KEPT = frozenset(method for each in KNOWN.values() if each.reach is not Reach.ALONE for method in each.methods)
-"""Methods and notifications of known extensions, which mcpd routes."""
+KEPT = frozenset(method for each in KNOWN.values() for method in each.methods)
+"""Methods and notifications of known extensions."""
 
 MAX_BYTES = 16 * 1024
 """Bytes of all extensions in one declaration, which modern clients repeat in each request."""
@@ -77,8 +69,7 @@ _encode = msgspec.json.encode
 
 def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
     """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides."""
-    known = KNOWN.get(name, UNKNOWN)
-    return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
+    return (alone or name in KNOWN) and (modern or not KNOWN.get(name, UNKNOWN).modern)
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:

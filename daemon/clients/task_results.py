@@ -6,7 +6,7 @@ For a client without the extension, mcpd polls the task, asks the client its que
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -234,9 +234,10 @@ class PolledTask(Struct, eq=False):
         def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
             retry.upstream, retry.convert = self._upstream, call.convert
             retry.label, retry.tool, retry.others = call.label, call.tool, call.others
-            answers = {key: each for key, each in responses.items() if key in asked}
             fitting = {
-                key: each for key, each in answers.items() if input_required.fits(asked[key].method, each)
+                key: each
+                for key, each in responses.items()
+                if key in asked and input_required.fits(asked[key].method, each)
             }
             call.calls.context.subscribers.tasks.polled.pop(self, None)
             self.follow(retry, state, fitting)
@@ -299,7 +300,12 @@ async def ask_server(
             upstream.cancel(key, "no longer wanted")
 
 
-def for_client(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
+def noted(context: SessionContext, task: Task, answer: Buffer) -> dict[str, Raw]:
+    """Record the state in a server's answer, and return it with mcpd's id. Raises MsgspecError."""
+    return context.subscribers.tasks.note(task, protocol.decode_members(bytes(answer)))
+
+
+def for_client(context: SessionContext, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
     """A task's state for its client, with mcpd's id, questions under the server's name, and a call's result.
 
     Raises MsgspecError if the state is malformed, and UnsafeQuestion if a question must not be shown.
@@ -312,5 +318,6 @@ def for_client(task: Task, members: Mapping[str, Raw], redact: Callable[[str], s
         result = _final(members["result"])
         ours["result"] = Raw(result if task.convert is None else task.convert(result))
     if "error" in members:
-        ours["error"] = Raw(made_error(*with_author(server, read_refusal(members["error"], redact))))
+        told = read_refusal(members["error"], context.redact.of(task.server))
+        ours["error"] = Raw(made_error(*with_author(server, told)))
     return ours

@@ -16,14 +16,14 @@ from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
 from daemon.clients.client import owner_in
-from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
+from daemon.clients.client_tasks import RequestedTask, Task, renamed, renamed_result
 from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import PENDING, ConnectedClient
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
-from daemon.clients.task_results import ask_server, declares_tasks, for_client, poll_seconds
+from daemon.clients.task_results import ask_server, declares_tasks, for_client, noted, poll_seconds
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
-from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members, decoded
+from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members
 from daemon.surfaces.surface import Forward, View
 from daemon.wire import envelope
 
@@ -34,7 +34,6 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
     maker: ConnectedClient
-    tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
         """Answer with a result that names the task by mcpd's id; tasks of a modern server are polled."""
@@ -59,7 +58,7 @@ def _adopted(call: TaskCall, result: envelope.Buffer) -> envelope.Buffer:
     if call.upstream is None:
         return result
     make, owner = partial(RequestedTask, notifier=call.maker), owner_in(call.request.key, call.calls.client)
-    task = call.tasks.add(make, call.upstream.name, owner, about)
+    task = call.calls.context.subscribers.tasks.add(make, call.upstream.name, owner, about)
     if task is None:
         return result
     ours = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
@@ -70,7 +69,6 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
     """A request about a task of the extension (SEP-2663), sent to the task's server."""
 
     task: Task
-    tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
         """Answer with the task's state as its client knows it; other answers than to `tasks/get` pass as is."""
@@ -78,23 +76,22 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
             self.task.unwanted |= self.method == protocol.CANCEL_TASK
             self.calls.finish(self, result, "ok")
             return
-        server = self.task.server
+        context, server = self.calls.context, self.task.server
         try:
-            state = self.tasks.note(self.task, decode_members(bytes(result)))
-            state = for_client(self.task, state, self.calls.context.redact.of(server))
+            state = _encode(for_client(context, self.task, noted(context, self.task, result)))
         except UNREADABLE as error:
             self.lost(UpstreamCallError(f"server {server} sent a task state that cannot be read: {error}"))
         except UnsafeQuestion as error:
             self.lost(self.calls.server_requests.withheld(server, error))
         else:
-            self.calls.finish(self, _encode(state), "ok")
+            self.calls.finish(self, state, "ok")
 
     def refused(self, error: envelope.Buffer) -> None:
         """Answer with the server's error; forget a task that the server does not know."""
         # With `tasks/update`, the answers may be what the server refuses.
         is_unknown = envelope.read_error(error)[0] == envelope.INVALID_PARAMS
         if is_unknown and self.method != protocol.UPDATE_TASK:
-            self.tasks.forget(self.task)
+            self.calls.context.subscribers.tasks.forget(self.task)
             self.calls.refuse(self, envelope.INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
         else:
             super().refused(error)
@@ -104,20 +101,16 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
     """A request about a task of MCP 2025-11-25, sent to the task's server."""
 
     task: RequestedTask
-    tasks: ClientTasks
 
     def answered(self, result: envelope.Buffer) -> None:
         """Answer with a result that names the task by mcpd's id."""
         _ended(self)
         if self.method == TASK_RESULT:
-            self.calls.finish(self, renamed_result(result, self.task), "ok")
-            return
-        members = decoded(decode_members, bytes(result))
-        if members is None:
-            self.calls.finish(self, result, "ok")
-            return
-        ours = renamed(self.tasks.note(self.task, members), self.task)
-        self.calls.finish(self, _encode(ours), "ok")
+            result = renamed_result(result, self.task)
+        else:
+            with suppress(*UNREADABLE):
+                result = _encode(renamed(noted(self.calls.context, self.task, result), self.task))
+        self.calls.finish(self, result, "ok")
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting for the server (`ClientCall.withdraw`)."""
@@ -153,13 +146,12 @@ _METHODS: Mapping[type[Task], frozenset[str]] = {
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
     """Send a `tools/call` that asks for a task."""
-    tasks = connection.context.subscribers.tasks
     try:
-        tasks.require_room(owner_in(request.key, connection.client))
+        connection.context.subscribers.tasks.require_room(owner_in(request.key, connection.client))
     except CallError as error:
         connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
-    make = partial(TaskCall, maker=connection.notifier, tasks=tasks)
+    make = partial(TaskCall, maker=connection.notifier)
     given = bytes(wanted.arguments)
     connection.dispatch.begin(request, wanted.name, given, wanted.meta, wanted.others, make)
 
@@ -168,25 +160,24 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     """Send a request about one task to its server. Raises MsgspecError: the params name no task."""
     if request.modern and lacks_tasks(connection, params, request):
         return
-    tasks = connection.context.subscribers.tasks
-    others = protocol.members_of(params)
-    task = tasks.find(text_in(others, "taskId"), owner_in(request.key, connection.client))
+    others, known = protocol.members_of(params), connection.context.subscribers.tasks
+    task = known.find(text_in(others, "taskId"), owner_in(request.key, connection.client))
     if task is None or method not in _METHODS[type(task)]:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
     if isinstance(task, RequestedTask):
         task.notifier = connection.notifier
     if task.gone and method == protocol.GET_TASK:
-        redact = connection.context.redact.of(task.server)
-        state = _encode(task.state if isinstance(task, RequestedTask) else for_client(task, task.state, redact))
+        is_older = isinstance(task, RequestedTask)
+        state = _encode(task.state if is_older else for_client(connection.context, task, task.state))
         connection.peer.answer(request.id, protocol.completed(state) if request.modern else state)
         return
     del others["taskId"]
 
     def make(**given: Any) -> TaskRequest | PolledTaskRequest:
         if not isinstance(task, RequestedTask):
-            return PolledTaskRequest(task=task, tasks=tasks, **given)
-        made = TaskRequest(task=task, tasks=tasks, **given)
+            return PolledTaskRequest(task=task, **given)
+        made = TaskRequest(task=task, **given)
         if method == TASK_RESULT:
             # It carries the server's questions, and may take as long as the server keeps the task.
             task.waiting, made.spared_until = made, task.expires
@@ -230,7 +221,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
         return
     with suppress(CallError, envelope.RemoteError, msgspec.MsgspecError):
         state = await ask_server(connection.context, upstream, protocol.GET_TASK, _encode(task.theirs))
-        connection.context.subscribers.tasks.note(task, decode_members(state))
+        noted(connection.context, task, state)
 
 
 async def watch_tasks(
@@ -272,8 +263,8 @@ async def _present_state(connection: ClientConnection, task: Task, declared: Raw
             if known.find(task.id, task.owner) is None:
                 # The server may have given its id to another client's task meanwhile.
                 return None
-            state = known.note(task, decode_members(answer))
-        return for_client(task, state, context.redact.of(task.server))
+            state = noted(context, task, answer)
+        return for_client(context, task, state)
     except CallError:
         return {}
     except UnsafeQuestion as error:
