@@ -56,14 +56,14 @@ ADVICE = {
 class _OneIssuer(OAuthClientProvider):
     """Accepts only the configured authorization server, spelt as in its metadata: the SDK compares letters."""
 
-    issuer: str
+    _issuer: str | None
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
-        chosen = super()._select_authorization_server(advertised)
-        if issuers_match(self.issuer, chosen):
-            return self.issuer
+        chosen, ours = super()._select_authorization_server(advertised), self._issuer
+        if ours is not None and issuers_match(ours, chosen):
+            return ours
         raise NoLogin(
-            f"the server names {chosen} as its authorization server, and `auth` names {self.issuer}: no secret"
+            f"the server names {chosen} as its authorization server, and `auth` names {ours}: no secret"
             " was sent; correct `issuer` if the server is right"
         )
 
@@ -76,14 +76,16 @@ class _ByKey(_OneIssuer, PrivateKeyJWTOAuthProvider):
     """Logs in by client credentials with a key."""
 
 
+UNSENT = "-"  # replaces an id or a secret that the SDK wants but `_ByPlatform` never sends
+
+
 class _ByPlatform(IdentityAssertionOAuthProvider):
     """Logs in by the platform's token alone, without a secret."""
 
-    client_id: str | None = None
-
     def _build_token_request(self, scope: str | None, assertion: str) -> httpx2.Request:
         form = {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": assertion, "resource": self._resource}
-        form |= {"client_id": self.client_id} if self.client_id else {}
+        client_id = self._client.client_id or UNSENT
+        form |= {} if client_id == UNSENT else {"client_id": client_id}
         form |= {"scope": scope} if scope else {}
         assert self._token_endpoint is not None
         return httpx2.Request("POST", self._token_endpoint, data=form)
@@ -103,18 +105,14 @@ class MachineLogin(login.SdkLogin):
         self._provider = self._new_provider()
 
     def _new_provider(self) -> httpx2.Auth:
-        auth, url, issuer = self._auth, self._url, self._issuer
-        client_id, secret = auth.client_id or "", auth.client_secret or ""
-        made: _BySecret | _ByKey
+        auth, issuer, client_id = self._auth, self._issuer, self._auth.client_id or UNSENT
+        place, secret = (self._url, self._memory, client_id), auth.client_secret or ""
         match auth.type:
             case AuthType.WORKLOAD_IDENTITY:
-                # The SDK wants an id and a secret, which this provider never sends.
-                platform = _ByPlatform(url, self._memory, "-", "-", issuer, self._assertion, self._scope)
-                platform.client_id = auth.client_id
-                return platform
+                return _ByPlatform(*place, UNSENT, issuer, self._assertion, self._scope)
             case AuthType.ENTERPRISE_MANAGED:
                 return IdentityAssertionOAuthProvider(
-                    *(url, self._memory, client_id, secret, issuer, self._id_jag, self._scope, self._method)
+                    *place, secret, issuer, self._id_jag, self._scope, self._method
                 )
             case _ if auth.private_key is not None:
                 signing = SignedJWTParameters(
@@ -123,12 +121,9 @@ class MachineLogin(login.SdkLogin):
                     signing_key=auth.private_key,
                     signing_algorithm=_algorithm(auth.private_key),
                 )
-                sign = signing.create_assertion_provider()
-                made = _ByKey(url, self._memory, client_id, sign, issuer=issuer)
+                return _ByKey(*place, signing.create_assertion_provider(), issuer=issuer)
             case _:
-                made = _BySecret(url, self._memory, client_id, secret, self._method, issuer=issuer)
-        made.issuer = issuer
-        return made
+                return _BySecret(*place, secret, self._method, issuer=issuer)
 
     def _fit(self, metadata: login.ServerMetadata) -> None:
         if self._metadata is not None or not issuers_match(metadata.issuer, self._issuer):

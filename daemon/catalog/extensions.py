@@ -18,10 +18,9 @@ from daemon.model import Era
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """An extension that mcpd knows; without methods it is metadata."""
+    """A known extension, whose methods and notifications mcpd routes; an extension without any is metadata."""
 
     methods: tuple[str, ...] = ()
-    """Its methods and notifications, which mcpd routes."""
     modern: bool = False
     """Whether both sides must speak MCP 2026-07-28."""
 

@@ -5,7 +5,7 @@ Offered tools are made on first use: most clients see few tools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -458,13 +458,13 @@ class AppTools:
         return {each.key: each for each in islice((each for each in tools if each.tool.app.page), MAX_APPS)}
 
     @cached_property
-    def by_name(self) -> Mapping[str, Sequence[Offered]]:
-        """The tools that apps of the same server may call, by the tools' own names."""
-        found: dict[str, list[Offered]] = {}
+    def by_name(self) -> Mapping[str, Mapping[str, Offered]]:
+        """The tools that apps of the same server may call, by the tools' own names and their servers."""
+        found: dict[str, dict[str, Offered]] = {}
         for server, tools in self._allowed.items():
             if any(tool.app.page for tool in tools.values()):
                 for name in (name for name, tool in tools.items() if tool.app.for_apps):
-                    found.setdefault(name, []).append(self._make((server, name)))
+                    found.setdefault(name, {})[server] = self._make((server, name))
         return found
 
     @cached_property

@@ -128,14 +128,14 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
     An app uses its server's own names; if several servers have one, the server whose app was opened last
     counts.
     """
-    apps, opened = view.offer.apps, [view.linked[uri] for uri in reversed([*view.linked]) if is_page(uri)]
-    theirs = {each.tool.server for each in apps.by_name.get(name, ())}
-    server = next((each for each in opened if each in theirs), None)
-    for later in takewhile(lambda each: each != server, dict.fromkeys(opened)):
+    apps, theirs = view.offer.apps, view.offer.apps.by_name.get(name, {})
+    opened = dict.fromkeys(view.linked[uri] for uri in reversed([*view.linked]) if is_page(uri))
+    server = next((each for each in opened if each in theirs), "")
+    for later in takewhile(lambda each: each != server, opened):
         refuse_held(view, Kind.TOOL, (later, name), name)
     contested = name in apps.contested
-    if contested and server is None:
-        names = [apps.name_of(each.key, each.name) for each in apps.by_name[name]]
+    if contested and not server:
+        names = [apps.name_of(each.key, each.name) for each in theirs.values()]
         text = f"several servers have a tool {answers.quoted(name)}. Call one of them: {', '.join(names)}."
         raise errors.UnknownTool(text, tool=answers.cut(name, answers.MAX_QUOTED), closest=names)
     if not contested:
@@ -144,18 +144,13 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
         except (errors.UnknownTool, errors.ToolDisabled, errors.ToolNotLoaded) as error:
             key = view.catalog.names.key_of(name, view.catalog.servers) or ("", name)
             own = apps.hidden.get(key)
-            if (
-                own is None
-                and isinstance(error, errors.UnknownTool)
-                and (own := apps.shown.get(key)) is not None
-            ):
+            if own is None and isinstance(error, errors.UnknownTool) and (own := apps.shown.get(key)):
                 refuse_changed(view, own.tool, name, own.description)
             if own is not None:
                 return direct(own, arguments)
-            if server is None:
+            if not server:
                 raise
-    found = next(each for each in apps.by_name[name] if each.tool.server == server)
-    return direct(found, arguments, contested=apps.contested)
+    return direct(theirs[server], arguments, contested=apps.contested)
 
 
 def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:

@@ -162,16 +162,6 @@ async def test_a_handshake_waits_for_a_chosen_server_and_no_longer_than_its_clie
     assert 0 < trio.current_time() - began <= OTHERS
 
 
-def test_on_a_shared_surface_the_servers_known_extensions_are_declared() -> None:
-    other: dict[str, object] = {"capabilities": {"extensions": {UI: {"second": True}, "com.example/y": {}}}}
-    both = fold(UP, introduced("hg", other))
-    for names in ((), ("git", "hg")):
-        selection, view = given(both, *names)
-        for modern in (False, True):
-            declared = declared_in(selection, view, both.servers, modern=modern)
-            assert declared == {**capabilities(), "extensions": {UI: {}}}
-
-
 VERSIONED: dict[str, Any] = {
     **SAID,
     "_meta": {"a/b": 1},

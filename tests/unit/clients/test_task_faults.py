@@ -370,15 +370,16 @@ async def test_a_task_that_its_client_cancels_keeps_no_server_in_use(stage: Stag
     assert not stage.context.subscribers.uses("alpha")
 
 
-@pytest.mark.parametrize("large", [False, True])
-async def test_a_result_that_only_the_server_keeps_keeps_the_server_in_use_until_its_time_is_over(
-    stage: Stage, polling: Client, large: bool
+async def test_a_result_that_only_the_server_keeps_keeps_it_up_until_the_task_expires(
+    stage: Stage, polling: Client
 ) -> None:
-    task = await handed_out(stage, polling)
-    await told_of(stage, polling, task, 2, {**DONE, "result": {"text": "x" * (9000 if large else 9)}})
-    assert stage.context.subscribers.uses("alpha") is large
+    task, uses = await handed_out(stage, polling), stage.context.subscribers.uses
+    for number, length in ((2, 9000), (3, 9)):
+        await told_of(stage, polling, task, number, {**DONE, "result": {"text": "x" * length}})
+        assert uses("alpha") is (length > 8192)
+    await told_of(stage, polling, task, 4, {**DONE, "result": {"text": "x" * 9000}})
     await trio.sleep(61)
-    assert not stage.context.subscribers.uses("alpha")
+    assert not uses("alpha")
 
 
 # --- clients that are asked, and cancel ---------------------------------------------------------------------
