@@ -198,7 +198,6 @@ ASKED: list[tuple[str, Json]] = [
     ("com.example/fail", {"name": "echo"}),
     ("skills/list", {}),
     ("resources/subscribe", {"uri": "a:b"}),
-    ("resources/unsubscribe", {"uri": "a:b"}),
     ("logging/setLevel", {"level": "info"}),
     ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {}}),
 ]

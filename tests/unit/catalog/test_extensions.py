@@ -5,7 +5,7 @@ import pytest
 from msgspec import Raw
 
 from daemon.catalog.extensions import MAX_BYTES, bounded, carried, joined, passed_on, with_tasks
-from daemon.protocol import CLIENT_CAPABILITIES, UI
+from daemon.protocol import UI
 from tests.unit.cases import cases
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -62,21 +62,8 @@ def test_on_a_shared_surface_the_first_servers_value_wins() -> None:
         {},
     )
     assert joined(passed_on(each, alone=False, modern=True) for each in servers) == {UI: {"a": 1}}
-    assert passed_on(servers[0], alone=True, modern=True) == {"com.example/x": {}}
-
-
-def test_tasks_pass_between_sides_of_2026_07_28_alone() -> None:
-    declared: dict[str, object] = {"extensions": {TASKS: {}, UI: {}}}
-    assert passed_on(declared, alone=False, modern=True) == declared["extensions"]
-    assert passed_on(declared, alone=True, modern=False) == {UI: {}}
 
 
 @cases("declared", "polling")
 def test_a_client_in_whose_name_mcpd_polls_has_the_tasks_extension(declared: str, polling: str) -> None:
     assert with_tasks(declared.encode()) == polling.replace("TASKS", TASKS).encode()
-
-
-def test_what_a_client_declares_passes_on_shared_surfaces() -> None:
-    declared = CLIENT_CAPABILITIES["extensions"]
-    assert isinstance(declared, dict)
-    assert passed_on(CLIENT_CAPABILITIES, alone=False, modern=False) == declared
