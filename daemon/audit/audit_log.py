@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
@@ -233,7 +234,7 @@ class Audit:
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head = daemon, version, keep_head
         self.now = wall  # in seconds since the epoch
-        self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
+        self._waiting: deque[tuple[Any, ...]] = deque()
         self._bodies: list[bytes] = []
         self._told = 0  # dropped decisions that a record has reported; only the thread writes it
         self._faulty = 0
@@ -264,14 +265,14 @@ class Audit:
         # The calls in flight need room, too.
         return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
-    def note(self, make: Made, *args: object) -> None:
-        """Call `make(*args)` in a worker thread, and write the record that it returns; never blocks."""
+    def note(self, *making: Any) -> None:
+        """Call a `Made` with its arguments in a worker thread, and write what it returns; never blocks."""
         if not self.on:
             return
         if len(self._waiting) >= WAITING:
             self.dropped += 1
             return
-        self._waiting.append((make, args))
+        self._waiting.append(making)
         self._some.set()
 
     def made(self, decision: Decision, **members: object) -> AuditRecord:
@@ -375,7 +376,7 @@ class Audit:
     def _day(self, ago: int = 0) -> str:
         return moment(self.now() - ago * 86_400).date().isoformat()
 
-    def _body(self, make: Made, args: tuple[object, ...]) -> bytes:
+    def _body(self, make: Made, *args: object) -> bytes:
         try:
             made = make(*args)
             return made if isinstance(made, bytes) else _encode(made)

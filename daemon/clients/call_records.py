@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,9 @@ NAME = 256
 KEPT = 256
 """Decisions of one client whose records' shared part is kept: more than the tools that an agent uses."""
 
+LARGE = 4096
+"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,44 +37,57 @@ def note_question(call: ClientCall, server: str, name: str) -> None:
     audit.note(lambda: members(arguments_sha256=digest(given)))
 
 
-def record(
-    call: ClientCall,
-    sent: bool,  # noqa: FBT001 - whether a server has received the call
-    trace: CallTrace | None,
-    outcome: str,
-    seconds: float,
-    at: float,
-    size: int,
-) -> bytes:
-    """The record of a call that ended `at` (seconds since the epoch) with an answer of `size` bytes."""
+def note_call(call: ClientCall, sent: bool, trace: CallTrace | None, *ended: Any) -> None:  # noqa: FBT001 - whether a server has it
+    """Record a call in the audit; `ended`: its outcome, seconds, end (since the epoch), bytes of its answer."""
     audit = call.calls.context.audit
+    if not audit.on:
+        return
     arguments = bytes(call.params[-1]) if call.params else call.given
-    own = b'%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"' % (
-        _shared(audit, call, sent=sent),
-        outcome.encode(),
-        seconds * 1000,
-        size,
-        digest(arguments).encode(),
-    )
+    known = _known(call) if sent and trace is None and not audit.keys.arguments else b""
+    if len(call.given) > LARGE:
+        audit.note(bytes, _made(call, sent, trace, arguments, *ended))
+    elif known:
+        # Thousands of calls that wait to be recorded would fill the processor's caches.
+        audit.note(_line, known, arguments, b"", *ended)
+    else:
+        audit.note(_made, call, sent, trace, arguments, *ended)
+
+
+def _made(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: bytes, *ended: Any) -> bytes:  # noqa: FBT001 - as above
+    audit, more = call.calls.context.audit, b""
     if audit.keys.arguments:
         redact = call.calls.context.redact.of("" if call.upstream is None else call.upstream.of)
         shown = redact(arguments[: 5 * MAX_ARGUMENTS].decode(errors="replace"), MAX_ARGUMENTS)
-        own += b',"arguments":%b' % msgspec.json.encode(shown)
+        more = b',"arguments":%b' % msgspec.json.encode(shown)
     if trace is not None:
-        own += b',"traceId":"%b"' % trace_id(trace).encode()
-    return b'{"at":"%b",%b}' % (timestamp(at), own)
+        more += b',"traceId":"%b"' % trace_id(trace).encode()
+    return _line(_shared(audit, call, sent=sent), arguments, more, *ended)
+
+
+def _line(
+    shared: bytes, arguments: bytes, more: bytes, outcome: str, took: float, at: float, size: int
+) -> bytes:
+    told = timestamp(at), shared, outcome.encode(), took * 1000, size, digest(arguments).encode(), more
+    return b'{"at":"%b",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"%b}' % told
+
+
+def _known(call: ClientCall) -> bytes:
+    # The shared members, if an earlier call by this decision has made them.
+    found = call.calls.recorded.get(id(call.forward))
+    is_same = found is not None and found[:3] == (call.forward, call.request.session, call.request.client)
+    return found[3] if found is not None and is_same else b""
 
 
 def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:
     """Encode the members (`daemon` onwards) that records of a session's sent calls by one decision share."""
-    forward, request, known = call.forward, call.request, call.calls.recorded
-    found = known.get(id(forward)) if sent else None
-    if found is not None and found[:3] == (forward, request.session, request.client):
-        return found[3]
+    if sent and (known := _known(call)):
+        return known
+    forward = call.forward
     made = _encode(_record(audit, call, sent=sent)).partition(b",")[2][:-1]
     # Only a remembered decision comes again, and it keeps no arguments, which may be megabytes.
     if sent and forward is not None and forward.arguments == b"{}" and not (forward.ask or forward.repair):
-        keep_latest(known, id(forward), (forward, request.session, request.client, made), KEPT)
+        about = forward, call.request.session, call.request.client, made
+        keep_latest(call.calls.recorded, id(forward), about, KEPT)
     return made
 
 

@@ -46,9 +46,6 @@ from daemon.wire.requests import Peer, PeerRequest
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls: none."""
 
-LARGE = 4096
-"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
-
 MAX_ARGUMENTS = 64 * 1024
 """Characters of a call's arguments in a record or a trace."""
 
@@ -324,8 +321,8 @@ class CallsInFlight:
     act_after: Callable[..., None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Relays a server's request to a client that can only be asked in an answer (`clients.asking`)."""
-    record: Callable[..., bytes]
-    """Makes the audit's record of an ended call, in a worker thread (`clients.call_records`)."""
+    note_call: Callable[..., None]
+    """Records an ended call in the audit (`clients.call_records`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
@@ -489,19 +486,15 @@ class CallsInFlight:
 
     def note_end(self, call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
         """Trace and record a call that ended `at` (seconds since the epoch) with an answer of `size` bytes."""
-        audit, trace = self.context.audit, call.trace
+        trace = call.trace
         if trace is not None:
             call.trace = None
             _end_trace(call, trace, outcome, at, size)
         # A script counts as sent once it runs, and a call whose server has asked for input was sent before.
         began = call.round is not None or (call.makes is not None and call.upstream is not None)
         sent = began or (call.key is not None and not call.in_line)
-        if not sent and outcome in {OK, CANCELLED}:
-            return
-        if len(call.given) <= LARGE:
-            audit.note(self.record, call, sent, trace, outcome, seconds, at, size)
-        elif audit.on:
-            audit.note(partial(bytes, self.record(call, sent, trace, outcome, seconds, at, size)))
+        if sent or outcome not in {OK, CANCELLED}:
+            self.note_call(call, sent, trace, outcome, seconds, at, size)
 
     def _queue(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
         """Queue an ended call for recording, and note a server's failure with the text that the client got."""

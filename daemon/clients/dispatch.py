@@ -20,7 +20,7 @@ from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
 from daemon.clients.attachment import Attachment, Request, note_links
-from daemon.clients.call_records import record
+from daemon.clients.call_records import note_call
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.client import Client
 from daemon.clients.context import SessionContext
@@ -145,7 +145,7 @@ class Dispatch:
             recheck=self._recheck,
             act_after=partial(self._later, self._act_after),
             park=park,
-            record=record,
+            note_call=note_call,
             goes_on=goes_on,
         )
         self._open = self.calls.open

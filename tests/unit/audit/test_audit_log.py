@@ -142,7 +142,7 @@ async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: 
 async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
     found = audited(tmp_path)
     await found.audit.open()
-    found.audit.note(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    found.audit.note(lambda: 1 / 0)
     found.note()
     assert await round_of(found)
     assert found.decisions() == ["began", "lost", "sent"]

@@ -219,6 +219,17 @@ async def test_a_call_shares_nothing_with_those_of_another_session_nor_with_thos
     assert found == [("sent", "ok")] * 3 + [("refused", "UpstreamUnavailable")]
 
 
+async def test_no_call_is_kept_until_its_record_is_written(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, surface="full")
+    guest = await stage.connect(nursery)
+    for number in (1, 2, 3):
+        await answered(stage, guest, number)
+        if number < 3:
+            await records(stage)
+    ((_make, *parts),) = stage.context.audit._waiting
+    assert {type(each) for each in parts} == {bytes, str, float, int}
+
+
 async def test_a_question_is_recorded_and_each_call_after_it_says_who_agreed(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
