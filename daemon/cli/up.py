@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -59,6 +60,10 @@ DAEMON_SECONDS = 60.0
 
 PIN_SECONDS = 10.0
 """Seconds for all lookups of versions: a registry answers in a second or two, offline none does."""
+
+
+_REGISTRY = re.compile(r"index|registry|find_links", re.IGNORECASE)
+"""Matches names of variables that name a registry of packages: of uv, pip and npm."""
 
 
 class _Offer(NamedTuple):
@@ -278,7 +283,11 @@ def settled(options: argparse.Namespace) -> Servers:
 def _pinned(options: argparse.Namespace, offer: _Offer, servers: Servers) -> Servers:
     """Pin the added servers that work, as far as versions are found in time; returns all servers afterwards."""
     well = {name for name, server in servers.items() if server["state"] in WELL - {"disabled"}}
-    added = {each.name: each.entry for each in offer.planned.added if each.name in well}
+    # An entry that names its registry in a variable means the packages there.
+    planned = [
+        each for each in offer.planned.added if not _REGISTRY.search(" ".join(each.entry.get("env") or ()))
+    ]
+    added = {each.name: each.entry for each in planned if each.name in well}
     packages = {name: [*pinnable(*_line(entry))] for name, entry in added.items()}
     wanted = {each for found in packages.values() for each in found}
     deadline, at = time.monotonic() + PIN_SECONDS, home(os.environ)

@@ -297,8 +297,12 @@ def packages_in(words: Sequence[str]) -> Iterator[Package]:
 
 
 def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False) -> Iterator[Package]:
-    """Packages with no version or `@latest` (if `again`, an exact one, too), and `images` with no digest."""
-    for each in packages_in(words) if "--offline" not in words else ():
+    """Packages with no version or `@latest` (if `again`, an exact one, too), and `images` with no digest.
+
+    Not those of a registry that the command itself names: another one may have other packages of their names.
+    """
+    found = packages_in(words) if "--offline" not in words else ()
+    for each in (each for each in found if not is_elsewhere(each, words)):
         is_image = each.source not in {"npm", "pypi"}
         if (images and not each.spec) if is_image else each.spec in {"", "@latest"} or (again and each.version):
             yield each

@@ -116,6 +116,16 @@ def packages(here: User, *, newest: str = "echo mcp-server-echo==2.0", runs: str
     return programs
 
 
+def test_a_package_of_another_registry_is_not_pinned_to_a_version_of_the_usual_one(here: User) -> None:
+    path, corp = packages(here), "https://corp.example"
+    by_words = {"command": "uvx", "args": ["--index-url", corp, "mcp-server-echo"]}
+    by_variable = {"command": "uvx", "args": ["mcp-server-echo"], "env": {"UV_DEFAULT_INDEX": corp}}
+    files(here)[0].write_text(json.dumps({"mcpServers": {"words": by_words, "variable": by_variable}}))
+    done = here.mcpd("up", "--yes", *CLIENTS, path=path)
+    assert (done.returncode, "==2.0" in done.stdout + config(here).read_text()) == (0, False), done
+    assert "Works: words, variable, in Cursor" in done.stdout
+
+
 def test_a_version_with_which_a_server_does_not_come_up_is_not_pinned(here: User) -> None:
     done = here.mcpd("up", "--yes", *CLIENTS, path=packages(here, runs="test $1 = mcp-server-echo"))
     assert done.returncode == 0, done

@@ -65,4 +65,12 @@ def test_packages_without_a_version_are_told_with_what_pins_them() -> None:
         command_lines.Package("a[b]", "a", "a[b]==", "pypi", "")
     ]
     assert not [*command_lines.unpinned(("npx", "owner/repository"))]
+    for elsewhere in (
+        ("uvx", "--index-url", "https://i.example", "x"),
+        ("npx", "--registry=https://r.example", "x"),
+    ):
+        assert not [*command_lines.unpinned(elsewhere)]
+        assert not [
+            *command_lines.unpinned((*elsewhere[:-1], f"x{'@' if 'npx' in elsewhere else '=='}1.0"), again=True)
+        ]
     assert not [*command_lines.unpinned(("deno", "run", "npm:x"))]
