@@ -19,7 +19,7 @@ from daemon.audit.record import AuditRecord, ChainHead, Decision, digest
 from daemon.safety.escape import json_line
 
 JOURNAL_SECONDS = 10.0
-"""Seconds for `journalctl`, which finds the heads of a month within one second."""
+"""Seconds for `journalctl`, which finds a month of audit heads within one second."""
 
 NAMED = 20
 """Most faults kept of a chain: an edit near its beginning may cause thousands."""

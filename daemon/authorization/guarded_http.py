@@ -30,7 +30,7 @@ from daemon.protocol import decoded
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
 MARGIN_SHARE = 0.2
-"""Largest share of a token's life for `MARGIN_SECONDS`: else each call would renew a one-minute token."""
+"""Caps `MARGIN_SECONDS` at this share of a token's life: else each call renews a one-minute token."""
 
 CODE = re.compile(r"[a-z_]{1,40}")  # form of error codes (RFC 6749, 4.1.2.1 and 5.2); nothing else is repeated
 

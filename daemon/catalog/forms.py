@@ -30,7 +30,7 @@ Change = Mapping[str, list[str]]
 """The changed `members` of a definition, `argumentsCame`, `argumentsChanged`; `argumentsWent` of digests."""
 
 MOST = 20
-"""Names of each sort in a change, which is read as one line."""
+"""Names per sort in a `Change`: people read it as one line."""
 
 MAX_WORK = 512 * 1024
 """Bytes compared for one list, in some 0.1 s: twice both forms of the longest of 44 real lists."""

@@ -1,4 +1,4 @@
-"""Decides by a profile's rules whether a tool may be called and its user is asked. The first match wins."""
+"""Decides by a profile's rules if calls of a tool are allowed, asked about or denied. The first match wins."""
 
 from __future__ import annotations
 

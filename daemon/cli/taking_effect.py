@@ -78,7 +78,7 @@ def show_approval(answer: Mapping[str, Any], waits: str) -> None:
 
 
 def approve_rows(options: argparse.Namespace, waiting: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Ask the user who was shown these definitions, and approve exactly these; None if the user refuses."""
+    """Approve exactly these definitions, which the user was shown, if the user agrees; else None."""
     if not (has_terminal() and agreed("Approve?", yes=False)):
         return None
     forms = {f"{each['server']}/{each['name']}": each["schemaHash"] for each in waiting}

@@ -78,7 +78,7 @@ _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"nam
 def plain_call(line: Line) -> PlainCall | None:
     """Read a `tools/call` in its usual form; None for any other message, which needs a full parse.
 
-    A line exactly as long as these members has no room for a second `id`, an escaped key or a `_meta`.
+    A line as long as its known members has no room for a second `id`, an escaped key or a `_meta`.
     """
     if len(line) > MAX_PLAIN or not line.isascii():
         return None
@@ -405,7 +405,7 @@ class Dispatch:
             await self._lists.wait_listed(announced)
 
     def _needs_list(self, call: ClientCall, upstream: Upstream) -> bool:
-        """Whether a call depends on the server's list: on what the client saw of it, or on what trust holds."""
+        """Whether a call needs the server's list: to know what the client saw, or what waits for approval."""
         entry = self._context.catalog.value.servers.get(upstream.of)
         return call.request.session.selection.on_demand or (entry is not None and not entry.gate.is_open)
 

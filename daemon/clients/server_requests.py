@@ -151,7 +151,7 @@ def needs_tasks(error: envelope.Buffer) -> bool:
 
 
 MAX_KNOWN = 64
-"""URLs of all servers at which one client's user may still be, the newest ones."""
+"""Newest URLs, of all servers, that one client's user may still have open."""
 
 
 class _Elicitation(Struct):

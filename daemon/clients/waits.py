@@ -27,7 +27,7 @@ LISTING_PATIENCE = 2.0
 """Seconds from a server's start to its first list in the catalog; `Upstream.wake` limits the start."""
 
 INDEX_PATIENCE = 2.0
-"""Seconds that a search waits for the index to catch up, which takes less for 10,000 new tools."""
+"""Seconds that a search waits for the index to catch up; 10,000 new tools take less."""
 
 REPORT_SECONDS = 3.0
 """Seconds between progress reports of a waiting call: without reports, clients give up after 10 to 60 s."""
@@ -74,7 +74,7 @@ async def wait_known(
 async def wait_awake(
     context: SessionContext, upstream: Upstream, route: CallRoute, report: Report | None
 ) -> None:
-    """Wake a server that did not take a call by its route, and wait for its list of tools."""
+    """Wake a server by the route of a call that it did not take, and wait for its tool list."""
     woken = await wait_up(upstream, report, route)
     await context.settled()
     if woken:

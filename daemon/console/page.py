@@ -95,7 +95,7 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
     is_error: bool = False
     undo: Undo | None = None
-    """Undoes the change. It stays in the session and on no page, since it may know secrets."""
+    """Undoes the change. Kept in the session, never on a page: it may know secrets."""
     key: str = ""
     """Identifies the notice in the form that undoes the change."""
     server: str = ""

@@ -138,7 +138,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"tool {tool} is not offered: {reason}", "warning"
     if completed := server.get("completed"):
         lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
-        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "quiet"
+        yield f'{lacking} the "type": "object" that MCP requires in an inputSchema: mcpd adds it', "quiet"
     for tool, found in (server.get("hidden") or {}).items():
         yield f"tool {tool} has {found}: spelt out for models", "warning"
     yield from _faults(server)

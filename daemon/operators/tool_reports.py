@@ -303,7 +303,7 @@ async def last_change(context: OperatorContext, server: str, name: str) -> repor
 
 
 async def explain(context: OperatorContext, loaded: Sequence[reports.LoadedToolReport]) -> None:
-    """Add to invalid loaded tools the change since loading that made them invalid (`changed`)."""
+    """Add `changed` to invalid loaded tools: the change since loading that made them invalid."""
     lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
     for server in dict.fromkeys(tool["server"] for tool in lost):
         of_server = [tool for tool in lost if tool["server"] == server]

@@ -150,7 +150,7 @@ class _Account(ctypes.Structure):
 
 
 def spare() -> int:
-    """Bytes at the end of the heap that could be released, in up to 1 ms; 0 if the C library does not tell.
+    """Releasable bytes at the heap's end; 0 if the C library does not tell. Takes up to 1 ms.
 
     glibc keeps up to twice the largest block ever freed (mallopt(3), M_MMAP_THRESHOLD).
     """

@@ -149,7 +149,7 @@ LEAST_SCORE = 8.3
 below. metatool_single limits it and `LEAST_SHARE`: 9.0 and 0.33 lower its recall@5 from 0.708 to 0.699."""
 
 LEAST_SHARE = 0.31
-"""The score per unit of the query's rarity that chance stays below: one word of many, in another context."""
+"""Chance (one word of many, in another context) scores less per unit of the query's rarity."""
 
 SMALL = 200
 """Tools in a catalog above which chance reaches higher scores."""

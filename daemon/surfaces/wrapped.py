@@ -1,4 +1,4 @@
-"""Takes calls of tools through a meta-tool apart, and repairs their arguments.
+"""Takes apart calls of tools through a meta-tool, and repairs their arguments.
 
 Models flatten, stringify and double-wrap arguments. Another reading than the literal one is taken only if
 exactly one reading fits the schema and uses everything that was sent.

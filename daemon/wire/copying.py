@@ -21,7 +21,7 @@ LAST_SECONDS = 30.0  # time for a slow peer to take the last bytes: at most 200 
 HURRIED_SECONDS = 0.2  # the same during cancellation, because a stop waits for it
 
 GOODBYE_SECONDS = 1.0
-"""Seconds for the peer to hang up after mcpd's last byte, which a reset by unread bytes could lose."""
+"""Seconds for the peer to hang up after mcpd's last byte: a reset by unread bytes could lose it."""
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 

@@ -186,7 +186,7 @@ class WebSocketStream(trio.abc.Stream):
 
 
 class PacedConnection(WebSocketConnection):
-    """A trio-websocket connection that takes turns: one read may hold many pongs, at 50 to 100 us each."""
+    """A trio-websocket connection that lets others run: one read may hold many pongs, at 50 to 100 us each."""
 
     def __init__(
         self,

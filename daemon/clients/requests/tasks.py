@@ -71,7 +71,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
     task: Task
 
     def answered(self, result: envelope.Buffer) -> None:
-        """Answer with the task's state as its client knows it; other answers than to `tasks/get` pass as is."""
+        """Answer with the task's state as its client knows it; only answers to `tasks/get` are changed."""
         if self.method != protocol.GET_TASK:
             self.task.unwanted |= self.method == protocol.CANCEL_TASK
             self.calls.finish(self, result, "ok")

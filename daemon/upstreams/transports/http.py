@@ -192,7 +192,7 @@ class HttpLink(PostLink):
             return
 
     async def _take(self, message: bytes, uid: int | None) -> None:
-        """Deliver a message; an error without the id, or with -32600 in a success, is the answer too."""
+        """Deliver a message; an error without the id, or -32600 despite HTTP success, counts as the answer."""
         post = self._posts.get(uid or 0)
         if (
             post is not None
@@ -212,7 +212,7 @@ class HttpLink(PostLink):
             await self.deliver(error_line(uid, error))
 
     async def _is_forgotten(self, post: Post) -> bool:
-        """Whether the session is over, after a refusal that may mean that or concern the request.
+        """Whether the session is over, after a refusal that may concern only the request.
 
         Repeats a harmless request that has worked in this session; without one, the refusal counts as the end.
         """

@@ -72,11 +72,11 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
 
 
 MAX_SERVER_REQUESTS = 64
-"""Most open requests of one server, as many as it has calls at most, to bound memory."""
+"""Most open requests of one server, equal to its most calls, to bound memory."""
 
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Most bytes of their params together, two of the largest messages: each is kept until answered."""
+"""Most bytes of open requests' params, two largest messages: each is kept until answered."""
 
 
 class RequestsOfServer:
