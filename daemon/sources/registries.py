@@ -190,11 +190,19 @@ def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline:
             continue
         words = [word for word in (entry.get("command", ""), *entry.get("args", ())) if isinstance(word, str)]
         fetched = [] if offline else [each for each in packages_in(words) if each.version]
-        known = " ".join([found for each in fetched for found in hashes(each, environ)][:MOST_HASHES])
+        found = [each for package in fetched for each in hashes(package, environ)]
+        published = f"sha256:{way['fileSha256'].lower()}" if fetched and "fileSha256" in way else ""
+        if published and published not in found:
+            if any(each.startswith("sha256:") for each in found):
+                reasons.append(f"no file of {' '.join(words)} has the published {published}")
+                continue
+            making.notes.append(f"no hash of its package could be compared with the published {published}")
         return ServerOffer(
             name=short_name(re.sub(r".*\.(?=.*/)", "", name)),
             entry={"description": _prose(server), **entry},
-            origin=EntryOrigin(registry=url, name=name, version=version, hash=known or None),
+            origin=EntryOrigin(
+                registry=url, name=name, version=version, hash=" ".join(found[:MOST_HASHES]) or None
+            ),
             inputs=tuple(making.inputs.values()),
             notes=(*reasons[:MOST_NOTES], *making.notes),
         )

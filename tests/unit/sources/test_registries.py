@@ -167,6 +167,30 @@ def test_the_hashes_of_what_is_fetched_are_noted(
     assert offer_of({**document, "packages": [wheel]}, URL, environ, offline=True).origin.hash is None
 
 
+@pytest.mark.parametrize(
+    ("found", "notes", "refused"),
+    [
+        ((f"sha256:{'b' * 64}", f"sha256:{'a' * 64}"), 0, False),
+        ((f"sha256:{'b' * 64}",), 0, True),
+        (("sha512-bbbb",), 1, False),
+        ((), 1, False),
+    ],
+)
+def test_a_published_hash_of_a_package_is_compared_with_those_of_its_files(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, found: tuple[str, ...], notes: int, refused: bool
+) -> None:
+    monkeypatch.setattr(registries, "hashes", lambda _package, _environ: found)
+    wheel = {"registryType": "pypi", "identifier": "example", "version": "1.2.3", "fileSha256": "A" * 64}
+    document = {"name": "io.example/a", "version": "1.0.0", "packages": [wheel]}
+    if refused:
+        with pytest.raises(
+            SourceTrouble, match=r"no file of uvx example==1\.2\.3 has the published sha256:aaaa"
+        ):
+            offer_of(document, URL, environ)
+    else:
+        assert len(offer_of(document, URL, environ).notes) == notes
+
+
 def test_a_bundle_is_taken_with_the_hash_that_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
