@@ -64,6 +64,8 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
 # Requests that are no calls and end with their answer.
 TRACED = {*OF_CONNECTIONS, *(each for each in OF_SESSIONS if each.endswith(("/list", "subscribe", "setLevel")))}
 
+SERVED = dict.fromkeys((*OF_CONNECTIONS, *OF_SESSIONS))  # in the order in which refusals name them
+
 OPTIONAL: Mapping[str, str] = {
     "prompts": "prompts",
     "resources": "resources",
@@ -188,9 +190,9 @@ class Session:
         if denied := self._connection.selection.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, denied)
             return
-        if self._lacks(method) or not (self._knows(method) or self._passes(method)):
-            served = [each for each in (*OF_CONNECTIONS, *OF_SESSIONS) if not self._lacks(each)]
-            text = f"Method not found: {method[:MAX_METHOD]}. mcpd serves here: {', '.join(served)}"
+        if self._lacks(method) or not (method in SERVED or self._passes(method)):
+            here = ", ".join(each for each in SERVED if not self._lacks(each))
+            text = f"Method not found: {method[:MAX_METHOD]}. mcpd serves here: {here}"
             if self._connection.selection.is_single:
                 text = NOT_FOUND
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
@@ -201,14 +203,11 @@ class Session:
             self._connection.fail(request_id, method, error)
         self._connection.end_trace(request_id)
 
-    def _knows(self, method: str) -> bool:
-        return method in OF_CONNECTIONS or method in OF_SESSIONS
-
     def _passes(self, method: str) -> bool:
         """Whether an unknown method goes to the client's only server; never if permission rules apply."""
         selection = self._connection.selection
         free = selection.is_single and not selection.profile.permissions
-        return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
+        return free and may_pass(method, SERVED)
 
     def _lacks(self, method: str) -> bool:
         if (wanted := OPTIONAL.get(method.partition("/")[0])) is None:

@@ -44,7 +44,6 @@ _decode_asked = msgspec.json.Decoder(dict[str, input_required.InputRequest]).dec
 _encode = msgspec.json.encode
 ASKED = "input_required"
 NO_ANSWERS: Mapping[str, Raw] = {}
-_NONE: Mapping[str, bytes] = {}
 
 
 class _Polled(Struct):
@@ -183,9 +182,9 @@ class PolledTask(Struct, eq=False):
                 return state
             if refused is not None:
                 raise refused
-            asked = dict(state.inputRequests or {})
-            for key in self._answered:
-                asked.pop(key, None)
+            asked = {
+                key: each for key, each in (state.inputRequests or {}).items() if key not in self._answered
+            }
             if not asked:
                 continue
             if call.request.modern and not asking.asks_workspace(call, input_required.InputRequired(asked)):
@@ -224,10 +223,8 @@ class PolledTask(Struct, eq=False):
         except UnsafeQuestion as error:
             raise call.calls.server_requests.withheld(server, error) from None
         for each in asked.values():
-            if each.method not in protocol.ASKED_OF_CLIENTS:
-                text = f"server {server} sent {each.method!r} for this call, which no client can answer"
-                raise errors.InputRefused(text, server=server, method=each.method)
-            if lacks := lacking(call.declared or NOTHING, each):
+            is_known = each.method in protocol.ASKED_OF_CLIENTS
+            if lacks := lacking(call.declared or NOTHING, each) if is_known else "this method":
                 text = f"server {server} needs {each.method} for this call, but the client lacks {lacks}"
                 raise errors.InputRefused(text, server=server, method=each.method)
 
@@ -258,8 +255,7 @@ class PolledTask(Struct, eq=False):
         while True:
             upstream = self._present(call)
             try:
-                about = self._id + more
-                return await ask_server(call.calls.context, upstream, method, about, call.envelope)
+                return await ask_server(call.calls.context, upstream, method, self._id + more, call.envelope)
             except (errors.UpstreamUnavailable, errors.UpstreamLost) as error:
                 if not self._outlives or self._present(call).is_gone:
                     text = f"server {self._upstream.name} was lost, and the task of this call with it"
@@ -287,12 +283,13 @@ async def ask_server(
     upstream: Upstream,
     method: str,
     task_id: bytes,
-    envelope: Mapping[str, bytes] = _NONE,
+    envelope: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """Ask a server about a task by its raw id. Raises CallError or RemoteError."""
     answer, key = AwaitedAnswer(), None
     try:
-        key = upstream.send(OwnCall(method=method, params=(b'"taskId":', task_id), envelope=envelope), answer)
+        about = b'"taskId":', task_id
+        key = upstream.send(OwnCall(method=method, params=about, envelope=envelope or {}), answer)
         context.outbox.flush()
         return await answer.wait()
     finally:

@@ -18,7 +18,7 @@ from daemon.clients.connection import ClientConnection
 from daemon.clients.notifications import MAX_SUBSCRIPTIONS, PENDING
 from daemon.clients.requests.forwarding import find_resource, text_in, uri_in
 from daemon.clients.requests.initialize import declared
-from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
+from daemon.clients.requests.tasks import lacks_tasks, watch_task
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Kind
@@ -214,8 +214,9 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         known, owner = connection.context.subscribers.tasks, owner_in(request.key, connection.client)
         tasks = [task for each in dict.fromkeys(task_ids) if (task := known.find(each, owner)) is not None]
         honoured["taskIds"] = [task.id for task in tasks]
-        watch = partial(watch_tasks, connection, request, tasks, honoured, capabilities)
-        connection.serve_later(request.id, "subscriptions/listen", watch)
+        for task in tasks:
+            watch = partial(watch_task, connection, request.id, task, honoured, capabilities)
+            connection.serve_later(request.id, "subscriptions/listen", watch)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:
         opened[request.id] = PENDING

@@ -224,22 +224,16 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
         noted(connection.context, task, state)
 
 
-async def watch_tasks(
-    connection: ClientConnection, request: Request, tasks: list[Task], honoured: object, declared: Raw
+async def watch_task(
+    connection: ClientConnection, listen: bytes, task: Task, honoured: object, declared: Raw
 ) -> None:
-    """Poll a client's tasks and notify it of changes while its `subscriptions/listen` is open (SEP-2663)."""
-    async with trio.open_nursery() as nursery:
-        for task in tasks:
-            nursery.start_soon(_watch, connection, request.id, task, honoured, declared)
-
-
-async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, can: Raw) -> None:
+    """Poll a client's task and notify it of changes while its `subscriptions/listen` is open (SEP-2663)."""
     shown: dict[str, Raw] = {}
     opened, known = connection.lists.open, connection.context.subscribers.tasks
     while known.find(task.id, task.owner) and (opened.get(listen) is honoured or opened.get(listen) is PENDING):
         state: dict[str, Raw] | None = {}
         if opened[listen] is honoured:
-            state = await _present_state(connection, task, can)
+            state = await _present_state(connection, task, declared)
             if state and state != shown and opened.get(listen) is honoured:
                 shown = state
                 about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(listen)}})
