@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,11 @@ def check(scene: Scene) -> Iterator[Finding]:
         if fault.variable is None:
             yield found("configuration-fault", fault=fault)
         else:
-            yield found("variable-unset", fault=fault, where=_where(scene))
+            named = re.match(r"\$\.mcpServers\.([\w-]+)", fault.path)
+            server = named[1] if named else "SERVER"
+            yield found(
+                "variable-unset", fault=fault, variable=fault.variable, server=server, where=_where(scene)
+            )
     for note in scene.notes:
         yield found("configuration-note", note=note)
     if scene.config is not None:

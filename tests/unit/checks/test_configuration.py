@@ -96,6 +96,7 @@ def test_a_variable_that_is_not_set_says_where_it_was_looked_up(house: House) ->
     house.servers(git={"command": "${PROGRAM}"})
     said = only(check(house.look()), Level.FAULT)
     assert "PROGRAM is not set" in said
+    assert "`mcpd set git env.PROGRAM` asks for its value" in said
     assert "of this command" in said
     with process(house.root) as pid, house.daemon(pid=pid):
         assert f"of the daemon, pid {pid}" in only(check(house.look()), Level.FAULT)
