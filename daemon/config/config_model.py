@@ -54,7 +54,7 @@ HttpsUrl = Annotated[
 ]
 _ENDPOINT = "an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
 WebUrl = Annotated[str, Rule(lambda url: _wrong_web_url(url, _ENDPOINT))]
-_REGISTRY = "an MCP registry, without any path: https://HOST"
+_REGISTRY = "an MCP registry, up to /v0.1: https://HOST"
 RegistryUrl = Annotated[str, Rule(lambda url: _wrong_web_url(url, _REGISTRY))]
 StateUrlText = Annotated[str, Rule(state_url.problem)]
 VariableName = Annotated[

@@ -72,7 +72,7 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
 
 
 MAX_SERVER_REQUESTS = 64
-"""Most open requests of one server, equal to its most calls, to bound memory."""
+"""Most open requests of one server, the default of its calls in flight, to bound memory."""
 
 
 MAX_BYTES = 32 * 1024 * 1024
