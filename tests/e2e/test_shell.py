@@ -152,10 +152,6 @@ def test_without_a_terminal_it_is_refused_and_told_what_helps(
 
 
 def test_an_operator_passes_the_rules_and_not_approval_and_the_audit_says_so(daemon: Daemon) -> None:
-    def refusals() -> int:
-        return sum(each["decision"] == "refused" for each in records(daemon, "whole"))
-
-    before = refusals()
     daemon.run("call", "fs/remove", "path=/op", "--as-operator")
     daemon.run("call", "fs/write", "path=/op", "--as-operator")
     assert "waits for an operator's approval" in refused(daemon, 77, "call", "held/wipe", "--as-operator")
@@ -163,8 +159,8 @@ def test_an_operator_passes_the_rules_and_not_approval_and_the_audit_says_so(dae
     refused(daemon, 77, "call", "fs/write", "path=/no")
     daemon.run("call", "fs/read", "path=/yes")
     daemon.run("read", READ, "--as-operator")
-    refused(daemon, 66, "prompt", PROMPT, "--profile", "tools")
-    eventually(lambda: refusals() > before, daemon.said)
+    refused(daemon, 66, "prompt", "whole/made-up", "--profile", "tools")
+    eventually(lambda: any(each["tool"] == "made-up" for each in records(daemon, "whole")), daemon.said)
 
     def last(*words: str, **members: str) -> Json:
         return [each for each in records(daemon, *words) if members.items() <= each.items()][-1]
