@@ -150,7 +150,7 @@ class HttpDoor:
         return 0 if http is None else http.drain
 
     async def drain(self) -> None:
-        """Serve for `drain_seconds`, then refuse connections; close open ones after their current request."""
+        """Serve for `drain_seconds`, then accept no connections; close open ones after the current request."""
         with self._patience:
             await trio.sleep(self.drain_seconds)
         self._accepting.drain()
