@@ -156,12 +156,10 @@ def mounts(policy: Policy) -> list[Mount]:
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != home]
     emptied = [each for each in emptied if os.path.isdir(each)]
     covers = {**dict.fromkeys((*emptied, home), True), **dict.fromkeys(policy.own, True)}
-    covers |= {path: access is Access.HIDDEN for path, access in policy.places.items()}
-    places = {
-        path: access
-        for path, access in policy.places.items()
-        if access or (path != home and _is_bare(path, covers))
-    }
+    known = {path: access for path, access in policy.places.items() if access or path in policy.present}
+    covers |= {path: access is Access.HIDDEN for path, access in known.items()}
+    bare = {path for path, access in known.items() if not access and path != home and _is_bare(path, covers)}
+    places = {path: access for path, access in known.items() if access or path in bare}
     in_order = sorted({*places, *policy.own}, key=lambda each: (each.count("/"), each))
     around = {each for each in above(home) if is_view or not places.get(each)}
     steps: list[Mount] = [("own" if each in table()["temporary"] else "empty", "", each) for each in emptied]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -83,6 +84,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     cwd: str
     places: Mapping[str, Access]
+    present: set[str]
+    """The hidden places that may exist."""
     links: Mapping[str, str]
     """Links on the way to the program, with their targets; they are made again where the mode hides them."""
     own: Mapping[str, str]
@@ -125,6 +128,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         home=home,
         cwd=os.path.realpath(cwd),
         places=resolved.found,
+        present=resolved.present,
         links=resolved.links,
         own={**resolved.own(f"{root}/caches"), data: data},
         data=data,
@@ -173,6 +177,26 @@ def is_within(path: str, directory: str) -> bool:
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
 
 
+@cache
+def _secrets(home: str, *moved: tuple[str, str]) -> Mapping[str, set[str]]:
+    """The paths that no server may read (key ""), and for each directory above them the entries on the way.
+
+    `moved`: directories that variables of the daemon name, each with the usual one below the home directory.
+    """
+    listed = [each for name in SECRETS for each in table()[name]]
+    found = {"": {os.path.join(home, each) for each in listed}}  # noqa: PTH118
+    elsewhere = {
+        to + each.removeprefix(usual) for to, usual in moved for each in listed if is_within(each, usual)
+    }
+    found[""] |= {path for path in elsewhere if not is_within(home, path)}
+    for path in tuple(found[""]):
+        for entry, directory in pairwise((path, *above(path))):
+            found.setdefault(directory, set()).add(entry)
+            if directory == home:
+                break
+    return found
+
+
 def above(path: str) -> Iterator[str]:
     """The directories above a path, nearest first."""
     while (holder := os.path.dirname(path)) not in {path, ""}:  # noqa: PTH120 - pathlib takes 7 ms
@@ -188,12 +212,16 @@ class _Places:
         self._around = around
         self._writable: list[str] = []
         self._real: dict[str, str] = {}
+        named = ((around.environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
+        self._secrets = _secrets(home, *(each for each in named if each[0].startswith("/")))
+        self.present: set[str] = set()
 
     def add_all(self) -> None:
         files = self._rules.filesystem
-        hidden = (*self._secrets(), *self._around.private, *map(self._absolute, _sound(files.deny_read)))
-        for path in (*map(os.path.normpath, hidden), *map(self._resolved, hidden)):
-            self._put(path, Access.HIDDEN)
+        self.found = dict.fromkeys(self._secrets[""], Access.HIDDEN)
+        self._hide_present("/")
+        self._hide_present(self._home)
+        self._hide(*self._around.private, *map(self._absolute, _sound(files.deny_read)))
         workspace = self._server.instance.workspace if self._server.instance else None
         named = {"workspace": workspace, "cwd": self._server.cwd}
         working = {key: path for key, path in named.items() if path and not self._is_wide(path)}
@@ -214,16 +242,6 @@ class _Places:
                 self._put(path, Access.READ_ONLY)
             elif any(is_within(path, writable) for writable in self._writable):
                 raise self._missing(each, "denyWrite")
-
-    def _secrets(self) -> Iterator[str]:
-        """The places of `SECRETS`, also where a variable of the daemon says that one is elsewhere."""
-        environ = self._around.environ
-        named = ((environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
-        moved = [(path, usual) for path, usual in named if path.startswith("/")]
-        for each in (each for name in SECRETS for each in table()[name]):
-            yield os.path.join(self._home, each)  # noqa: PTH118
-            places = (path + each.removeprefix(usual) for path, usual in moved if is_within(each, usual))
-            yield from (path for path in places if not is_within(self._home, path))
 
     def add_program(self, found: str) -> None:
         """Show a program, files among its arguments, and its bundle, where the mode hides them."""
@@ -283,6 +301,25 @@ class _Places:
     def _hidden_above(self, path: str) -> str:
         """The nearest hidden place that equals or contains a path; empty if there is none."""
         return next((each for each in (path, *above(path)) if self.found.get(each) is Access.HIDDEN), "")
+
+    def _hide_present(self, directory: str) -> None:
+        """Note the existing secrets below a directory, and hide the targets of links among them."""
+        found = self._secrets[directory]
+        with suppress(OSError):
+            found = found.intersection(map(f"{directory.rstrip('/')}/".__add__, os.listdir(directory)))  # noqa: PTH208
+        for path in found:
+            below = f"{path}/"
+            if os.path.islink(path):  # noqa: PTH114
+                self._hide(*(each for each in self._secrets[""] if f"{each}/".startswith(below)))
+            elif path in self._secrets:
+                self._hide_present(path)
+            if path in self._secrets[""]:
+                self.present.add(path)
+
+    def _hide(self, *paths: str) -> None:
+        for each in (*map(os.path.normpath, paths), *map(self._resolved, paths)):
+            self.present.add(each)
+            self._put(each, Access.HIDDEN)
 
     def _resolved(self, path: str) -> str:
         """The real path; each directory is resolved once, as hundreds of paths share a few directories."""

@@ -19,6 +19,7 @@ POLICY = Policy(
     links={},
     places={f"{HOME}/.ssh": Access.HIDDEN, f"{HOME}/.nvm": Access.READ, f"{HOME}/work": Access.WRITE},
     own={f"{HOME}/.npm": "/data/npm"},
+    present=set(),
     data="/data/data",
 )
 
