@@ -179,16 +179,12 @@ def is_within(path: str, directory: str) -> bool:
 
 @cache
 def _secrets(home: str, *moved: tuple[str, str]) -> Mapping[str, set[str]]:
-    """The paths that no server may read (key ""), and for each directory above them the entries on the way.
-
-    `moved`: directories that variables of the daemon name, each with the usual one below the home directory.
-    """
+    """The paths that no server may read (key ""), and for each directory above them the entries on the way."""
     listed = [each for name in SECRETS for each in table()[name]]
     found = {"": {os.path.join(home, each) for each in listed}}  # noqa: PTH118
-    elsewhere = {
-        to + each.removeprefix(usual) for to, usual in moved for each in listed if is_within(each, usual)
-    }
-    found[""] |= {path for path in elsewhere if not is_within(home, path)}
+    for directory, usual in moved:  # variables of the daemon say so
+        elsewhere = {directory + each.removeprefix(usual) for each in listed if is_within(each, usual)}
+        found[""] |= {each for each in elsewhere if not is_within(home, each)}
     for path in tuple(found[""]):
         for entry, directory in pairwise((path, *above(path))):
             found.setdefault(directory, set()).add(entry)
