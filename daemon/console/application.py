@@ -226,15 +226,17 @@ class Application:
         if "again" in fields:
             fields = {**session.typed.get(back, {}), **fields}
         logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
+        did, notice, outcome = action.path.rpartition("/")[2], Notice(""), "internal error"
         try:
             told = await action.act(viewer, fields)
             notice = Notice(told) if isinstance(told, str) else told
             outcome = "failed" if notice.is_error else "ok"
         except McpdError as error:
             notice, outcome = Notice(str(error), is_error=True), "refused"
-        did = action.path.rpartition("/")[2]
-        about = {"server": notice.server, **request.path_params}
-        note_command(self._context.audit, session.who, did, about, outcome)
+        finally:
+            # One that is cut off midway may have done its work.
+            about = {"server": notice.server, **request.path_params}
+            note_command(self._context.audit, session.who, did, about, outcome)
         session.tell(notice)
         if action.keeps:
             session.typed = {} if notice.leads_to else {back: fields}

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from daemon.clients.client import Principal
 from daemon.config.listen import ConsoleRole
-from daemon.console import access
+from daemon.console import access, application
 from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
 from daemon.console.console import Console
 from daemon.console.page import Fragment, Notice
@@ -225,6 +225,21 @@ async def test_what_is_refused_says_why_and_escapes_it(desk: Desk) -> None:
     text = (await browser.get("/ui/list")).text
     assert "no &lt;b&gt;server&lt;/b&gt;" in text
     assert 'role="alert"' in text
+
+
+async def test_an_action_is_recorded_even_if_it_fails(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[object] = []
+    monkeypatch.setattr(application, "note_command", lambda *told: noted.append(told[-1]))
+    browser = desk.browser()
+    form = {"form_token": (await browser.get("/ui/list")).form_token}
+    for refusal in ("", "no"):
+        desk.shown.refusal = refusal
+        await browser.post("/ui/list/x/do", form)
+    desk.shown.refusal = ""
+    monkeypatch.setattr(desk.shown, "done", None)
+    with pytest.raises(AttributeError):
+        await browser.post("/ui/list/x/do", form)
+    assert noted == ["ok", "refused", "internal error"]
 
 
 @cases("back")
