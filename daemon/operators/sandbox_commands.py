@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from daemon.causes import Cause
 from daemon.config.command_lines import runs_container, started
 from daemon.config.config_model import TransportType
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_force
 from daemon.operators.base import Command, OneServer, OperatorContext, Refused
 from daemon.operators.server_changes import named, restart
 from daemon.sandbox.launch import Lesson
-from daemon.states import COMING, WAITING, ServerState
+from daemon.states import COMING, WAITING
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Server
@@ -71,10 +72,10 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
     try:
         with trio.move_on_after(params.seconds):
             await restart(context, OneServer(server.name), params.seconds)
-            for each in named(context, server.name):
+            for status in (each.child.status for each in named(context, server.name)):
                 # It may install its package first, longer than it has to answer.
-                while each.child.status.value.state is ServerState.BACKOFF:
-                    await each.child.status.wait_settled()
+                while status.last.cause is Cause.HANDSHAKE_TIMEOUT and status.value.state in COMING | WAITING:
+                    await status.wait_changed(status.value)
         up = context.state_of(server.name)
         if up["state"] in COMING | WAITING:
             raise Refused(f"server {server.name} does not come up, so nothing was learned: {up['reason']}")

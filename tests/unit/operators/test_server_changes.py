@@ -1,6 +1,7 @@
 """Restarting a server, as an operator asks for it."""
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,14 @@ from daemon.causes import Cause
 from daemon.config.parse import Plan
 from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.tuning import Restart
-from daemon.errors import ConnectionLost, NoWorkspace, UnknownServer, UpstreamUnavailable
+from daemon.errors import (
+    ConnectionLost,
+    NoWorkspace,
+    RunError,
+    StartTimeout,
+    UnknownServer,
+    UpstreamUnavailable,
+)
 from daemon.operators.base import OUTCOME_SECONDS, OneServer, Refused
 from daemon.operators.sandbox_commands import LearnParams, learn
 from daemon.operators.server_changes import ReloadParams, named, reload, restart
@@ -257,20 +265,26 @@ async def test_all_instances_list_what_they_offer_or_it_is_said_that_none_runs(n
 class RestartedStage(OperatorStage):
     """Its servers need a minute to start again, as if they installed a package, and fail some times."""
 
-    fails = 0
+    fails: Sequence[RunError] = ()
 
     async def _live(self, lifecycle: Lifecycle) -> None:
         if self.runs >= len(self.servers):
             await trio.sleep(60)
             if self.fails:
-                self.fails -= 1
-                raise ConnectionLost("it has no package", Cause.ENDED)
+                error, *self.fails = self.fails
+                raise error
         await super()._live(lifecycle)
 
 
-@pytest.mark.parametrize("fails", [0, 1, 1000])
+SLOW = StartTimeout("it has no package")
+
+
+@pytest.mark.parametrize(
+    ("fails", "comes_up"),
+    [((), True), ((SLOW,), True), ((SLOW,) * 99, False), ((ConnectionLost("no package", Cause.ENDED),), False)],
+)
 async def test_a_lesson_begins_once_its_server_is_up(
-    nursery: trio.Nursery, autojump_clock: MockClock, fails: int
+    nursery: trio.Nursery, autojump_clock: MockClock, fails: Sequence[RunError], comes_up: bool
 ) -> None:
     stage, states = RestartedStage(), list[object]()
     stage.fails = fails
@@ -280,7 +294,7 @@ async def test_a_lesson_begins_once_its_server_is_up(
         operator=SimpleNamespace(tell=lambda *_: states.append(stage.alpha.child.status.value.state))
     )
     # Its process is a fake.
-    with pytest.raises(Refused, match="no package" if fails > 1 else "has not started"):
+    with pytest.raises(Refused, match="has not started" if comes_up else "no package"):
         await learn(context, LearnParams(server="alpha", mode=SandboxMode.HOME, seconds=600))
-    assert states == ([] if fails > 1 else ["ready"])
+    assert states == (["ready"] if comes_up else [])
     assert not context.lessons
