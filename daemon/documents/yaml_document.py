@@ -164,7 +164,7 @@ class YamlDocument(EditedText):
             mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
             reason = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
             # Without what it quotes, which may be a secret.
-            reason = re.sub(r'"[^"]*"', "...", reason.partition("\n")[0])
+            reason = re.sub(r"""\"[^"]*"|(?:(?<=alias )|(?<=tag ))'.*'""", "...", reason.partition("\n")[0])
             place = () if mark is None else (mark.line + 1, mark.column + 1)
             raise self._fault(f"this is not YAML: {reason}", *place) from None
         except (ValueError, RecursionError):
