@@ -98,10 +98,8 @@ def test_a_script_that_an_operator_cancels_may_have_run(daemon: Daemon) -> None:
         client.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
         eventually(lambda: len(daemon.ask("calls")["inFlight"]) == 2, daemon.said)
         found, inner = daemon.ask("calls")["inFlight"]
-        assert (found["tool"], found["script"], found["waitsFor"], found["sent"]) == (
-            *("run_code", ""),
-            *("answer", True),
-        )
+        about = [found[each] for each in ("tool", "script", "waitsFor", "sent")]
+        assert about == ["run_code", "", "answer", True]
         assert (inner["tool"], inner["server"], inner["session"]) == ("sleep", "git", found["session"])
         assert inner["script"] == f"run_code (call {found['id']})"
         assert f": run_code (call {found['id']})" in daemon.run("calls", "git")

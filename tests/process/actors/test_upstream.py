@@ -14,7 +14,7 @@ import trio.testing
 
 from daemon.actors.upstream import QUESTIONS_SECONDS
 from daemon.actors.warden import Warden
-from daemon.causes import Cause
+from daemon.causes import Cause, Reason
 from daemon.clients.notifications import ConnectedClient
 from daemon.config.config_model import Instance, Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
@@ -78,33 +78,23 @@ async def test_a_slow_answer_to_initialize_is_waited_for(tmp_path: Path) -> None
 # --- health -------------------------------------------------------------------------------------------------
 
 
-async def test_a_stopped_server_is_degraded_and_ready_when_it_goes_on(tmp_path: Path) -> None:
-    timeouts = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": 10_000}
+@pytest.mark.parametrize(("calls", "missed"), [(0, 10_000), (1, 1)])
+async def test_a_stopped_server_is_degraded_and_ready_when_it_goes_on_and_so_does_a_call(
+    calls: int, missed: int
+) -> None:
+    timeouts = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": missed}
     async with stage(scripted(timeouts=timeouts)) as it:
         await it.ready()
         os.kill(it.one.pid or 0, signal.SIGSTOP)
+        answer = it.call("echo") if calls else None
         status = await it.reach(DEGRADED)
-        assert status.cause is Cause.UNANSWERED_PINGS
-        assert "answers no pings" in status.reason
+        assert (status.cause, status.why.data["calls"]) == (Cause.UNANSWERED_PINGS, calls)
+        assert status.reason.startswith("answers no pings")
+        assert ("while it works on 1 call" in status.reason) is bool(calls)
         os.kill(it.one.pid or 0, signal.SIGCONT)
         await it.reach(READY)
         assert it.one.child.status.value.incarnation == 1
-        assert await it.call("echo").text() == "{}"
-
-
-async def test_a_stopped_server_with_a_call_is_degraded_too_and_the_call_goes_on(tmp_path: Path) -> None:
-    timeouts = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": 1}
-    async with stage(scripted(timeouts=timeouts)) as it:
-        await it.ready()
-        os.kill(it.one.pid or 0, signal.SIGSTOP)
-        answer = it.call("echo")
-        status = await it.reach(DEGRADED)
-        assert status.why.data["calls"] == 1
-        assert "while it works on 1 call" in status.reason
-        os.kill(it.one.pid or 0, signal.SIGCONT)
-        assert await answer.text() == "{}"
-        await it.reach(READY)
-        assert it.one.child.status.value.incarnation == 1
+        assert await (answer or it.call("echo")).text() == "{}"
 
 
 # --- calls --------------------------------------------------------------------------------------------------
@@ -262,6 +252,7 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
         assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
         with pytest.raises(UpstreamUnavailable, match="was not sent"):
             await waiting.wait()
+        it.one.end(Reason("ended before, for another reason"))
         status = await it.reach(BACKOFF)
         assert re.fullmatch(r"uses [\d.]+ MiB of memory, its ceiling is 1 MiB .*: mcpd ended it", status.reason)
         with pytest.raises(UpstreamUnavailable, match="its ceiling is 1 MiB"):

@@ -15,7 +15,7 @@ import trio
 
 from daemon.authorization import guarded_http
 from daemon.authorization.guarded_http import Ended, LoginOver, end_login, fresh, renew, revoke
-from daemon.authorization.logins import FileLogins, Login, LoginsTrouble, ServerLogins
+from daemon.authorization.logins import DeviceCode, FileLogins, Login, LoginsTrouble, ServerLogins
 from daemon.authorization.redirect import Outcome
 from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import (
@@ -79,6 +79,15 @@ async def test_the_client_shows_itself_as_the_authorization_server_wants(tmp_pat
         assert await call(url, kept.access_token) == "it was you"
 
 
+async def test_a_code_is_typed_elsewhere(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.authorization.login.MAX_INTERVAL", 0.1)
+    async with login(tmp_path, url, device=True, scopes=("read",)) as running:
+        told = await running.next()
+        assert isinstance(told, DeviceCode)
+        await browse(str(told.complete_url), until="")
+        assert (await running.done()).scope == "read"
+
+
 async def test_a_client_that_was_registered_by_hand_needs_no_registration(tmp_path: Path) -> None:
     with protected(registration=False) as url:
         async with login(tmp_path, url) as running:
@@ -139,8 +148,8 @@ async def test_what_is_pasted_by_mistake_ends_the_login(
         ({"error": "server_error"}, "(server_error)"),
         ({"error": "<b>canary</b>"}, "has refused the login"),
         # A mix-up (RFC 9207): the code of one authorization server as if it came from another.
-        ({"code": "canary", "iss": "https://evil.example"}, "another authorization server"),
-        ({"code": "canary"}, "another authorization server"),
+        ({"code": "canary", "iss": "https://evil.example"}, "that mcpd had not asked has answered"),
+        ({"code": "canary"}, "that mcpd had not asked has answered"),
         ({"code": "canary", "iss": "{issuer}"}, "gave no token (HTTP 400, invalid_grant)"),
     ],
 )

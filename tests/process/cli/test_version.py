@@ -3,6 +3,7 @@
 import json
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_what_matters_is_told_to_programs(capsys: Captured) -> None:
     assert told["mcp"][-2:] == ["2025-11-25", "2026-07-28"]
     assert all(told["libraries"].values())
     assert set(told["extras"]) == set(PROJECT["optional-dependencies"]) - {"locked"}
+    assert told["extras"]["postgres"] == metadata.version("psycopg")
 
 
 def test_a_systemd_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

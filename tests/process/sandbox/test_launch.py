@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -21,7 +23,7 @@ import trio.lowlevel
 
 from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
-from daemon.errors import CannotStart
+from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import ChildProcess, Children
 from daemon.sandbox import bubblewrap, egress, launch
 from daemon.sandbox.launch import SandboxedStart, Sandboxes
@@ -390,6 +392,17 @@ async def test_without_bubblewrap_nothing_starts(home: Path, monkeypatch: pytest
     monkeypatch.setattr(launch, "PROGRAMS", {"no-such-bwrap": "bubblewrap", "nsenter": "nsenter"})
     error = await failure(server_of("sh", wish=SandboxMode.HOME), home)
     assert (error.reason.cause, error.reason.data["problem"]) == ("sandbox-unavailable", "no-such-bwrap")
+
+
+async def test_a_shortage_of_files_is_no_fault_of_the_sandbox(home: Path) -> None:
+    def prepare(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    lesson: Any = SimpleNamespace(prepare=prepare)
+    with pytest.raises(ConnectionLost, match="Too many open files") as lost:
+        async with SANDBOXES[home].prepared(server_of("true", wish=SandboxMode.HOME), {}, lesson):
+            pass
+    assert lost.value.reason.cause == "out-of-files"
 
 
 async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that_fails(home: Path) -> None:

@@ -136,6 +136,7 @@ class FakeControl:
                 answer = self.answers.get(request["method"], {"error": METHOD_NOT_FOUND})
                 if answer is SILENCE:
                     continue
+                answer = answer(request["params"]) if callable(answer) else answer
                 if request["method"] == "status" and isinstance(answer, dict) and "servers" in answer:
                     answer = _status(answer, request["params"].get("server"))
                 link.sendall(answer if isinstance(answer, bytes) else _message(request["id"], answer))

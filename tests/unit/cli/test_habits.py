@@ -88,21 +88,18 @@ def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
 
 
 @pytest.mark.parametrize(
-    ("word", "command"), [("ps", "status"), ("rm", "remove"), ("down", "stop"), ("stop", "stop")]
+    ("words", "output"),
+    [
+        *(("help ps", "usage: mcpd status "), ("help rm", "usage: mcpd remove ")),
+        *(("help down", "usage: mcpd stop "), ("help stop", "usage: mcpd stop ")),
+        *((word, r"mcpd \d+\.\d+\.\d+\S*\n\Z") for word in ("-v", "-V", "--version")),
+    ],
 )
-def test_help_knows_the_words_of_other_tools(
-    word: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+def test_help_and_the_version_know_the_words_of_other_tools(
+    words: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    assert typed("help", word, monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.startswith(f"usage: mcpd {command} ")
-
-
-@pytest.mark.parametrize("word", ["-v", "-V", "--version"])
-def test_the_version_has_the_usual_options(
-    word: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    assert typed(word, monkeypatch=monkeypatch) == 0
-    assert re.fullmatch(r"mcpd \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+    assert typed(*words.split(), monkeypatch=monkeypatch) == 0
+    assert re.match(output, capsys.readouterr().out)
 
 
 # --- typos ---------------------------------------------------------------------------------------------------

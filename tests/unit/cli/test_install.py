@@ -194,12 +194,8 @@ def purged(user: Users, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / ".local/share/mcpd/bundles/x-1/lib").chmod(0o555)
     (home / "elsewhere").mkdir()
     (home / "elsewhere" / "starts").write_text("1234")
-    for link in (
-        ".local/state/mcpd/starts",
-        ".local/state/mcpd/tokens.json",
-        ".local/share/mcpd/servers/git/link",
-    ):
-        (home / link).symlink_to(home / "elsewhere")
+    for link in ("state/mcpd/starts", "state/mcpd/tokens.json", "share/mcpd/servers/git/link"):
+        (home / ".local" / link).symlink_to(home / "elsewhere")
     return home
 
 

@@ -477,6 +477,7 @@ def test_the_last_hour_is_drawn_as_bars_where_something_was_measured(monkeypatch
 
 
 def test_a_server_that_is_well_takes_four_lines() -> None:
+    assert shown_alone(answered(server(title="git"))).startswith("git: ready for 2h 5m\n")
     assert shown_alone(answered(server(title="Git Tools", restarts=2))).splitlines() == [
         "git (Git Tools): ready for 2h 5m",
         "  stdio, git 1.0, MCP 2025-11-25, pid 4711, 50 MiB, 12 tools, started again 2",

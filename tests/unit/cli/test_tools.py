@@ -124,12 +124,15 @@ ONE: dict[str, Any] = {
 
 
 def test_one_tool_can_be_asked_for(control: Controls, capsys: Captured) -> None:
-    daemon = control({"tool": ONE})
+    refused = {"error": {"code": -32602, "message": "no server is named 'git_log'"}}
+    named: Any = {"categories": {"all": {"tools": {"git__git_log": tool()}}}}
+    daemon = control({"tool": ONE, "tools": lambda params: refused if params.get("server") else named})
     assert main(["git/git_log", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ONE
-    assert main(["git/git_log"]) == 0
-    assert "example\n  mcpd call git/git_log\n" in capsys.readouterr().out
-    assert asked_for(daemon.asked) == [("tool", {"server": "git", "tool": "git_log"})] * 2
+    for written in ("git/git_log", "git_log"):
+        assert main([written]) == 0
+        assert "example\n  mcpd call git/git_log\n" in capsys.readouterr().out
+    assert asked_for(daemon.asked)[:2] == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
 def test_a_category_whose_name_has_a_slash_is_found(control: Controls, capsys: Captured) -> None:

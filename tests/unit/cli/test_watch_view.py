@@ -1,6 +1,7 @@
 """The screen of the watched status: as wide and as high as the terminal, whatever is to be shown."""
 
 import threading
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_a_daemon_that_is_away_keeps_its_picture_and_says_since_when() -> None:
     away = seen({"git": server()}, at=NOW - 20, problem="nobody listens", away=NOW - 15)
     lines = shown(away)
     assert "(15s): nobody listens" in lines[1]
-    assert lines[2].startswith("Below: as of ")
+    assert lines[2].rstrip() == time.strftime("Below: as of %H:%M:%S.", time.localtime(NOW - 20))
     assert any(line.startswith("> git") for line in lines)
     assert "nobody listens" in shown(Picture(problem="nobody listens", away=NOW))[1]
     assert not any("nobody" in line for line in shown(seen({"git": server()})))

@@ -47,11 +47,11 @@ def test_only_servers_of_which_there_is_something_to_tell_are_named() -> None:
     stage = Stage()
     context = operator_context(stage)
     assert problems(context, context.catalog.servers, (Kind.PROMPT,)) == {}
-    offer(stage, "alpha", Kind.PROMPT, "x", quarantined={"y": "it has no name"})
+    offer(stage, "alpha", Kind.PROMPT, "x", quarantined={"y": f"no name: ghp_{'a1B2' * 9}"})
     offer(stage, "beta", Kind.RESOURCE, problem="it took too long")
     found = problems(context, context.catalog.servers, (Kind.PROMPT, Kind.RESOURCE))
     assert {name: (each["problem"], each["quarantined"]) for name, each in found.items()} == {
-        "alpha": ("", {"y": "it has no name"}),
+        "alpha": ("", {"y": "no name: [redacted]"}),
         "beta": ("it took too long", {}),
     }
     assert list(problems(context, context.catalog.servers, (Kind.PROMPT,))) == ["alpha"]

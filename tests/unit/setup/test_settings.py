@@ -45,8 +45,11 @@ def test_comments_order_and_layout_stay(config: Path) -> None:
     assert "// the master switch" in now
 
 
-def test_a_key_that_is_unset_is_gone(config: Path) -> None:
+def test_a_key_that_is_unset_is_gone_and_with_it_an_object_that_has_nothing_else(config: Path) -> None:
     assert '"lazy": true, //' not in change(config, "lazy", value=UNSET)
+    for comment in ("/* mine */", "// mine\n"):
+        written(config, f'{{"profiles": {{"default": {{{comment} "lazy": true}}}}}}')
+        assert comment in change(config, "profiles", "default", "lazy", value=UNSET)
 
 
 @pytest.mark.parametrize("text", [WRITTEN, '{"profiles": {"reader": {}}}', "{}", "{ // mine\n}"])

@@ -105,6 +105,11 @@ def test_a_change_costs_a_question_about_what_changed_and_about_the_server() -> 
     question = asked(ledger, there)
     assert names(question) == ["two"]
     assert question.overview is not None
+    # Another daemon's summary of these tools is newer than what the ledger has of those before.
+    of = tools_digest([each.schema_hash for each in (there.servers["a"].tools or {}).values()])
+    there = fold(there, Summarized(server="a", summary=Summary(text="Newer.", of=of), sentences={}))
+    ledger.learn(question, ModelAnswer(tools=all_answered(question).tools), NOW)
+    assert [fact.summary for fact in ledger.news(there)] == [None]
 
 
 def test_servers_take_turns() -> None:

@@ -115,3 +115,5 @@ def test_a_streak_of_ten_thousand_failures_is_judged_run_by_run_and_not_remember
     assert sum(ref() is not None for ref in seen) < 20
     judging.forget()
     assert judged(*streak(2)) == [0.5, 1.0]
+    judged(*streak(6, apart=1.0), run(Ending.CANNOT_START, at=400.0))
+    assert judging.judge(run(at=800.0)).state is ServerState.CRASHLOOP, "still"

@@ -200,26 +200,23 @@ HIDDEN_BY: dict[str, dict[str, Any]] = {
 }
 
 
+SWITCHED = [Switched(off=frozenset({("git", word)})) for word in ("wipe", "")]
+
+
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("how", HIDDEN_BY)
-def test_a_held_tool_that_the_profile_hides_is_refused_as_if_it_was_approved(form: str, how: str) -> None:
-    codes = [
-        code(partial(call, form, view(form, catalog(trust=trust, **HIDDEN_BY[how])), "wipe"))
-        for trust in ("changes", "all")
-    ]
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(partial(catalog, **each) for each in HIDDEN_BY.values()),
+        *(partial(catalog, each) for each in SWITCHED),
+    ],
+)
+def test_a_held_tool_that_is_hidden_or_switched_off_is_refused_as_if_it_was_approved(
+    form: str, made: Callable[..., Catalog]
+) -> None:
+    codes = [code(partial(call, form, view(form, made(trust=trust)), "wipe")) for trust in ("changes", "all")]
     assert codes[0] == codes[1]
     assert codes[0] in {"ToolDisabled", "UnknownTool", "UnknownCategory"}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("word", [("git", "wipe"), ("git", "")])
-def test_a_held_tool_that_an_operator_switched_off_is_switched_off(form: str, word: tuple[str, str]) -> None:
-    switched = Switched(off=frozenset({word}))
-    codes = [
-        code(partial(call, form, view(form, catalog(switched, trust=t)), "wipe")) for t in ("changes", "all")
-    ]
-    assert codes[0] == codes[1]
-    assert codes[0] in {"ToolDisabled", "UnknownCategory"}
 
 
 @pytest.mark.parametrize("form", FORMS)

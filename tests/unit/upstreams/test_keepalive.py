@@ -129,28 +129,21 @@ async def test_one_that_works_on_a_call_has_two_intervals_before_anything_is_sai
     assert it.causes == [(2 * 25, Cause.UNANSWERED_PINGS)]
 
 
-async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse() -> None:
-    server = Server(lambda _: None)
+@pytest.mark.parametrize(("calls", "after", "causes"), [(0, 30, [35]), (1, 62, [50, 70])])
+async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse_and_a_line_of_another_kind_is_one(
+    calls: int, after: float, causes: list[float]
+) -> None:
+    server = Server(lambda _: None, in_flight=calls)
     it = Watched(server)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(it.given_up)
-        await trio.sleep(30)
+        await trio.sleep(after)
+        if calls:
+            server.heard = trio.current_time()
         server.in_flight = 1
-        await trio.sleep(100)
+        await trio.sleep(20 if calls else 100)
         nursery.cancel_scope.cancel()
-    assert it.causes == [(35, Cause.UNANSWERED_PINGS)]
-
-
-async def test_a_line_of_another_kind_is_a_sign_of_life_too() -> None:
-    server = Server(lambda _: None, in_flight=1)
-    it = Watched(server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(it.given_up)
-        await trio.sleep(62)
-        server.heard = trio.current_time()
-        await trio.sleep(20)
-        nursery.cancel_scope.cancel()
-    assert it.causes == [(50, Cause.UNANSWERED_PINGS), (70, None)]
+    assert it.causes == [*zip(causes, (Cause.UNANSWERED_PINGS, None), strict=False)]
 
 
 async def test_pings_that_may_take_longer_than_the_interval_have_their_time() -> None:

@@ -1,6 +1,7 @@
 """The same failure again and again: told once, then counted, and told again when it is another."""
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -27,7 +28,7 @@ class Stage:
     """A server's log, and the lines in it."""
 
     def __init__(self, lines: list[str]) -> None:
-        self.log = upstream_access.RunLog("one", stable_after=STABLE, wall=lambda: 0.0)
+        self.log = upstream_access.RunLog("one", stable_after=STABLE, wall=trio.current_time)
         self._numbers = itertools.count(1)
         self._lines = lines
 
@@ -113,9 +114,11 @@ async def test_what_differs_is_told_and_what_stands_before_it_is_counted(stage: 
 async def test_another_reason_is_told(stage: Stage) -> None:
     stage.run(failing=False)
     stage.run()
+    await trio.sleep(3600.0)
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trio.current_time()))
     assert stage.run(reason="exited with status 2") == ["WARNING run 3 ended: exited with status 2"]
     [told] = stage.run(reason="exited with status 2")
-    assert "as the one before it" in told
+    assert f"as the one before it, since {since}" in told
     assert stage.run(reason="cannot reach port 40123")
     assert "as the one before it" in stage.run(reason="cannot reach port 40124")[0]
 

@@ -103,25 +103,19 @@ async def test_the_plain_end_may_end_its_direction_and_go_on_reading() -> None:
                 assert await inner.receive_some() == b""
 
 
-async def test_a_peer_that_hangs_up_without_a_word_has_ended_its_direction_only() -> None:
+@pytest.mark.parametrize("how", ["hangs up", "is gone", "says what is no TLS"])
+async def test_a_peer_that_ends_without_a_word_ends_what_the_plain_end_receives(how: str) -> None:
     async with encrypted() as (near, far):
         with trio.fail_after(SECONDS):
             async with plain_end(near) as plain, as_stream(plain) as inner:
-                await far.send_all(b"bye")
-                await far.transport_stream.send_eof()
-                assert await receive_all(inner) == b"bye"
-
-
-@pytest.mark.parametrize("is_gone", [True, False])
-async def test_a_peer_that_is_gone_or_says_what_is_no_tls_ends_the_plain_end(*, is_gone: bool) -> None:
-    async with encrypted() as (near, far):
-        with trio.fail_after(SECONDS):
-            async with plain_end(near) as plain, as_stream(plain) as inner:
-                if is_gone:
+                if how == "hangs up":
+                    await far.send_all(b"bye")
+                    await far.transport_stream.send_eof()
+                elif how == "is gone":
                     await trio.aclose_forcefully(far)
                 else:
                     await far.transport_stream.send_all(b"GET / HTTP/1.1\r\n\r\n" * 10)
-                assert await inner.receive_some() == b""
+                assert await receive_all(inner) == (b"bye" if how == "hangs up" else b"")
 
 
 async def fill(plain: socket.socket) -> None:
@@ -142,22 +136,19 @@ async def fill(plain: socket.socket) -> None:
     raise trio.TooSlowError
 
 
-async def test_a_slow_peer_is_waited_for_and_not_for_ever() -> None:
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_a_slow_peer_is_waited_for_and_not_for_ever_and_a_silent_one_for_a_moment(
+    *, is_slow: bool
+) -> None:
     async with encrypted() as (near, _):
         began = trio.current_time()
         async with plain_end(near) as plain:
-            with pytest.raises(trio.TooSlowError):
-                await fill(plain)
+            if is_slow:
+                with pytest.raises(trio.TooSlowError):
+                    await fill(plain)
             plain.close()
-        assert LAST_SECONDS <= trio.current_time() - began <= LAST_SECONDS + 1
-
-
-async def test_a_peer_that_does_not_hang_up_is_waited_for_a_moment() -> None:
-    async with encrypted() as (near, _):
-        began = trio.current_time()
-        async with plain_end(near) as plain:
-            plain.close()
-        assert trio.current_time() - began <= GOODBYE_SECONDS + 0.1
+        least, most = (LAST_SECONDS, LAST_SECONDS + 1) if is_slow else (0.0, GOODBYE_SECONDS + 0.1)
+        assert least <= trio.current_time() - began <= most
 
 
 async def test_a_stop_lets_a_farewell_out() -> None:

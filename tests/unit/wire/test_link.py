@@ -289,28 +289,18 @@ async def test_a_client_that_reads_a_little_is_not_cut_off(autojump_clock: trio.
         assert not near.ended
 
 
-async def test_writing_to_who_has_gone_ends_the_link() -> None:
-    with trio.fail_after(30), linked.pipe_link() as (near, _, far_read):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await wait_all_tasks_blocked()
-            os.close(far_read)
-            near.say(b"anybody?")
-    assert near.ended == "writing failed: Broken pipe"
-    assert near.link.queued == 0
-
-
-async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> None:
+@pytest.mark.parametrize("lines", [0, link.LINES_PER_TURN + 1])
+async def test_writing_to_who_has_gone_ends_the_link_when_all_it_said_is_taken_in(lines: int) -> None:
     """It answered and ended; we notice by a write of somebody else's before we have read."""
     with trio.fail_after(30), linked.pipe_link() as (near, far_write, far_read):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
-            os.write(far_write, b"answer\n" * (link.LINES_PER_TURN + 1))
+            os.write(far_write, b"answer\n" * lines)
             os.close(far_read)
-            near.say(b"one more?")
-    assert near.ended == "writing failed: Broken pipe"
-    assert near.lines == [b"answer"] * (link.LINES_PER_TURN + 1)
+            near.say(b"anybody?")
+    assert (near.ended, near.link.queued) == ("writing failed: Broken pipe", 0)
+    assert near.lines == [b"answer"] * lines
 
 
 async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:

@@ -189,25 +189,19 @@ async def test_fifty_calls_with_a_login_that_has_ended_are_one_renewal_and_all_r
     assert (site.renewed, site.ran) == (1, 50)
 
 
-async def test_a_login_that_is_refused_after_its_renewal_is_tried_no_third_time(tmp_path: Path) -> None:
-    site = Site(good="token-7", fickle=True)
+@pytest.mark.parametrize(
+    ("given", "sent"), [({"good": "token-7", "fickle": True}, 2), ({"good": "token-1", "renews": False}, 1)]
+)
+async def test_a_login_that_is_refused_after_its_renewal_or_cannot_be_renewed_is_tried_no_more(
+    given: dict[str, Any], sent: int, tmp_path: Path
+) -> None:
+    site = Site(**given)
     async with talking(site, tmp_path) as (client, _):
         caller = await client.call("echo")
         assert isinstance(caller.loss, UpstreamUnavailable)
-        assert "Tell the user to run `mcpd login s`" in caller.loss.message
+        assert "was not run. Tell the user to run `mcpd login s`" in caller.loss.message
         await needs_login(client)
-    assert (site.sent, site.renewed, site.ran) == (["Bearer token-0", "Bearer token-1"], 1, 0)
-
-
-async def test_a_renewal_that_is_refused_ends_the_connection_and_names_the_command(tmp_path: Path) -> None:
-    site = Site(good="token-1", renews=False)
-    async with talking(site, tmp_path) as (client, _):
-        caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamUnavailable)
-        assert "was not run" in caller.loss.message
-        assert "mcpd login s" in caller.loss.message
-        await needs_login(client)
-    assert (site.renewed, site.ran) == (1, 0)
+    assert (site.sent, site.renewed, site.ran) == ([f"Bearer token-{number}" for number in range(sent)], 1, 0)
 
 
 async def test_while_the_authorization_server_is_away_a_login_is_used_as_long_as_it_is_good(

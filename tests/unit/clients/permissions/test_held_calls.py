@@ -242,27 +242,23 @@ async def test_a_user_who_does_not_answer_has_not_approved(
     assert (await older.error())["code"] == "ToolHeld"
 
 
-async def test_a_form_that_comes_while_the_user_is_asked_stays_held(trust: Trusting, client: Asking) -> None:
-    question = await question_about_new(trust, client)
-    trust.change(NEWER)
-    await client.answer(question, accept("approve"))
-    assert (await client.error())["code"] == "ToolHeld"
-    assert trust.held() == {"echo": HeldBecause.CHANGED}
-    assert not trust.noted
-    assert not trust.stage.alpha.sent
-
-
-async def test_a_form_that_comes_while_the_approval_is_on_its_way_stays_held(
-    trust: Trusting, client: Asking
+@pytest.mark.parametrize("on_its_way", [False, True])
+async def test_a_form_that_comes_while_the_user_is_asked_or_the_approval_is_on_its_way_stays_held(
+    trust: Trusting, client: Asking, *, on_its_way: bool
 ) -> None:
     question = await question_about_new(trust, client)
-    trust.told = trio.Event()
-    await client.answer(question, accept("approve"))
-    await trio.testing.wait_all_tasks_blocked()
-    trust.change(NEWER)
-    trust.told.set()
+    if on_its_way:
+        trust.told = trio.Event()
+        await client.answer(question, accept("approve"))
+        await trio.testing.wait_all_tasks_blocked()
+        trust.change(NEWER)
+        trust.told.set()
+    else:
+        trust.change(NEWER)
+        await client.answer(question, accept("approve"))
     assert (await client.error())["code"] == "ToolHeld"
     assert trust.held() == {"echo": HeldBecause.CHANGED}
+    assert on_its_way or not trust.noted
     assert not trust.stage.alpha.sent
 
 

@@ -94,6 +94,7 @@ def test_a_server_that_flaps_has_a_bounded_band_that_ends_with_the_newest() -> N
     found = [*drawn(chart).iter(f"{SVG}rect")]
     assert len(found) == charts.MAX_SPANS
     assert found[-1].attrib["x"] == "999.0"
+    assert [chart.count(f"<td>{charts.moment(at)}</td>") for at in (4999, 5000)] == [2, 1]
 
 
 def test_names_of_servers_stay_text() -> None:

@@ -155,6 +155,13 @@ def test_a_variable_of_this_shell_is_kept_for_services_under_a_name_of_the_serve
     assert not planned(tmp_path, "codex", written=written, kept=dict(made.variables)).added
 
 
+def test_a_server_is_known_again_where_only_some_of_its_variables_are_set(tmp_path: Path) -> None:
+    files = {"cursor": {"a": {"command": "x", "env": {"USER": "${env:USER_A}", "KEY": "${env:KEY_A}"}}}}
+    written = {"a": {"command": "x", "env": {"USER": "${A__USER_A}", "KEY": "${A__KEY_A}"}}}
+    kept = {"A__USER_A": "ada", "A__KEY_A": "k-1"}
+    assert not planned(tmp_path, files=files, written=written, kept=kept, environ={"USER_A": "ada"}).added
+
+
 LOADED = dict(rows_of(Path(__file__), "loaded"))
 """Variables that would have their way with the daemon; each looks like a secret."""
 

@@ -179,11 +179,20 @@ async def test_answers_find_their_calls_in_any_order_and_however_the_id_is_writt
         assert [(await answer.wait())["n"] for answer in answers] == [1, 2, 3]
 
 
-async def test_an_answer_that_is_not_utf8_costs_its_call_only() -> None:
+@pytest.mark.parametrize(
+    ("line", "error", "words"),
+    [
+        (b'{"id":1,"result":{"a":"\xff"}}', RemoteError, "not valid UTF-8"),
+        (HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx', errors.RequestTooLarge, None),
+    ],
+)
+async def test_an_answer_that_is_not_utf8_or_over_the_limit_costs_its_call_only(
+    line: bytes, error: type[Exception], words: str | None
+) -> None:
     async with pair() as found:
         first, second = found.calls()
-        await found.link.says(b'{"id":1,"result":{"a":"\xff"}}', b'{"id":2,"result":{"n":2}}')
-        with pytest.raises(RemoteError, match="not valid UTF-8"):
+        await found.link.says(line, b'{"id":2,"result":{"n":2}}')
+        with pytest.raises(error, match=words):
             await first.wait()
         assert await second.wait() == {"n": 2}
 
@@ -334,16 +343,6 @@ async def test_noise_is_told_and_ends_nothing(line: bytes) -> None:
         await found.link.says(line, b'{"id":1,"result":{"n":1}}')
         assert [text for text, _ in found.listener.noise] == [line]
         assert await answer.wait() == {"n": 1}
-
-
-async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
-    async with pair() as found:
-        first, second = found.calls()
-        await found.link.says(HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx')
-        await found.link.says(b'{"id":2,"result":{"n":2}}')
-        with pytest.raises(errors.RequestTooLarge):
-            await first.wait()
-        assert await second.wait() == {"n": 2}
 
 
 @pytest.mark.parametrize("head", [b"xxxxx", b'{"result":{"id":1', b'{"id":99,"result":'])

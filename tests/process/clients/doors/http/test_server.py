@@ -198,6 +198,10 @@ async def test_strangers_make_room_for_each_other_and_keep_nobody_out(tmp_path: 
     async with opened(tmp_path) as here:
         first = await here.connect()
         for _ in range(MAX_STRANGERS):
+            async with (another := await here.connect()).stream:
+                await another.ask("GET", "/healthz")
+        assert (await first.ask("GET", "/healthz")).status == 200, "who has left takes no place"
+        for _ in range(MAX_STRANGERS):
             await here.connect()
         assert await first.is_closed()
         headers = bearer(ALICE)
