@@ -268,7 +268,9 @@ class _Places:
             if not is_idle or tools or _listed(outside):
                 made[inside] = outside
             for tool in tools:
-                if not self._secret_behind(tool):
+                # An empty one has no program, and the server may need to write it: Playwright's `b`.
+                is_empty = os.path.isdir(tool) and not os.listdir(tool)  # noqa: PTH112, PTH208
+                if not (is_empty or self._secret_behind(tool)):
                     self.found.setdefault(tool, Access.READ)
         return made
 

@@ -188,7 +188,7 @@ async def test_a_directory_of_tools_takes_a_lock_and_a_new_tool_next_to_the_user
     tools = home / ".local/share/uv/tools"
     tool, python = tools / "tool" / "run", tools / "3.12.1"
     tool.parent.mkdir(parents=True)
-    python.mkdir()
+    (python / "bin").mkdir(parents=True)
     (tools / "3.12").symlink_to(python)
     tool.write_text("#!/bin/sh\necho run\n")
     tool.chmod(0o755)

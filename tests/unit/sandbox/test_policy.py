@@ -229,10 +229,11 @@ def test_a_working_directory_is_writable_as_in_vs_code_and_in_strict_mode_only_r
 @pytest.mark.parametrize("mode", ["home", "strict"])
 def test_tools_of_the_user_are_shown_in_a_directory_of_the_server_s_own(home: Path, mode: str) -> None:
     tools, pythons = home / ".local/share/uv/tools", home / ".local/share/uv/python"
-    (tools / "black").mkdir(parents=True)
+    for tool in (tools / "black", pythons / "3.12.1"):
+        (tool / "bin").mkdir(parents=True)
+    (tools / "empty").mkdir()
     (tools / ".lock").write_text("")
     (tools / "odd").symlink_to(home / ".ssh")
-    (pythons / "3.12.1").mkdir(parents=True)
     (pythons / "3.12").symlink_to(pythons / "3.12.1")
     made = policy_of(home, mode=mode)
     assert str(tools) in made.own
@@ -241,7 +242,7 @@ def test_tools_of_the_user_are_shown_in_a_directory_of_the_server_s_own(home: Pa
         str(pythons / "3.12"),
         str(pythons / "3.12.1"),
     }
-    assert not {str(tools / ".lock"), str(tools / "odd")} & set(made.places)
+    assert not {str(tools / each) for each in (".lock", "odd", "empty")} & set(made.places)
     steps, black = mounts(made), str(tools / "black")
     assert steps.index(("write", made.own[str(tools)], str(tools))) < steps.index(("read", black, black))
     assert ("read", str(pythons / "3.12.1"), str(pythons / "3.12")) in steps
