@@ -6,7 +6,7 @@ For a client without the extension, mcpd polls the task, asks the client its que
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -26,6 +26,7 @@ from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, 
 from daemon.config.labels import server_of
 from daemon.ports import OwnCall, Upstream
 from daemon.wire.envelope import Buffer, RemoteError, made_error
+from daemon.wire.outbox import Outbox
 from daemon.wire.requests import AwaitedAnswer
 
 MAX_CREATED = 64 * 1024
@@ -46,9 +47,7 @@ ASKED = "input_required"
 NO_ANSWERS: Mapping[str, Raw] = {}
 
 
-class _Polled(Struct):
-    """A task's state in the result of `tasks/get` (SEP-2663, `DetailedTask`)."""
-
+class _Polled(Struct):  # SEP-2663, `DetailedTask`
     taskId: str  # noqa: N815 - the wire's name
     resultType: str = ""  # noqa: N815 - the wire's name
     status: str = "working"
@@ -255,7 +254,8 @@ class PolledTask(Struct, eq=False):
         while True:
             upstream = self._present(call)
             try:
-                return await ask_server(call.calls.context, upstream, method, self._id + more, call.envelope)
+                outbox = call.calls.context.outbox
+                return await ask_server(outbox, upstream, method, self._id + more, call.envelope)
             except (errors.UpstreamUnavailable, errors.UpstreamLost) as error:
                 if not self._outlives or self._present(call).is_gone:
                     text = f"server {self._upstream.name} was lost, and the task of this call with it"
@@ -270,16 +270,20 @@ class PolledTask(Struct, eq=False):
         return present or self._upstream
 
     def _cancel(self, call: ClientCall) -> None:
-        context, about = call.calls.context, (b'"taskId":', self._id)
+        context = call.calls.context
         context.subscribers.tasks.polled.pop(self, None)
-        with suppress(errors.CallError):
-            ending = OwnCall(method=protocol.CANCEL_TASK, params=about, envelope=call.envelope)
-            self._present(call).send(ending, AwaitedAnswer())
-            context.outbox.flush()
+        _end_task(context.outbox, self._present(call), self._id, call.envelope)
+
+
+def _end_task(outbox: Outbox, upstream: Upstream, task_id: bytes, envelope: Mapping[str, bytes]) -> None:
+    with suppress(errors.CallError):
+        ending = OwnCall(method=protocol.CANCEL_TASK, params=(b'"taskId":', task_id), envelope=envelope)
+        upstream.send(ending, AwaitedAnswer())
+        outbox.flush()
 
 
 async def ask_server(
-    context: SessionContext,
+    outbox: Outbox,
     upstream: Upstream,
     method: str,
     task_id: bytes,
@@ -290,11 +294,42 @@ async def ask_server(
     try:
         about = b'"taskId":', task_id
         key = upstream.send(OwnCall(method=method, params=about, envelope=envelope or {}), answer)
-        context.outbox.flush()
+        outbox.flush()
         return await answer.wait()
     finally:
         if key is not None:
             upstream.cancel(key, "no longer wanted")
+
+
+async def polled(
+    outbox: Outbox,
+    upstream: Upstream,
+    created: bytes,
+    call: OwnCall,
+    longest: float,
+    redact: Callable[[str], str],
+) -> bytes:
+    """Poll the task that an operator's call has become, for `longest` seconds at most. Raises CallError."""
+    if (state := protocol.decoded(_decode_polled, created)) is None:
+        raise errors.UpstreamCallError(f"server {upstream.of} has made a task that cannot be read")
+    task_id = _encode(state.taskId)
+    try:
+        with trio.move_on_after(longest):
+            while state.status == "working":
+                await trio.sleep(poll_seconds(state.pollIntervalMs))
+                asked = ask_server(outbox, upstream, protocol.GET_TASK, task_id, call.envelope)
+                state = _decode_polled(await asked)
+        if state.status == "completed":
+            return _final(state.result)
+        if state.status == "failed":
+            raise read_refusal(state.error, redact)
+        raise msgspec.ValidationError(f"it was left as {state.status!r}")
+    except (RemoteError, *protocol.UNREADABLE) as error:
+        text = f"server {upstream.of} does not tell the result of this call's task: {redact(str(error))}"
+        raise errors.UpstreamCallError(text) from None
+    finally:
+        if state.status in {"working", ASKED}:
+            _end_task(outbox, upstream, task_id, call.envelope)
 
 
 def noted(context: SessionContext, task: Task, answer: Buffer) -> dict[str, Raw]:

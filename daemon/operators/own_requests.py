@@ -12,14 +12,17 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
+from daemon.catalog.extensions import with_tasks
 from daemon.catalog.naming import mcpd_uri
 from daemon.catalog.offer import Offered
 from daemon.catalog.permissions import ruled
 from daemon.catalog.tool_results import text_in
 from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, denied, question
 from daemon.clients.asking import ELICIT, Questions
+from daemon.clients.input_required import result_type
 from daemon.clients.requests.forwarding import find_prompt, find_resource
-from daemon.clients.server_requests import has, read_refusal
+from daemon.clients.server_requests import MISSING_CAPABILITY, has, read_refusal
+from daemon.clients.task_results import MAX_CREATED, polled
 from daemon.config.config_model import Permission
 from daemon.counting.recent_calls import NAME, TEXT, RecentCall
 from daemon.counting.tally import CANCELLED, IS_ERROR, OK, OPERATOR
@@ -215,11 +218,27 @@ async def forward(
     if context.operator is not None:
         context.operator.declare(given.capabilities)
     if upstream.instances is None:
-        return Raw(await _asked(context, upstream, own, what))
+        return Raw(await _ended(context, upstream, own, what))
     async with own_instance(upstream.instances, given) as held:
-        result = await _asked(context, held.upstream, own, what)
+        result = await _ended(context, held.upstream, own, what)
         held.goes_on = ASKS in result
         return Raw(result)
+
+
+async def _ended(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
+    # A call that becomes a task (SEP-2663), or must become one, ends with the task.
+    try:
+        result = await _asked(context, upstream, own, what)
+    except UpstreamCallError as refused:
+        told: Any = refused.details.get("upstream", {})
+        if own.method != CALL_TOOL or told.get("code") != MISSING_CAPABILITY:
+            raise
+        own = attrs.evolve(own, envelope={CAPABILITIES_KEY: with_tasks(own.envelope[CAPABILITIES_KEY])})
+        result = await _asked(context, upstream, own, what)
+    if own.method != CALL_TOOL or len(result) > MAX_CREATED or result_type(result) != "task":
+        return result
+    longest = context.config.mcp_servers[upstream.of].timeouts.call_max
+    return await polled(context.outbox, upstream, result, own, longest, context.redact.of(upstream.of))
 
 
 async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:

@@ -220,7 +220,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
     if upstream is None:
         return
     with suppress(CallError, envelope.RemoteError, msgspec.MsgspecError):
-        state = await ask_server(connection.context, upstream, protocol.GET_TASK, _encode(task.theirs))
+        state = await ask_server(connection.context.outbox, upstream, protocol.GET_TASK, _encode(task.theirs))
         noted(connection.context, task, state)
 
 
@@ -253,7 +253,8 @@ async def _present_state(connection: ClientConnection, task: Task, declared: Raw
             if upstream is None:
                 return None
             declaring = {protocol.CAPABILITIES_KEY: bytes(declared)}
-            answer = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), declaring)
+            theirs = _encode(task.theirs)
+            answer = await ask_server(context.outbox, upstream, protocol.GET_TASK, theirs, declaring)
             if known.find(task.id, task.owner) is None:
                 # The server may have given its id to another client's task meanwhile.
                 return None

@@ -14,6 +14,7 @@ from daemon.clients.approvals import ASK_SECONDS
 from daemon.errors import UpstreamCallError, UpstreamLost
 from daemon.facts import Approved, Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
+from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Sent, Stage, error_of, tool
@@ -69,6 +70,22 @@ async def test_call_with_arguments_that_are_no_object_sends_nothing(
     answer = await client.get()
     assert not stage.alpha.sent
     assert "error" in answer or answer["result"]["isError"]
+
+
+async def test_an_operator_gets_the_result_of_a_tool_that_must_become_a_task(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    stage.stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32021,"message":"tasks"}')
+    states: list[Any] = [{"resultType": "task"}, {}, {"status": "completed", "result": {"content": []}}]
+    for number, state in enumerate(states, 2):
+        sent = await stage.alpha.wait_sent(number)
+        assert TASKS_EXTENSION in json.loads(sent.call.envelope[CAPABILITIES_KEY])["extensions"]
+        stage.stage.answer(sent, json.dumps({"taskId": "t", "status": "working", **state}).encode())
+    assert (await client.get())["result"] == {"content": []}
+    assert [sent.call.method for sent in stage.alpha.sent] == ["tools/call"] * 2 + ["tasks/get"] * 2
 
 
 async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
