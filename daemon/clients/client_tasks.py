@@ -13,10 +13,11 @@ from typing import TypeVar
 import attrs
 import msgspec
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
+from daemon.kit.later import pattern
 from daemon.ports import TaskOwner
 from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS, UNREADABLE, decode_members, decode_text, decoded
 from daemon.surfaces.surface import View
@@ -274,23 +275,10 @@ def _lifetime(members: Mapping[str, Raw]) -> float:
     return min(max(seconds, 0.0), LONGEST_SECONDS)
 
 
-class _Execution(Struct):
-    taskSupport: str = "forbidden"  # noqa: N815 - the wire's name
-
-
-_decode_execution = msgspec.json.Decoder(_Execution).decode
+_MAKES_TASKS = pattern(rb'"taskSupport"\s*:\s*"(?:optional|required)"')
 
 
 def offers_tasks(view: View) -> bool:
     """Whether the view has a tool that can be called as a task."""
-    return any(
-        _makes_tasks(tool.parts["execution"])
-        for entry in view.servers.values()
-        for tool in (entry.tools or {}).values()
-        if "execution" in tool.parts
-    )
-
-
-def _makes_tasks(execution: bytes) -> bool:
-    declared = decoded(_decode_execution, execution)
-    return declared is not None and declared.taskSupport in {"optional", "required"}
+    tools = (tool for entry in view.servers.values() for tool in (entry.tools or {}).values())
+    return any(_MAKES_TASKS.search(tool.raw) for tool in tools)

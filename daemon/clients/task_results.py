@@ -323,7 +323,11 @@ async def polled(
             return _final(state.result)
         if state.status == "failed":
             raise read_refusal(state.error, redact)
-        raise msgspec.ValidationError(f"it was left as {state.status!r}")
+        why = {
+            "working": "it took longer than timeouts.callMax",
+            ASKED: "it asks what only a client can answer",
+        }
+        raise msgspec.ValidationError(why.get(state.status, f"it has ended as {state.status!r}"))
     except (RemoteError, *protocol.UNREADABLE) as error:
         text = f"server {upstream.of} does not tell the result of this call's task: {redact(str(error))}"
         raise errors.UpstreamCallError(text) from None
