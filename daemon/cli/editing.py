@@ -49,7 +49,7 @@ from daemon.safety.redact import Redactor
 from daemon.setup.adding import WantedServer, changes, named, with_versions
 from daemon.setup.clients.installing import Records
 from daemon.setup.drafts import EX_MEANWHILE, Draft, Present, changed, read_present
-from daemon.setup.moved_secrets import Variables, references, with_kept, with_references
+from daemon.setup.moved_secrets import Variables, is_read_by_programs, references, with_kept, with_references
 from daemon.setup.settings import Setting, SettingsEdit, apply, differences, renamed
 from daemon.states import COMING, WAITING
 from daemon.surfaces.table import SURFACES
@@ -84,6 +84,7 @@ def set_keys(options: argparse.Namespace) -> int:
     # What the entry refers to elsewhere than in its own `env`, as in a header, becomes a variable.
     its: Any = value_at(was, ("env",), {})
     lacks, stored = {*references(was)} - {*present.variables, *its}, dict[str, str]()
+    lacks -= {each for each in lacks if is_read_by_programs(each)}
     for word, after in zip_longest(options.keys, options.keys[1:], fillvalue="="):
         key, equals, text = word.partition("=")
         trail = checked(_trail(key))
@@ -91,11 +92,13 @@ def set_keys(options: argparse.Namespace) -> int:
             value = "VALUE" if trail[0] in {"env", "headers"} else after
             raise CommandFailed(f"'=' joins a key and its value: write {key}={value}")
         text = text if equals else given(f"the value of {key}", hidden=True)
-        if place and trail[0] == "env" and trail[1:] and trail[1] in lacks:
+        is_reference = equals and "${" in text
+        if place and trail[0] == "env" and trail[1:] and trail[1] in lacks and not is_reference:
             stored[str(trail[1])] = text
         else:
             wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
-    back = f"`{' && '.join(map(partial(removal, path), stored))}`" if stored and not wished else ""
+    removals = " && ".join(f"{removal(path, each)} --yes" for each in stored)  # the entry refers to them
+    back = f"`{removals}`" if stored and not wished else ""
     return _change(options, wished, stored, back)
 
 

@@ -125,7 +125,7 @@ def test_a_secret_is_kept_apart_replaced_there_and_shown_nowhere(config: Path, c
 
 
 def test_a_variable_that_an_entry_refers_to_outside_of_its_env_is_stored_and_the_entry_stays(
-    config: Path, capsys: Captured
+    config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refers = WRITTEN.replace('"trust": "all"', '"headers": {"Authorization": "Bearer ${WEB_KEY}"}')
     config.write_text(refers)
@@ -134,7 +134,19 @@ def test_a_variable_that_an_entry_refers_to_outside_of_its_env_is_stored_and_the
     assert config.read_text() == refers
     out, err = capsys.readouterr()
     assert f"kept in {config.with_name('env')}, for you only: WEB_KEY" in err
-    assert f"undo: `MCPD_CONFIG={config} mcpd secret remove WEB_KEY`" in out
+    variable, _, *undo = re.findall("undo: `(.*)`", out)[0].split()
+    monkeypatch.setitem(os.environ, *variable.split("="))
+    assert implementation(undo[0]).main(undo[1:]) == 0
+    assert config.with_name("env").read_text() == ""
+
+
+def test_references_and_variables_that_programs_obey_stay_in_the_env_of_an_entry_that_refers_to_them(
+    config: Path,
+) -> None:
+    config.write_text(WRITTEN.replace('"mcp<2"', '"${HOME}/${PLACE}"'))
+    assert told(config, "set", "time", "env.HOME=/data", "env.PLACE=${keyring:PLACE}") == 0
+    assert '"HOME": "/data", "PLACE": "${keyring:PLACE}"}' in config.read_text()
+    assert not config.with_name("env").exists()
 
 
 def test_other_secrets_of_an_entry_stay_where_they_are(config: Path) -> None:
