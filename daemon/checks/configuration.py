@@ -32,10 +32,9 @@ def check(scene: Scene) -> Iterator[Finding]:
             yield found("configuration-fault", fault=fault)
         else:
             named = re.match(r"\$\.mcpServers\.([\w-]+)", fault.path)
-            server = named[1] if named else "SERVER"
-            yield found(
-                "variable-unset", fault=fault, variable=fault.variable, server=server, where=_where(scene)
-            )
+            command = f"`mcpd set {named[1]} env.{fault.variable}`" if named else ""
+            put = f"{command} asks for its value and stores it. Or put" if command else "Put"
+            yield found("variable-unset", fault=fault, put=put, where=_where(scene))
     for note in scene.notes:
         yield found("configuration-note", note=note)
     if scene.config is not None:

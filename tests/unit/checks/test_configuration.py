@@ -102,6 +102,13 @@ def test_a_variable_that_is_not_set_says_where_it_was_looked_up(house: House) ->
         assert f"of the daemon, pid {pid}" in only(check(house.look()), Level.FAULT)
 
 
+def test_a_variable_of_no_server_is_not_set_by_the_command_for_that_of_a_server(house: House) -> None:
+    house.write({"mcpServers": {}, "state": {"url": "${STORE}"}})
+    said = only(check(house.look()), Level.FAULT)
+    assert "STORE is not set" in said
+    assert "mcpd set" not in said
+
+
 def test_another_configuration_than_the_daemons_is_a_warning(house: House) -> None:
     other = house.root / "other.json"
     other.write_text("{}")
