@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import dropwhile, pairwise, takewhile
+from itertools import dropwhile, pairwise
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
 
@@ -323,14 +323,17 @@ def without_pins(command: str, args: Sequence[str]) -> list[str]:
     return [names.get(word, word) for word in args]
 
 
-_OF_REGISTRY = pattern(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
+_OF_REGISTRY = pattern(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry|-[if]", re.ASCII)
 
 
 def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
-    """Whether a command itself names the registry that has its package."""
-    before = [*takewhile(lambda word: word != package.written, words)]
-    named = any(_OF_REGISTRY.fullmatch(word.partition("=")[0]) for word in words)
-    return package.source in {"npm", "pypi"} and (named or not {"-i", "-f"}.isdisjoint(before))
+    """Whether a command itself names the registry that has its package; what follows is the program's own."""
+    if package.source not in {"npm", "pypi"} or (run := _run_by(words)) is None:
+        return False
+    runner, rest = run
+    program = behind_options(rest, (*runner.valued, *runner.more, *runner.named_by))
+    options = words[: len(words) - len(program)]
+    return any(_OF_REGISTRY.fullmatch(word.partition("=")[0]) for word in options)
 
 
 _SYSTEM = ("/usr/", "/bin/", "/opt/", "/snap/", "/nix/", "/run/current-system/")

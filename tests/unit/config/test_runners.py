@@ -73,4 +73,7 @@ def test_packages_without_a_version_are_told_with_what_pins_them() -> None:
         assert not [
             *command_lines.unpinned((*elsewhere[:-1], f"x{'@' if 'npx' in elsewhere else '=='}1.0"), again=True)
         ]
+    # An option of the server, which may well ask registries.
+    for own in (("npx", "x", "--registry", "https://r.example"), ("uvx", "--from", "x", "x-mcp", "--index=i")):
+        assert [each.written for each in command_lines.unpinned(own)] == ["x"]
     assert not [*command_lines.unpinned(("deno", "run", "npm:x"))]
