@@ -50,6 +50,7 @@ from daemon.protocol import (
     CAPABILITIES_KEY,
     GET_PROMPT,
     READ_RESOURCE,
+    TASKS_EXTENSION,
     is_error,
     members_before,
     tool_params,
@@ -231,7 +232,8 @@ async def _ended(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
         result = await _asked(context, upstream, own, what)
     except UpstreamCallError as refused:
         told: Any = refused.details.get("upstream", {})
-        if own.method != CALL_TOOL or told.get("code") != MISSING_CAPABILITY:
+        needs_tasks = told.get("code") == MISSING_CAPABILITY and TASKS_EXTENSION in str(told)
+        if own.method != CALL_TOOL or not needs_tasks:
             raise
         own = attrs.evolve(own, envelope={CAPABILITIES_KEY: with_tasks(own.envelope[CAPABILITIES_KEY])})
         result = await _asked(context, upstream, own, what)

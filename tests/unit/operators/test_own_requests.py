@@ -72,13 +72,25 @@ async def test_call_with_arguments_that_are_no_object_sends_nothing(
     assert "error" in answer or answer["result"]["isError"]
 
 
+LACKING = b'{"code":-32021,"message":"no","data":{"requiredCapabilities":{"extensions":{"%b":{}}}}}'
+
+
+async def test_a_call_that_lacks_another_capability_than_tasks_is_sent_once(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    stage.stage.refuse(await stage.alpha.wait_sent(), LACKING % b"com.example/other")
+    assert "no (-32021)" in error_of(await client.get())["message"]
+    assert len(stage.alpha.sent) == 1
+
+
 async def test_an_operator_gets_the_result_of_a_tool_that_must_become_a_task(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     stage = OperatorStage()
     client = await stage.connect(nursery)
     await ask(client, "alpha", "echo")
-    stage.stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32021,"message":"tasks"}')
+    stage.stage.refuse(await stage.alpha.wait_sent(), LACKING % TASKS_EXTENSION.encode())
     states: list[Any] = [{"resultType": "task"}, {}, {"status": "completed", "result": {"content": []}}]
     for number, state in enumerate(states, 2):
         sent = await stage.alpha.wait_sent(number)
