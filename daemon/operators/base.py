@@ -236,7 +236,7 @@ class OperatorCall(msgspec.Struct, kw_only=True, eq=False):
     lose: Callable[[CallError], None]
     """Ends the request with an error."""
     waiting: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
-    """The scope of the wait for the server to come up."""
+    """The scope of the wait for the server to come up, or for the task that the call has become."""
     key: int | None = None
     """The number by which the server's connection can cancel it; None until it is sent."""
     shown_as: tuple[int, float] | None = None

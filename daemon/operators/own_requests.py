@@ -229,18 +229,14 @@ async def forward(
 async def _ended(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
     # A call that becomes a task (SEP-2663), or must become one, ends with the task.
     try:
-        result = await _asked(context, upstream, own, what)
+        return await _asked(context, upstream, own, what)
     except UpstreamCallError as refused:
         told: Any = refused.details.get("upstream", {})
         needs_tasks = told.get("code") == MISSING_CAPABILITY and TASKS_EXTENSION in str(told)
         if own.method != CALL_TOOL or not needs_tasks:
             raise
         own = attrs.evolve(own, envelope={CAPABILITIES_KEY: with_tasks(own.envelope[CAPABILITIES_KEY])})
-        result = await _asked(context, upstream, own, what)
-    if own.method != CALL_TOOL or len(result) > MAX_CREATED or result_type(result) != "task":
-        return result
-    longest = context.config.mcp_servers[upstream.of].timeouts.call_max
-    return await polled(context.outbox, upstream, result, own, longest, context.redact.of(upstream.of))
+        return await _asked(context, upstream, own, what)
 
 
 async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
@@ -253,6 +249,9 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
         with call.waiting:
             call.key = await _send(upstream, own, outcome)
         context.outbox.flush()
+        result = await outcome.wait()
+        if own.method == CALL_TOOL and len(result) <= MAX_CREATED and result_type(result) == "task":
+            await _end_task(context, call, outcome)
         return await outcome.wait()
     except CallError as error:
         outcome.error = error
@@ -266,6 +265,19 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             if own.method == CALL_TOOL:
                 upstream.record((seconds,), ok=outcome.ok)
         _keep(context, call, seconds, outcome)
+
+
+async def _end_task(context: OperatorContext, call: OperatorCall, outcome: _Outcome) -> None:
+    server, redact = call.upstream.of, context.redact.of(call.upstream.of)
+    longest = context.config.mcp_servers[server].timeouts.call_max
+    outcome.reopen()
+    with (scope := trio.CancelScope()):
+        call.waiting = scope
+        try:
+            ended = polled(context.outbox, call.upstream, outcome.result, call.sent, longest, redact)
+            outcome.answered(await ended)
+        except CallError as error:
+            outcome.lost(error)
 
 
 def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
@@ -335,6 +347,9 @@ class _Outcome(OwnExchange):
         if self.error is not None:
             raise self.error
         return self.result
+
+    def reopen(self) -> None:
+        self._done = trio.Event()  # the answer is a task, whose end is waited for
 
     def answered(self, result: Buffer) -> None:
         self.result = bytes(result)

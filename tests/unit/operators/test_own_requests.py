@@ -100,6 +100,29 @@ async def test_an_operator_gets_the_result_of_a_tool_that_must_become_a_task(
     assert [sent.call.method for sent in stage.alpha.sent] == ["tools/call"] * 2 + ["tasks/get"] * 2
 
 
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_a_call_that_is_a_task_is_in_flight_until_the_task_ends_and_is_recorded_as_it_ends(
+    nursery: trio.Nursery, autojump_clock: MockClock, cancels: bool
+) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    stage.stage.answer(await stage.alpha.wait_sent(), b'{"resultType":"task","taskId":"t","status":"working"}')
+    polls = await stage.alpha.wait_sent(2)
+    (found,) = (await client.request("calls", request_id=2))["result"]["inFlight"]
+    if cancels:
+        await client.ask("cancel", {"id": found["id"]}, request_id=3)
+        assert (await stage.alpha.wait_sent(3)).call.method == "tasks/cancel"
+        await client.get()
+    else:
+        failed = b'{"taskId":"t","status":"failed","error":{"code":-1,"message":"broke"}}'
+        stage.stage.answer(polls, failed)
+    await client.get()
+    ((_, ended),) = stage.stage.recent.after(0)
+    assert (ended.tool, ended.outcome) == ("echo", "CallCancelled" if cancels else "UpstreamCallError")
+    assert [ok for _, ok in stage.alpha.recorded] == [False]
+
+
 async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
     stage = OperatorStage()
     client = await stage.connect(nursery)
