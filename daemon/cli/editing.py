@@ -82,8 +82,10 @@ def set_keys(options: argparse.Namespace) -> int:
         return _change(options, wished)
     wished, base = [], (SERVERS, options.server) if place else ()
     # What the entry refers to elsewhere than in its own `env`, as in a header, becomes a variable.
-    its: Any = value_at(was, ("env",), {})
-    lacks, stored = {*references(was)} - {*present.variables, *its}, dict[str, str]()
+    env: Any = value_at(was, ("env",))
+    all_of_it, its = present.config.text() or "", json.dumps(was)
+    shared = {each for each in present.variables if all_of_it.count(f"${{{each}") > its.count(f"${{{each}")}
+    lacks, stored = {*references(was)} - shared - {*(env if isinstance(env, dict) else ())}, dict[str, str]()
     lacks -= {each for each in lacks if is_read_by_programs(each)}
     for word, after in zip_longest(options.keys, options.keys[1:], fillvalue="="):
         key, equals, text = word.partition("=")
@@ -98,8 +100,8 @@ def set_keys(options: argparse.Namespace) -> int:
         else:
             wished.append(Setting(trail=trail, value=_value((*base, *trail), text)))
     removals = " && ".join(f"{removal(path, each)} --yes" for each in stored)  # the entry refers to them
-    back = f"`{removals}`" if stored and not wished else ""
-    return _change(options, wished, stored, back)
+    is_undone = stored and not wished and present.variables.keys().isdisjoint(stored)
+    return _change(options, wished, stored, f"`{removals}`" if is_undone else "")
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Present, Trail]:

@@ -134,10 +134,28 @@ def test_a_variable_that_an_entry_refers_to_outside_of_its_env_is_stored_and_the
     assert config.read_text() == refers
     out, err = capsys.readouterr()
     assert f"kept in {config.with_name('env')}, for you only: WEB_KEY" in err
+    assert told(config, "set", "web", f"env.WEB_KEY={OTHER}") == 0
+    assert config.with_name("env").read_text() == f"WEB_KEY={OTHER}\n"
+    assert config.read_text() == refers
+    assert "undo" not in capsys.readouterr().out
     variable, _, *undo = re.findall("undo: `(.*)`", out)[0].split()
     monkeypatch.setitem(os.environ, *variable.split("="))
     assert implementation(undo[0]).main(undo[1:]) == 0
     assert config.with_name("env").read_text() == ""
+
+
+@pytest.mark.parametrize("env", ["null", "5"])
+def test_an_env_that_is_no_object_is_replaced(config: Path, env: str) -> None:
+    config.write_text(WRITTEN.replace('{"A": "1"}', env))
+    assert told(config, "set", "time", 'env={"A": "1"}') == 0
+    assert '"env": {"A": "1"}' in config.read_text()
+
+
+def test_a_variable_of_two_entries_is_not_replaced_for_one_of_them(config: Path) -> None:
+    config.write_text(WRITTEN.replace("mcp<2", "${PLACE}").replace("/mcp", "/${PLACE}"))
+    config.with_name("env").write_text("PLACE=a\n")
+    assert told(config, "set", "time", "env.PLACE=b") == 0
+    assert (config.with_name("env").read_text(), '"PLACE": "b"' in config.read_text()) == ("PLACE=a\n", True)
 
 
 def test_references_and_variables_that_programs_obey_stay_in_the_env_of_an_entry_that_refers_to_them(
