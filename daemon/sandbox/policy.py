@@ -209,7 +209,7 @@ class _Places:
         self._writable: list[str] = []
         self._real: dict[str, str] = {}
         named = ((around.environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
-        self._secrets = _secrets(home, *(each for each in named if each[0].startswith("/")))
+        self._secrets = _secrets(home, *((os.path.normpath(at), usual) for at, usual in named if at[:1] == "/"))
         self.present: set[str] = set()
 
     def add_all(self) -> None:

@@ -110,7 +110,7 @@ def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path
 
 
 def test_secrets_are_hidden_where_variables_of_the_daemon_say_that_they_are(home: Path) -> None:
-    environ = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "src"), "CODEX_HOME": str(home / "notes")}
+    environ = {"HOME": str(home), "XDG_CONFIG_HOME": f"{home}/src/", "CODEX_HOME": str(home / "notes")}
     environ |= {"CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative"}
     around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
     rules = sandbox_in_force(SandboxMode.HOME)
