@@ -5,16 +5,17 @@ from typing import Any
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Telemetry
 from daemon.history.event import Event, EventKind
+from daemon.tracing.call_trace import CallTrace
 from daemon.tracing.otlp import OtlpExport
 from tests.collector import Collected, collector
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-def exported(*events: Event, **keys: Any) -> tuple[Collected, bool]:
+def exported(*told: Any, signal: str = "logs", **keys: Any) -> tuple[Collected, bool]:
     with collector() as collected:
         export = OtlpExport(Telemetry(endpoint=f"{collected.url}/", **keys), {}, "1", Redactors())
-        return collected, export.send("logs", list(events))
+        return collected, export.send(signal, told)
 
 
 def test_an_event_of_a_traced_call_has_its_trace_and_another_has_none() -> None:
@@ -29,6 +30,14 @@ def test_an_event_of_a_traced_call_has_its_trace_and_another_has_none() -> None:
     assert len(first["traceId"]) > 0
     assert "traceId" not in second
     assert second["severityNumber"] == "SEVERITY_NUMBER_WARN"
+
+
+def test_the_uri_of_a_resource_has_no_secret() -> None:
+    asked, about = ("resources/read", "", "db", ""), (b"1", b"", "#1", "", "db://me:s3cr3t-7fK2@h/t", 0)
+    series = (("", *asked),) * 2
+    trace = CallTrace(1, 0, 2, 3, True, 1.0, sent=2.0, ended=3.0, at=3.0, about=about, series=series)
+    collected, _ = exported(trace, signal="traces")
+    assert {each["attributes"]["mcp.resource.uri"] for each in collected.spans} == {"db://[redacted]@h/t"}
 
 
 def test_the_service_has_the_configured_name_else_that_of_the_variables_else_mcpd() -> None:
