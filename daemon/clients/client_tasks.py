@@ -281,4 +281,4 @@ _MAKES_TASKS = pattern(rb'"taskSupport"\s*:\s*"(?:optional|required)"')
 def offers_tasks(view: View) -> bool:
     """Whether the view has a tool that can be called as a task."""
     tools = (tool for entry in view.servers.values() for tool in (entry.tools or {}).values())
-    return any(_MAKES_TASKS.search(tool.raw) for tool in tools)
+    return any(_MAKES_TASKS.search(tool.parts.get("execution", b"")) for tool in tools)

@@ -121,7 +121,8 @@ async def test_a_task_that_was_lost_with_its_server_has_failed(stage: Stage, cli
 async def test_tasks_are_declared_where_a_server_has_them(
     stage: Stage, nursery: trio.Nursery, support: object, *, declared: bool
 ) -> None:
-    stage.lists("beta", tool("slow", execution={"taskSupport": support}))
+    schema = {"type": "object", "default": {"taskSupport": "optional"}}
+    stage.lists("beta", tool("slow", execution={"taskSupport": support}, inputSchema=schema))
     client = await stage.client(nursery)
     result = (await client.request("initialize", {"protocolVersion": "2025-11-25"}))["result"]
     assert ("tasks" in result["capabilities"]) is declared
