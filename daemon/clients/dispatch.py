@@ -31,7 +31,6 @@ from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.ports import CallRoute, Upstream
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.explaining import check_arguments
 from daemon.surfaces.surface import AwaitListing, Forward, ReadResult, Reply, RunScript, View
 from daemon.tracing.call_trace import begun, with_trace
 from daemon.wire import envelope
@@ -301,7 +300,6 @@ class Dispatch:
         if isinstance(error, errors.ScriptToRun) and (maker is None or maker.upstream is None):
             # An upstream that takes calls was made with the configuration in force.
             code, _ = self._context.catalog.value.config.mcp_servers[forward.server].scripts[forward.name]
-            check_arguments(forward.tool, forward.label, bytes(call.params[-1]))
             inputs = b'{"_mcpd_arguments":%b}' % bytes(call.params[-1])
             self._context.run_script(self, call, RunScript(code=code, inputs=inputs))
             return True

@@ -22,6 +22,7 @@ from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.protocol import UNREADABLE, decoded, is_error
 from daemon.scripting.interpreter import Answer, Interpreter, ScriptProcess
 from daemon.surfaces.code import called, script_answer
+from daemon.surfaces.explaining import check_arguments
 from daemon.surfaces.surface import Action, RunScript, View
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import Peer, PeerRequest
@@ -231,6 +232,8 @@ class Scripts:
         if len(asked.inputs) > MAX_INPUTS:
             text = f"the inputs have more than {MAX_INPUTS:,} bytes. Nothing was run: send less."
             raise InvalidArguments(text, limit=MAX_INPUTS)
+        if call.upstream is not None and call.forward is not None:
+            check_arguments(call.forward.tool, call.label, bytes(call.params[-1]))
         call.script = hashlib.sha256(asked.code.encode()).hexdigest()
         call.waiting = trio.CancelScope()
         interpreter = self.interpreter if call.upstream is None else self.staying

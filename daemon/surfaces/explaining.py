@@ -15,6 +15,7 @@ from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.kit.wording import closest, suggestion
 from daemon.model import Tool
+from daemon.protocol import decoded
 from daemon.surfaces.validators import Validator, validator_of
 
 if TYPE_CHECKING:
@@ -183,8 +184,8 @@ Fault = dict[str, str]
 
 def check_arguments(tool: Tool | None, name: str, raw: bytes) -> None:
     """Raise `InvalidArguments` if a tool's schema refuses arguments (a JSON object) that nobody else checks."""
-    validator, arguments = validator_of(tool), msgspec.json.decode(raw)
-    if validator is not None and not validator.accepts(arguments):
+    validator, arguments = validator_of(tool), decoded(msgspec.json.decode, raw)
+    if arguments is None or (validator is not None and not validator.accepts(arguments)):
         raise refusal(name, validator, arguments, [], None)
 
 

@@ -215,6 +215,15 @@ def test_a_script_is_called_from_a_shell_by_the_rules_of_a_profile() -> None:
             assert (failed.returncode, said in failed.stderr) == (status, True), failed
 
 
+def test_arguments_of_a_script_that_are_too_long_or_cannot_be_read_are_refused() -> None:
+    with scripted(adds=ADDS) as daemon, daemon.client().hello(profile="mine", surface="full") as client:
+        client.greet()
+        assert "limit" in error(client.call("adds", {"a": "1" * 300_000})), "before they are decoded"
+        params = b'{"name":"adds","arguments":{"a":1e400}}'
+        client.send(b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":%b}' % params)
+        assert error(client.receive()["result"])["code"] == "InvalidArguments"
+
+
 def test_the_audit_has_the_call_of_a_script_with_its_text() -> None:
     with scripted(looks=CALLS) as daemon, daemon.client().hello(profile="everything", surface="full") as client:
         client.greet()
