@@ -255,11 +255,11 @@ class Session:
             connection.trace(request_id, method, meta)
         modern = protocol.VERSION_KEY in meta
         if modern and not accept_version(connection, request_id, meta):
+            connection.end_trace(request_id, "UnsupportedVersion")
             return
         if modern and (instead := protocol.DROPPED.get(method)):
             text = f"Method not found: {method}. Since {protocol.MODERN_VERSION}, {instead}"
-            self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
-            return
+            raise envelope.RemoteError(envelope.METHOD_NOT_FOUND, text)
         if method in OF_CONNECTIONS:
             OF_CONNECTIONS[method](connection, request_id, params)
         else:

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
+from daemon.protocol import VERSION_KEY
 from daemon.tracing.call_trace import CallTrace, trace_id
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import MODERN, Client, Stage
@@ -239,7 +240,11 @@ async def test_requests_that_are_no_calls_are_traced_also_if_they_wait_or_fail(
     await guest.client.get()
     await guest.client.ask("tools/list", {"cursor": "x"}, request_id=3)
     await guest.client.get()
-    handshake, waited, wrong = taken(stage)
+    for method, meta in (("ping", {VERSION_KEY: "2030-01-01"}), ("logging/setLevel", MODERN)):
+        await guest.client.ask(method, {"_meta": meta}, request_id=4)
+        assert "error" in await guest.client.get()
+    handshake, waited, wrong, *refused = taken(stage)
+    assert [each.series[0][-1] for each in refused] == ["UnsupportedVersion", "RemoteError"]
     assert [each.series[0][1:] for each in (handshake, waited, wrong)] == [
         ("initialize", "", "", ""),
         ("prompts/list", "", "", ""),
