@@ -88,7 +88,9 @@ def _in_session(wire: HttpWire) -> None:
 
 def _streams(count: int, begin: Callable[[HttpWire], None]) -> float:
     """Memory of an open stream in a separate daemon; the first one, which loads modules, does not count."""
-    with running({"mcpServers": servers([FEW_TOOLS]), **listening()}) as daemon, ExitStack() as stack:
+    # One token may have half of the connections.
+    config = {"mcpServers": servers([FEW_TOOLS]), "limits": {"connections": 4 * count}, **listening()}
+    with running(config) as daemon, ExitStack() as stack:
         sizes = []
         for also in (1, count):
             for _ in range(also):
