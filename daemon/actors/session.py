@@ -277,6 +277,7 @@ class Session:
             except Exception as error:  # noqa: BLE001 - the boundary of a request
                 method = "a request of a session that had to be recalled"
                 self._connection.fail(request_id, method, error)
+            self._connection.end_trace(request_id)
 
         key = self._attachments.key_of(meta)
         attachment = self._attachments.present(key)

@@ -124,7 +124,7 @@ class Attachments:
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
         """Serve a request after its session's recall; False if too many wait. ValidationError: id in use."""
-        if any(request_id in held for held in self._held.values()):
+        if self.holds(request_id):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
         if sum(map(len, self._held.values())) >= MAX_HELD:
             return False
@@ -134,6 +134,10 @@ class Attachments:
             self._held[key] = {request_id: serve}
             self._later(self._serve_held, key)
         return True
+
+    def holds(self, request_id: bytes) -> bool:
+        """Whether a request waits for its session's recall."""
+        return any(request_id in held for held in self._held.values())
 
     def forget(self, request_id: bytes) -> None:
         """Drop a waiting request that its client has cancelled."""
@@ -315,7 +319,8 @@ class ClientConnection:
 
     def end_trace(self, request_id: bytes, outcome: str = OK) -> None:
         """End the trace of a request, unless it has ended or a task goes on with the request."""
-        if request_id not in self._waiting and request_id in self._traces:
+        goes_on = request_id in self._waiting or self.attachments.holds(request_id)
+        if request_id in self._traces and not goes_on:
             tracer = self.context.tracer
             assert tracer is not None, "it has begun the trace"
             method, trace = self._traces.pop(request_id)

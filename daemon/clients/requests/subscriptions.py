@@ -20,6 +20,7 @@ from daemon.clients.requests.forwarding import find_resource, text_in, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_task
 from daemon.clients.waits import wait_known, wait_up
+from daemon.counting.tally import CANCELLED
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Kind
 from daemon.surfaces.describing import unlisted
@@ -246,6 +247,7 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
+    connection.end_trace(request_id, CANCELLED)
     unfollow(connection, request_id)
     if connection.lists.open.pop(request_id, None) is not None:
         connection.lists.unfollow()

@@ -8,10 +8,11 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
+from daemon.counting.tally import CANCELLED
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
-from daemon.protocol import VERSION_KEY
+from daemon.protocol import SESSION_KEY, VERSION_KEY
 from daemon.tracing.call_trace import CallTrace, trace_id
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import MODERN, Client, Stage
@@ -252,6 +253,23 @@ async def test_requests_that_are_no_calls_are_traced_also_if_they_wait_or_fail(
     ]
     assert waited.ended - waited.began > 1
     assert (f"{waited.trace:032x}" in PARENT, waited.about[:4]) == (True, (b"2", b"", "#1", "2025-11-25"))
+
+
+async def test_the_trace_of_a_request_lasts_while_its_session_is_recalled(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = traced(profiles={"default": {"surface": "load"}})
+    client = await stage.client(nursery)
+    stage.memory.open = trio.Event()
+    for number, key in enumerate(("mine", "theirs")):
+        await client.ask("tools/list", {"_meta": {SESSION_KEY: key}}, request_id=number)
+    await trio.sleep(0.5)
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    await trio.sleep(0.5)
+    stage.memory.open.set()
+    await client.get()
+    ends = [(each.ended - each.began, each.series[0][-1]) for each in taken(stage)]
+    assert ends == [(0.5, CANCELLED), (1, "")]
 
 
 async def test_a_call_without_an_answer_ends_its_trace_once(stage: Stage, client: Client) -> None:
