@@ -267,8 +267,11 @@ class Stub(NamedTuple):
 
 def trial(environ: Mapping[str, str]) -> CannotStart | None:
     """The error of a server's sandbox on this machine, by a trial; None where sandboxes work. Blocks."""
-    with TemporaryDirectory() as home:
-        return trio.run(_tried, {"HOME": home, "PATH": environ.get("PATH", os.defpath)})
+    try:
+        with TemporaryDirectory() as home:
+            return trio.run(_tried, {"HOME": home, "PATH": environ.get("PATH", os.defpath)})
+    except OSError as error:  # a full disk, for one
+        return policy.unmade(str(error))
 
 
 async def _tried(environ: Mapping[str, str]) -> CannotStart | None:

@@ -1,5 +1,6 @@
 """The small sandbox that is tried before a configuration asks for sandboxes."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.process.sandbox.test_stub import NO_NAMESPACES
 from tests.security.unprivileged import DROP, PATHS, interpreter
 
 TELL = """
+import errno
 import os
 from daemon.sandbox import launch
 found = launch.trial(os.environ)
@@ -56,3 +58,13 @@ def test_what_bubblewrap_says_and_its_silence_are_told(tmp_path: Path, monkeypat
     found = launch.trial({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert found is not None
     assert found.reason.data["error"] == "bubblewrap did not make a sandbox within 0.2 seconds"
+
+
+def test_a_trial_without_room_for_its_files_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp")
+
+    monkeypatch.setattr(launch, "TemporaryDirectory", full)
+    found = launch.trial(os.environ)
+    assert found is not None
+    assert found.reason.data["error"] == "[Errno 28] No space left on device: '/tmp'"
