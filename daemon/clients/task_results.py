@@ -318,7 +318,8 @@ async def polled(
             while state.status == "working":
                 await trio.sleep(poll_seconds(state.pollIntervalMs))
                 asked = ask_server(outbox, upstream, protocol.GET_TASK, task_id, call.envelope)
-                state = _decode_polled(await asked)
+                with suppress(errors.Overloaded, errors.UpstreamTimeout):  # a later poll may be answered
+                    state = _decode_polled(await asked)
         if state.status == "completed":
             return _final(state.result)
         if state.status == "failed":

@@ -11,7 +11,7 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon.clients.approvals import ASK_SECONDS
-from daemon.errors import UpstreamCallError, UpstreamLost
+from daemon.errors import UpstreamCallError, UpstreamLost, UpstreamTimeout
 from daemon.facts import Approved, Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
 from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
@@ -91,13 +91,16 @@ async def test_an_operator_gets_the_result_of_a_tool_that_must_become_a_task(
     client = await stage.connect(nursery)
     await ask(client, "alpha", "echo")
     stage.stage.refuse(await stage.alpha.wait_sent(), LACKING % TASKS_EXTENSION.encode())
-    states: list[Any] = [{"resultType": "task"}, {}, {"status": "completed", "result": {"content": []}}]
+    states: list[Any] = [{"resultType": "task"}, {}, None, {"status": "completed", "result": {"content": []}}]
     for number, state in enumerate(states, 2):
         sent = await stage.alpha.wait_sent(number)
         assert TASKS_EXTENSION in json.loads(sent.call.envelope[CAPABILITIES_KEY])["extensions"]
-        stage.stage.answer(sent, json.dumps({"taskId": "t", "status": "working", **state}).encode())
+        if state is None:
+            stage.stage.lose(sent, UpstreamTimeout("no answer"))
+        else:
+            stage.stage.answer(sent, json.dumps({"taskId": "t", "status": "working", **state}).encode())
     assert (await client.get())["result"] == {"content": []}
-    assert [sent.call.method for sent in stage.alpha.sent] == ["tools/call"] * 2 + ["tasks/get"] * 2
+    assert [sent.call.method for sent in stage.alpha.sent] == ["tools/call"] * 2 + ["tasks/get"] * 3
 
 
 @pytest.mark.parametrize("cancels", [True, False])
