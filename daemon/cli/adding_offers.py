@@ -82,7 +82,8 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
 
 def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
     """Delete a former entry's bundle unless `text` names it; if its server `runs`, only say how. Returns 0."""
-    origin = before.servers.get(name, {}).get("origin")
+    entry = before.servers.get(name)
+    origin = entry.get("origin") if isinstance(entry, dict) else None
     if gone := _bundles.remove(origin, os.environ, text, keep=runs):
         path = shlex.quote(str(gone))
         how = f"after `mcpd reload`, `chmod -R u+w {path} && rm -r {path}` deletes its bundle"

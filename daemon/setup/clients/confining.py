@@ -82,7 +82,7 @@ def _known(rules: Mapping[str, Any], trail: str, known: Any, notes: list[Note]) 
     message = "ignored: mcpd has no such setting"
     notes += [Note(key=below(trail, key), message=message, lost=True) for key in rules if key not in known]
     made = {key: value for key, value in rules.items() if key in known}
-    for key in made.keys() & _KEYS.keys():
+    for key in sorted(made.keys() & _KEYS.keys()):
         if isinstance(made[key], dict):
             made[key] = _known(made[key], below(trail, key), _KEYS[key], notes)
     return made

@@ -289,6 +289,13 @@ def test_several_servers_are_removed_unless_one_is_not_there(config: Path, capsy
     assert left["mcpServers"] == {}
 
 
+@pytest.mark.parametrize("entry", [None, 5, {"origin": 5}])
+def test_an_entry_that_is_none_is_removed(config: Path, entry: object) -> None:
+    config.write_text(json.dumps({"mcpServers": {"a": entry}}))
+    assert told(config, "remove", "a") == 0
+    assert json.loads(config.read_text()) == {"mcpServers": {}}
+
+
 def test_the_file_of_the_daemon_that_is_named_by_its_socket_is_changed(
     config: Path, control: Controls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
