@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -198,6 +199,7 @@ def check(options: argparse.Namespace) -> int:
         else:
             _say("", [f"{path}: {counted(len(error.faults), 'fault')}"])
             _say("  ", error.faults)
+            _say("", [f"`mcpd doctor --config {shlex.quote(str(path))}` names the commands that help."])
         return EX_CONFIG
     unwise = warnings(checked, path, os.environ)
     servers, categories = len(checked.config.mcp_servers), len(checked.config.categories)

@@ -47,6 +47,7 @@ def test_every_fault_has_its_place_and_is_78(file: Path, capsys: Captured) -> No
     assert main([str(file)]) == 78
     out, err = capsys.readouterr()
     assert (out, err.startswith(f"{file}: 3 faults\n")) == ("", True)
+    assert err.endswith(f"`mcpd doctor --config {file}` names the commands that help.\n")
     assert "  line 1, column 25: $.mcpServers.git.comand: unknown key 'comand': did you mean 'command'?" in err
     assert main([str(file), "--json"]) == 78
     said = json.loads(capsys.readouterr().out)
