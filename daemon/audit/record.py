@@ -121,3 +121,11 @@ def digest(line: bytes) -> str:
 def chained(body: bytes, seq: int, prev: str) -> bytes:
     """A line of the file, from a record's JSON, its number and the digest of the line before."""
     return b'{"seq":%d,"prev":"%b",%b' % (seq, prev.encode(), body[1:])
+
+
+def call_line(
+    shared: bytes, arguments: bytes, more: bytes, outcome: str, took: float, at: float, size: int
+) -> bytes:
+    """The record of a call that took `took` seconds until `at`, from the members that its decision gives it."""
+    told = timestamp(at), shared, outcome.encode(), took * 1000, size, digest(arguments).encode(), more
+    return b'{"at":"%b",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"%b}' % told

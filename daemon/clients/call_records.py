@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from daemon.audit.audit_log import Audit
-from daemon.audit.record import AuditRecord, Decision, acting, digest, moment, timestamp
+from daemon.audit.record import AuditRecord, Decision, acting, call_line, digest, moment
 from daemon.catalog.permissions import ruled
-from daemon.clients.calls import MAX_ARGUMENTS, ClientCall
+from daemon.clients.calls import MAX_ARGUMENTS, ClientCall, known_record
 from daemon.config.names import own_name
 from daemon.errors import ToolHeld
 from daemon.kit.waiting import keep_latest
@@ -24,9 +24,6 @@ NAME = 256
 KEPT = 256
 """Decisions of one client whose records' shared part is kept: more than the tools that an agent uses."""
 
-LARGE = 4096
-"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,23 +34,8 @@ def note_question(call: ClientCall, server: str, name: str) -> None:
     audit.note(lambda: members(arguments_sha256=digest(given)))
 
 
-def note_call(call: ClientCall, sent: bool, trace: CallTrace | None, *ended: Any) -> None:  # noqa: FBT001 - whether a server has it
-    """Record a call in the audit; `ended`: its outcome, seconds, end (since the epoch), bytes of its answer."""
-    audit = call.calls.context.audit
-    if not audit.on:
-        return
-    arguments = bytes(call.params[-1]) if call.params else call.given
-    known = _known(call) if sent and trace is None and not audit.keys.arguments else b""
-    if len(call.given) > LARGE:
-        audit.note(bytes, _made(call, sent, trace, arguments, *ended))
-    elif known:
-        # Thousands of calls that wait to be recorded would fill the processor's caches.
-        audit.note(_line, known, arguments, b"", *ended)
-    else:
-        audit.note(_made, call, sent, trace, arguments, *ended)
-
-
-def _made(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: bytes, *ended: Any) -> bytes:  # noqa: FBT001 - as above
+def record_of(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: bytes, *ended: Any) -> bytes:  # noqa: FBT001 - whether a server has it
+    """The record of a call; `ended`: its outcome, seconds, end (since the epoch), bytes of its answer."""
     audit, more = call.calls.context.audit, b""
     if audit.keys.arguments:
         redact = call.calls.context.redact.of("" if call.upstream is None else call.upstream.of)
@@ -61,26 +43,12 @@ def _made(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: byte
         more = b',"arguments":%b' % msgspec.json.encode(shown)
     if trace is not None:
         more += b',"traceId":"%b"' % trace_id(trace).encode()
-    return _line(_shared(audit, call, sent=sent), arguments, more, *ended)
-
-
-def _line(
-    shared: bytes, arguments: bytes, more: bytes, outcome: str, took: float, at: float, size: int
-) -> bytes:
-    told = timestamp(at), shared, outcome.encode(), took * 1000, size, digest(arguments).encode(), more
-    return b'{"at":"%b",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"%b}' % told
-
-
-def _known(call: ClientCall) -> bytes:
-    # The shared members, if an earlier call by this decision has made them.
-    found = call.calls.recorded.get(id(call.forward))
-    is_same = found is not None and found[:3] == (call.forward, call.request.session, call.request.client)
-    return found[3] if found is not None and is_same else b""
+    return call_line(_shared(audit, call, sent=sent), arguments, more, *ended)
 
 
 def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:
     """Encode the members (`daemon` onwards) that records of a session's sent calls by one decision share."""
-    if sent and (known := _known(call)):
+    if sent and (known := known_record(call)):
         return known
     forward = call.forward
     made = _encode(_record(audit, call, sent=sent)).partition(b",")[2][:-1]

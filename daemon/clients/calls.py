@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.audit.record import call_line
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
 from daemon.catalog.tool_results import text_in
@@ -48,6 +49,9 @@ NOTHING: Mapping[str, Raw] = {}
 
 MAX_ARGUMENTS = 64 * 1024
 """Characters of a call's arguments in a record or a trace."""
+
+LARGE = 4096
+"""Bytes of arguments above which a record is made at once: an unwritten record would keep them in memory."""
 
 
 class ClientCall(Struct, eq=False, kw_only=True):
@@ -300,14 +304,11 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return math.inf
 
 
-def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
-    """Take the progress token, and the members to pass on, from the `_meta` of a call's request."""
-    call.meta = protocol.foreign_meta(meta)
-    call.declared = meta.get(protocol.CAPABILITIES_KEY)
-    call.level = meta.get(protocol.LOG_LEVEL_KEY)
-    token = meta.get("progressToken")
-    if token is not None and bytes(token) != b"null":
-        call.token, call.wants_progress = token, True
+def known_record(call: ClientCall) -> bytes:
+    """The shared part of a call's record, if an earlier call by the same decision has made it; else empty."""
+    found = call.calls.recorded.get(id(call.forward))
+    is_same = found is not None and found[:3] == (call.forward, call.request.session, call.request.client)
+    return found[3] if found is not None and is_same else b""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -321,8 +322,8 @@ class CallsInFlight:
     act_after: Callable[..., None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Relays a server's request to a client that can only be asked in an answer (`clients.asking`)."""
-    note_call: Callable[..., None]
-    """Records an ended call in the audit (`clients.call_records`)."""
+    make_record: Callable[..., bytes]
+    """Makes the audit's record of an ended call (`clients.call_records.record_of`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
@@ -493,8 +494,17 @@ class CallsInFlight:
         # A script counts as sent once it runs, and a call whose server has asked for input was sent before.
         began = call.round is not None or (call.makes is not None and call.upstream is not None)
         sent = began or (call.key is not None and not call.in_line)
-        if sent or outcome not in {OK, CANCELLED}:
-            self.note_call(call, sent, trace, outcome, seconds, at, size)
+        if not (sent or outcome not in {OK, CANCELLED}) or not (audit := self.context.audit).on:
+            return
+        known = known_record(call) if sent and trace is None and not audit.keys.arguments else b""
+        given = bytes(call.params[-1]) if call.params else call.given
+        if len(call.given) > LARGE:
+            audit.note(bytes, self.make_record(call, sent, trace, given, outcome, seconds, at, size))
+        elif known:
+            # Thousands of calls that wait to be recorded would fill the processor's caches.
+            audit.note(call_line, known, given, b"", outcome, seconds, at, size)
+        else:
+            audit.note(self.make_record, call, sent, trace, given, outcome, seconds, at, size)
 
     def _queue(self, call: ClientCall, outcome: str, size: int, text: str) -> None:
         """Queue an ended call for recording, and note a server's failure with the text that the client got."""

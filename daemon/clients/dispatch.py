@@ -20,8 +20,8 @@ from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
 from daemon.clients.attachment import Attachment, Request, note_links
-from daemon.clients.call_records import note_call
-from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
+from daemon.clients.call_records import record_of
+from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall
 from daemon.clients.client import Client
 from daemon.clients.context import SessionContext
 from daemon.clients.login_links import hand_link
@@ -144,7 +144,7 @@ class Dispatch:
             recheck=self._recheck,
             act_after=partial(self._later, self._act_after),
             park=park,
-            note_call=note_call,
+            make_record=record_of,
             goes_on=goes_on,
         )
         self._open = self.calls.open
@@ -196,7 +196,7 @@ class Dispatch:
         self.calls.total += 1
         try:
             if meta:
-                read_meta(call, meta)
+                _read_meta(call, meta)
             if self._context.tracer is not None:
                 call.trace = begun(call.meta, call.started, *self._context.tracer.sampling)
                 call.meta = with_trace(call.meta, call.trace)
@@ -464,3 +464,13 @@ class Dispatch:
             return
         text = _noted(error, call.label, self._client.number)
         call.calls.refuse(call, envelope.INTERNAL_ERROR, text, None, errors.InternalError.code)
+
+
+def _read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
+    # The progress token, and the members to pass on.
+    call.meta = protocol.foreign_meta(meta)
+    call.declared = meta.get(protocol.CAPABILITIES_KEY)
+    call.level = meta.get(protocol.LOG_LEVEL_KEY)
+    token = meta.get("progressToken")
+    if token is not None and bytes(token) != b"null":
+        call.token, call.wants_progress = token, True

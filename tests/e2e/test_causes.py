@@ -120,7 +120,7 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
     assert "mcpd_status" not in category["tools"]
     known = category["said"]["structuredContent"]["meta"]["unavailableServers"]["broken"]
     assert (known["happened"], known["helps"]) == (WANTS, status["broken"]["helps"])
-    assert '"Authorization": "Bearer ${TOKEN}"' in called["said"]["content"][0]["text"]
+    assert "`mcpd set notion headers.Authorization`" in called["said"]["content"][0]["text"]
     assert itself["instructions"].startswith(f"broken: down now. {WANTS}")
     assert list(itself["tools"]) == ["mcpd_status"]
     assert "notion" not in json.dumps(itself)
