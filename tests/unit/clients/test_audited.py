@@ -10,11 +10,12 @@ import trio
 
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
-from daemon.clients.calls import MAX_ARGUMENTS
+from daemon.clients.calls import LARGE, MAX_ARGUMENTS
 from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch, plain_call
 from daemon.config.tuning import AuditKeys
 from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import Client, Guest, Stage, error_of
 from tests.unit.clients.inputs import META, asks
 from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
@@ -211,12 +212,36 @@ async def test_a_call_shares_nothing_with_those_of_another_session_nor_with_thos
     ((key, (forward, _session, client, _made)),) = known.items()
     known[key] = forward, object(), client, b'"daemon":"","decision":"another session\'s"'  # type: ignore[assignment]
     await answered(stage, guest, 3)
+    await records(stage)
     stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
     stage.alpha.can_wake = False
     await guest.client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=4)
     await guest.client.get()
     found = [(each["decision"], each["outcome"]) for each in await records(stage)]
     assert found == [("sent", "ok")] * 3 + [("refused", "UpstreamUnavailable")]
+
+
+@pytest.mark.parametrize(("arguments", "traced"), [(False, False), (True, False), (False, True)])
+async def test_a_call_of_a_recorded_decision_has_members_of_its_own(
+    tmp_path: Path, nursery: trio.Nursery, arguments: bool, traced: bool
+) -> None:
+    stage = audited(tmp_path, surface="full", arguments=arguments)
+    if traced:
+        tracer = Tracer(lambda: None, (1.0, True), arguments=False)
+        msgspec.structs.force_setattr(stage.context, "tracer", tracer)
+    client = (await stage.connect(nursery)).client
+    given, found = list[bytes](), list[dict[str, Any]]()
+    for number, failed in enumerate([b"false", b"false", b"true"], 1):
+        await client.ask("tools/call", {"name": "add", "arguments": {"n": number}}, request_id=number)
+        sent = await stage.alpha.wait_sent(number)
+        given.append(sent.raw_arguments)
+        stage.answer(sent, b'{"content":[],"isError":%b}' % failed)
+        await client.get()
+        found = await records(stage)
+    assert [each["outcome"] for each in found] == ["ok", "ok", "isError"]
+    assert [each["argumentsSha256"] for each in found] == [hashlib.sha256(each).hexdigest() for each in given]
+    assert [each.get("arguments", "").encode() for each in found] == (given if arguments else [b""] * 3)
+    assert len({each.get("traceId") for each in found}) == (3 if traced else 1)
 
 
 async def test_no_call_is_kept_until_its_record_is_written(tmp_path: Path, nursery: trio.Nursery) -> None:
@@ -228,6 +253,14 @@ async def test_no_call_is_kept_until_its_record_is_written(tmp_path: Path, nurse
             await records(stage)
     ((_make, *parts),) = stage.context.audit._waiting
     assert {type(each) for each in parts} == {bytes, str, float, int}
+    await records(stage)
+    arguments = {"text": "x" * LARGE}
+    await guest.client.ask("tools/call", {"name": "add", "arguments": arguments}, request_id=4)
+    stage.answer(await stage.alpha.wait_sent(4))
+    await guest.client.get()
+    ((_make, *parts),) = stage.context.audit._waiting
+    assert [type(each) for each in parts] == [bytes]
+    assert len(parts[0]) < LARGE
 
 
 async def test_a_question_is_recorded_and_each_call_after_it_says_who_agreed(
