@@ -20,7 +20,7 @@ EVERY_SECONDS = 1.0
 """Least seconds between two computations of a view: people read no faster (`ConsolePage.calls_every`)."""
 
 SHARE = 0.02
-"""The share of time that all views together may take to compute: beyond it each is computed less often."""
+"""The share of time that several views may take to compute: beyond it each is computed less often."""
 
 OLDEST_SECONDS = 5.0
 """Most seconds by which `SHARE` delays a view."""
@@ -164,7 +164,8 @@ class LiveView:
         found = await self._compute(newest)
         self._marks = marks  # Only now: a follower that leaves midway has computed nothing.
         self._computed = trio.current_time()
-        rest = (self._computed - began) * len(self._views) / SHARE
+        # A single page shows each change at once, however busy the machine is.
+        rest = (self._computed - began) * (len(self._views) - 1) / SHARE
         self._next = self._computed + min(max(EVERY_SECONDS, rest), OLDEST_SECONDS)
         if newest is None or found.since(newest):
             self._newest.set(found)
