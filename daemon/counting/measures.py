@@ -19,6 +19,9 @@ STDERR_LINE = 8 * 1024
 STDERR_LINES = 1000
 """Most lines of stderr that are kept: even empty ones use memory."""
 
+NOTICE = "npm notice"
+"""Begins the lines about its own new version with which npm hides a server's last words."""
+
 PACE_ENDS = 64
 """Ends of calls from which the pace is computed: as many as the default queue holds, so that it adapts soon."""
 
@@ -94,8 +97,9 @@ class StderrTail:
         self._former = former
 
     def last(self, most: int, run: int | None = None) -> list[str]:
-        """The newest lines, oldest first; of one run if `run` is given."""
-        newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
+        """The newest lines without npm's notices, oldest first; of one run if `run` is given."""
+        of_it = (each.text for each in reversed(self._lines) if run is None or each.run == run)
+        newest = (text for text in of_it if not text.startswith(NOTICE))
         return list(islice(newest, most))[::-1]
 
     def of_last_run(self, most: int) -> list[str]:

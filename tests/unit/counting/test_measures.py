@@ -21,6 +21,14 @@ def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
     assert tail.last(0) == []
 
 
+def test_notices_of_npm_do_not_hide_the_last_words() -> None:
+    tail = measures.StderrTail()
+    for line in ("Fatal: no licence", "npm notice", "npm notice New minor version of npm available!"):
+        tail.add(line)
+    assert tail.last(1) == ["Fatal: no licence"]
+    assert len(tail.after(0)) == 3
+
+
 def test_empty_lines_are_bounded_by_number() -> None:
     tail = measures.StderrTail()
     for _ in range(measures.STDERR_LINES * 2):
