@@ -15,6 +15,7 @@ from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.supervisor import Child, Supervisor
+from tests.waiting import beside
 
 Play = Callable[[Lifecycle], Awaitable[None]]
 DAY = 24 * 3600.0
@@ -116,8 +117,6 @@ async def supervised(
         rng=rng,
         wall=trio.current_time,
     )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.run)
+    async with beside(supervisor.run):
         yield Stage(supervisor, history)
-        nursery.cancel_scope.cancel()
     assert all(child.status.value.state is STOPPED for child in supervisor.children.values())

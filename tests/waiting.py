@@ -1,7 +1,8 @@
 """Waiting for what no event tells of: another thread, another process, the far end of a socket."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
 import trio
@@ -55,6 +56,15 @@ async def until(
 
 
 def _nothing() -> None: ...
+
+
+@asynccontextmanager
+async def beside(task: Callable[..., Awaitable[object]], *args: object) -> AsyncIterator[trio.Nursery]:
+    """Run a task beside the block, and cancel it, with all others of the nursery, at the block's end."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(task, *args)
+        yield nursery
+        nursery.cancel_scope.cancel()
 
 
 def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:

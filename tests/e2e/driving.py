@@ -19,7 +19,7 @@ from tests.e2e.conforming import SDK, opened
 from tests.e2e.forking import Forker
 from tests.e2e.harness import ROOT, Daemon, own_directory, started
 from tests.e2e.raw_http import HttpDoor
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, beside, eventually
 
 DRIVER = Path(__file__).parent / "conformance" / "driver.py"
 CLIENT = SDK / ".github" / "actions" / "conformance" / "client.py"
@@ -187,9 +187,7 @@ async def driven(directory: Path) -> AsyncIterator[dict[str, str]]:
         with trio.socket.socket(trio.socket.AF_UNIX) as socket:
             await socket.bind(str(path))
             socket.listen()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(trio.serve_listeners, Drivers(clients).serve, [trio.SocketListener(socket)])
+            async with beside(trio.serve_listeners, Drivers(clients).serve, [trio.SocketListener(socket)]):
                 yield {**os.environ, "MCPD_TEST_SOCKET": str(path)}
-                nursery.cancel_scope.cancel()
     finally:
         clients.stop()

@@ -42,7 +42,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import OwnExchange
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}
 """Timeouts for servers that need no patience."""
@@ -366,14 +366,10 @@ async def at_work(
     """Servers at work while the block runs."""
     found = Stage(servers, starts, rng)
     others = set(children_of_ours())
-    async with trio.open_nursery() as core:
-        core.start_soon(found.registry.run)
+    async with beside(found.registry.run) as core:
         core.start_soon(found.children.reap_orphans)
-        async with trio.open_nursery() as upstreams:
-            upstreams.start_soon(found.supervisor.run)
+        async with beside(found.supervisor.run):
             yield found
-            upstreams.cancel_scope.cancel()
         with trio.move_on_after(PATIENCE):  # orphans are adopted, then reaped, in their own time
             while set(children_of_ours()) - others:  # noqa: ASYNC110
                 await trio.sleep(0.005)
-        core.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from tests.faults.history import History
 from tests.faults.test_matrix import CASES, ROWS
 from tests.faults.wire import HARMLESS, Direction, Fate, Toxic, join
 from tests.modules import functions_in
+from tests.waiting import beside
 
 Memory = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 
@@ -109,10 +110,8 @@ async def joined(down: Toxic) -> AsyncIterator[tuple[Memory, Memory]]:
     near, near_inside = trio.testing.memory_stream_pair()
     far, far_inside = trio.testing.memory_stream_pair()
     directions = {"up": Direction(HARMLESS), "down": Direction(down)}
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(join, near_inside, far_inside, **directions, rng=random.Random(7)))
+    async with beside(partial(join, near_inside, far_inside, **directions, rng=random.Random(7))):
         yield near, far
-        nursery.cancel_scope.cancel()
 
 
 async def pieces(end: Memory, size: int) -> list[bytes]:

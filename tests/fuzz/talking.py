@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from tests.fuzz.promises import Due, Members, Number, Promise, cancels, read, to_client
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -194,8 +194,7 @@ async def talk(
 
 
 async def _converse(stream: trio.abc.Stream, spoken: Talk, rng: Random) -> None:
-    async with stream, trio.open_nursery() as nursery:
-        nursery.start_soon(_say, stream, spoken.said(), rng)
+    async with stream, beside(_say, stream, spoken.said(), rng):
         rest = b""
         while not spoken.is_over:
             chunk: bytes | bytearray = b""
@@ -207,7 +206,6 @@ async def _converse(stream: trio.abc.Stream, spoken: Talk, rng: Random) -> None:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 spoken.hears(line)
-        nursery.cancel_scope.cancel()
 
 
 async def _say(stream: trio.abc.Stream, data: bytes, rng: Random) -> None:

@@ -13,7 +13,7 @@ from daemon.host.notify import Readiness
 from daemon.kit.waiting import Watch
 from daemon.wire.outbox import Outbox
 from tests.unit.counting.samples import catalog
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 VIRTUAL = 1000 * RETRY_SECONDS
 """The same where the test turns the clock."""
@@ -93,7 +93,5 @@ async def exposed(
     watched = Watch(first or configured())
     exposition = Exposition(watched, export, readiness=lambda: readiness, outbox=Outbox())
     with trio.fail_after(VIRTUAL):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(exposition.run)
+        async with beside(exposition.run):
             yield Exposed(exposition, watched)
-            nursery.cancel_scope.cancel()

@@ -15,7 +15,7 @@ from daemon.wire.outbox import Outbox
 from tests.process.actors.exposed import configured, exposed
 from tests.unit.clients.doors.http.test_asgi import Recorded, whole
 from tests.unit.clients.doors.http.visiting import HttpClient
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 # --- where it listens ---------------------------------------------------------------------------------------
 
@@ -106,10 +106,8 @@ BOUND = 30.0
 async def opening() -> AsyncIterator[ConsoleOpening]:
     made = ConsoleOpening(lambda: Recorded(whole), Outbox())
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.run)
+        async with beside(made.run):
             yield made
-            nursery.cancel_scope.cancel()
 
 
 async def ask(opening: ConsoleOpening, path: str, **headers: str) -> tuple[int, bytes]:

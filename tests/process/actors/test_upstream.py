@@ -26,7 +26,7 @@ from daemon.wire.requests import PeerRequest
 from tests.faults.stage import Recorder, Stage, recording, scripted, stage
 from tests.unit.upstreams.transports.serving import Request, answer, reply
 from tests.unit.upstreams.transports.serving import scripted as http_server
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED, ServerState.DORMANT),
@@ -243,12 +243,10 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
         await it.ready()
         sent, waiting = it.call("sleep"), it.call("echo")
         await record.wait_message("tools/call")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(Warden(it.upstreams, seconds=0.1).run)
+        async with beside(Warden(it.upstreams, seconds=0.1).run):
             with pytest.raises(UpstreamLost, match=r"uses .* of memory, its ceiling is 1 MiB") as lost:
                 with trio.fail_after(LONG):
                     await sent.wait()
-            nursery.cancel_scope.cancel()
         assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
         with pytest.raises(UpstreamUnavailable, match="was not sent"):
             await waiting.wait()

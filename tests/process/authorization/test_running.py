@@ -17,6 +17,7 @@ from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
 from tests.unit.cases import cases
+from tests.waiting import beside
 
 SECONDS = 30.0
 SECRET = "s3cret-of-the-client"
@@ -35,11 +36,9 @@ async def running(
     changed: list[str] = []
     runs = LoginRuns(ServerLogins(FileLogins(state)), state, Children(), program)
     with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(runs.run, changed.append)
+        async with beside(runs.run, changed.append):
             await trio.testing.wait_all_tasks_blocked()
             yield runs, changed
-            nursery.cancel_scope.cancel()
 
 
 async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(

@@ -24,7 +24,7 @@ from daemon.main import lifetime
 from daemon.main.run import ConfigFile
 from tests.houses import ECHO, House
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 
 @asynccontextmanager
@@ -156,10 +156,8 @@ async def test_a_file_is_read_once_it_has_been_another_for_one_look(
 ) -> None:
     file = FakeFile(looks)
     life = lifetime._Life(FakeTree(file, watch=True))  # type: ignore[arg-type]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(life.watch, file)
+    async with beside(life.watch, file):
         await file.over.wait()
-        nursery.cancel_scope.cancel()
     assert file.reads == reads
 
 

@@ -20,7 +20,7 @@ from tests.houses import House, house, is_alive
 from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import OperatorStage
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {
@@ -186,12 +186,10 @@ async def operating(state: Path) -> AsyncIterator[tuple[Client, OperatorStage, L
     stage = OperatorStage(Stage(config_of({"mcpServers": SERVERS})))
     logins = LoginRuns(ServerLogins(FileLogins(state)), state, Children(), PROGRAM)
     with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.supervisor.run)
+        async with beside(stage.supervisor.run) as nursery:
             nursery.start_soon(logins.run, lambda name: stage.supervisor.children[name].restart())
             await trio.testing.wait_all_tasks_blocked()
             yield await stage.connect(nursery, logins=logins), stage, logins
-            nursery.cancel_scope.cancel()
 
 
 async def test_where_nobody_can_log_in_is_said_before_anything_is_started(tmp_path: Path) -> None:

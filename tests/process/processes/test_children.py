@@ -26,7 +26,7 @@ from tests.faults.stage import Recorder, children_of_ours, is_alive, leaving_not
 from tests.scripted_server import command
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import told_by
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 LONG = 2 * PATIENCE
 """Seconds of a grace that no test waits for, however busy the machine: `stop` fails before."""
@@ -44,13 +44,11 @@ SHAPES: list[dict[str, Any]] = [
 async def keeping(path: Path) -> AsyncIterator[tuple[Children, Recorder]]:
     """A keeper of children that reaps orphans; afterwards nobody is left."""
     children, others = Children(), set(children_of_ours())
-    async with recording(path) as recorder, leaving_nothing(recorder), trio.open_nursery() as nursery:
-        nursery.start_soon(children.reap_orphans)
+    async with recording(path) as recorder, leaving_nothing(recorder), beside(children.reap_orphans):
         yield children, recorder
         with trio.fail_after(PATIENCE):
             while set(children_of_ours()) - others:  # noqa: ASYNC110 - the kernel does not tell who was reaped
                 await trio.sleep(0.005)
-        nursery.cancel_scope.cancel()
 
 
 async def start(children: Children, recorder: Recorder, **script: Any) -> ChildProcess:

@@ -19,7 +19,7 @@ from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import egress
 from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 API = "api.internal"
 HERE = "127.0.0.1"
@@ -97,10 +97,8 @@ async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> As
 async def host(handler: Handler) -> AsyncIterator[int]:
     """A host of the world: its port."""
     listeners = await trio.open_tcp_listeners(0, host=HERE)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, handler, listeners)
+    async with beside(trio.serve_listeners, handler, listeners):
         yield listeners[0].socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
 
 
 async def rest(stream: trio.SocketStream) -> bytes:

@@ -21,7 +21,7 @@ from daemon.errors import CannotStart
 from daemon.sandbox import stub
 from daemon.sandbox.egress import Egress, proxy_environment, received, stub_command
 from tests.security.unprivileged import DROP, USER, interpreter
-from tests.waiting import WAIT
+from tests.waiting import WAIT, beside
 
 API = "api.internal"
 BWRAP = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev"]
@@ -160,10 +160,8 @@ async def test_a_real_client_gets_through_to_what_is_allowed_only(drop: list[str
     port = listeners[0].socket.getsockname()[1]
     urls = [f"http://{API}:{port}/", f"http://no.example:{port}/", "https://no.example/"]
     python = interpreter() if drop else sys.executable
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve, listeners)
+    async with beside(trio.serve_listeners, serve, listeners):
         ran = await run(*BWRAP, python, "-c", FETCH, *urls, drop=drop)
-        nursery.cancel_scope.cancel()
     allowed, plain, tunnel = ran.output.splitlines()
     refusal = (
         "mcpd's sandbox of github does not allow no.example. To allow it: mcpd allow-host github no.example"

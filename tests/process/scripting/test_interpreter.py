@@ -26,7 +26,7 @@ from daemon.scripting.runner import ScriptOutcome
 from daemon.wire.outbox import IN, Outbox
 from tests.process.scripting.conftest import PROCESS
 from tests.unit.cases import cases
-from tests.waiting import eventually
+from tests.waiting import beside, eventually
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,10 +92,8 @@ async def interpreting(workers: int = 2, process: ScriptProcess = PROCESS) -> As
 
 @asynccontextmanager
 async def kept(process: ScriptProcess) -> AsyncIterator[None]:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(process.keep)
+    async with beside(process.keep):
         yield
-        nursery.cancel_scope.cancel()
 
 
 async def run(*told: Any, **more: Any) -> ScriptOutcome:
@@ -273,12 +271,10 @@ async def test_a_cancelled_script_ends_its_calls_and_its_worker(code: str) -> No
             ended.set()
 
     with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run, code, call)
+        async with beside(run, code, call):
             await begun.wait()
             assert len(workers()) == 1
             await trio.testing.wait_all_tasks_blocked(0.1)  # the loop runs
-            nursery.cancel_scope.cancel()
     assert ended.is_set() == ("goes" not in code)
     assert not workers()
 

@@ -32,7 +32,7 @@ from tests.unit.summaries.endpoint_server import (
     silence,
     status,
 )
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 KEY = "sk-canary-0123456789"
 ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
@@ -158,10 +158,8 @@ async def test_a_question_that_is_cancelled_closes_its_connection(server: Endpoi
     server.behave(silence)
     there = await opened(server.base_url)
     with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(there.ask, "", "")
+        async with beside(there.ask, "", ""):
             await server.wait_asked(1)
-            nursery.cancel_scope.cancel()
         await server.hung_up.wait()
 
 

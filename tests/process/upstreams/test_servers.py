@@ -28,7 +28,7 @@ from tests.fakes_upstream import error_of, tool_call
 from tests.faults.stage import Answer, Stage, recording, scripted, stage
 from tests.houses import ECHO, STUBBORN, House, house, registry_and_servers
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
     ServerState.DISABLED,
@@ -186,8 +186,7 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(socke
     told: list[object] = []
     old = servers.actors["a"]
     tools, _ = read_definitions(Kind.TOOL, "a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(registry.run)
+    async with beside(registry.run):
         with trio.fail_after(PATIENCE):
             await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
         fact = DefinitionsListed(kind=Kind.TOOL, server="a", incarnation=9, definitions=tools)
@@ -195,7 +194,6 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(socke
             upstream.listing.tools._tell(fact)
             await registry.settle()
             told.append(registry.catalog.value.servers["a"].tools)
-        nursery.cancel_scope.cancel()
     assert told[0] is None
     assert told[1] is not None
 
@@ -208,14 +206,12 @@ async def test_a_server_that_was_switched_off_before_the_start_is_not_started(so
     starts: list[ServerState] = []
     home.tree.supervisor.children["a"].status._on_change = lambda status: starts.append(status.state)
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(home.tree.registry.run)
+        async with beside(home.tree.registry.run) as nursery:
             with trio.fail_after(PATIENCE):
                 home.tree.registry.tell(Switched(off=frozenset({("a", "")})))
                 await home.tree.registry.settle()
                 nursery.start_soon(home.tree.servers.run)
                 assert await home.tree.supervisor.children["b"].status.wait_settled()
-            nursery.cancel_scope.cancel()
     finally:
         home.close()
     assert starts[0] is DISABLED
@@ -243,8 +239,7 @@ async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is
 
     home = House(sockets, config_of({**of(a=busy, b=busy, c=hangs), "limits": {"starts": 1}}))
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(home.tree.registry.run)
+        async with beside(home.tree.registry.run) as nursery:
             for name in "abc":
                 nursery.start_soon(follow, home, name)
             await trio.testing.wait_all_tasks_blocked()
@@ -253,7 +248,6 @@ async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is
                 for name in "ab":
                     assert await home.tree.supervisor.children[name].status.wait_settled()
             assert home.tree.supervisor.children["c"].status.value.state not in {READY, FAILED}
-            nursery.cancel_scope.cancel()
     finally:
         home.close()
     started = [(name, state) for name, state in told if name in "ab" and state in {STARTING, READY}]

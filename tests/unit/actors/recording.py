@@ -23,7 +23,7 @@ from daemon.states import ServerState
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.scripted_store import WHERE, Disk
-from tests.waiting import until
+from tests.waiting import beside, until
 
 START = 1_000_000.0
 """The wall clock at the start of every test, in seconds since the epoch."""
@@ -137,14 +137,12 @@ async def life(
         finish: whether what is left is written.
     """
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.registry.run)
+        async with beside(made.registry.run) as nursery:
             if not opened:
                 await made.recorder.open()
             nursery.start_soon(made.recorder.run, lambda: made.live, made.adopted.append)
             await made.registry.settle()
             yield made
-            nursery.cancel_scope.cancel()
     finally:
         if disk is not None:
             disk.goes_on()

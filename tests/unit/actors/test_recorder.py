@@ -29,7 +29,7 @@ from tests.unit.config.reading import config_of
 from tests.unit.state.postgres import postgres
 from tests.unit.state.samples import definition
 from tests.unit.state.scripted_store import Disk
-from tests.waiting import until
+from tests.waiting import beside, until
 
 
 async def off(stage: Stage, *names: tuple[str, str]) -> None:
@@ -599,11 +599,9 @@ async def test_no_store_is_opened_before_the_catalog_has_the_switches_that_were_
 
     made = begin(open_store, trusted=TrustedSwitches(b'[["a",""]]'), patience=1.0)
     made.settles = False
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.registry.run)
+    async with beside(made.registry.run):
         await made.recorder.open()
         assert opened == []
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("with_another", [True, False])

@@ -18,6 +18,7 @@ from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates
 from tests.unit.config.reading import config_of
+from tests.waiting import beside
 
 NOW = 1000.0
 
@@ -46,11 +47,9 @@ async def registry(
     given: Config | None = None, note: Callable[[Event], None] = lambda _event: None
 ) -> AsyncIterator[Registry]:
     found = Registry(given or config(), wall=lambda: NOW, note=note)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(found.run)
+    async with beside(found.run):
         with trio.fail_after(30):
             yield found
-        nursery.cancel_scope.cancel()
 
 
 def test_the_first_catalog_is_what_the_configuration_says() -> None:
@@ -81,13 +80,11 @@ async def test_a_burst_about_one_server_is_one_change() -> None:
                 catalog = await found.catalog.wait_changed(catalog)
                 seen.append(catalog.servers["a"].epoch)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
+        async with beside(watch):
             await trio.testing.wait_all_tasks_blocked()
             for number in range(50):
                 found.tell(listed("a", f"tool{number}"))
             await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
         assert seen == [1]
         assert list(found.catalog.value.servers["a"].tools or ()) == ["tool49"]
 
@@ -133,10 +130,8 @@ async def test_the_incarnation_is_known_before_the_facts_of_the_one_before_are_r
 
 async def test_settling_with_a_registry_that_ended_is_an_error_and_no_hang() -> None:
     found = Registry(config(), wall=lambda: NOW)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(found.run)
+    async with beside(found.run):
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     with trio.fail_after(30), pytest.raises(ActorGone):
         await found.settle()
 

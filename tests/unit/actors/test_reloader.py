@@ -17,7 +17,7 @@ from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 
 class Started:
@@ -160,12 +160,10 @@ async def test_once_it_goes_down_whoever_waits_or_comes_is_refused() -> None:
 
     async with started(serving=False) as here, trio.open_nursery() as nursery:
         here.applies = forever
-        async with trio.open_nursery() as serving:
-            serving.start_soon(here.reloader.run)
+        async with beside(here.reloader.run):
             for _ in range(3):
                 nursery.start_soon(ask, here.reloader)
             await trio.testing.wait_all_tasks_blocked()
-            serving.cancel_scope.cancel()
         await ask(here.reloader)
         await trio.testing.wait_all_tasks_blocked()
         assert refused == 4

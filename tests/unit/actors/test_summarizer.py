@@ -33,7 +33,7 @@ from daemon.summaries.endpoint import (
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,8 +128,7 @@ async def test_what_is_listed_is_asked_about_and_what_is_answered_told() -> None
 
 async def test_servers_that_start_together_are_asked_about_in_one_round() -> None:
     scene = Scene(FakeEndpoint())
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(scene.summarizer.run)
+    async with beside(scene.summarizer.run):
         for count in range(1, 20):
             await trio.sleep(SETTLE / 20)
             scene.lists("a", *(f"t{n}" for n in range(count)))
@@ -137,7 +136,6 @@ async def test_servers_that_start_together_are_asked_about_in_one_round() -> Non
         # A change later is asked about too.
         scene.tell(listed("a", *(f"t{n}" for n in range(19)), tool("a", "two")))
         await trio.sleep(FOREVER)
-        nursery.cancel_scope.cancel()
     assert [len(names) for names in scene.endpoint.tools] == [19, 1]
     assert "overview" in scene.endpoint.asked[1][1]
 

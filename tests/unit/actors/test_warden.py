@@ -20,6 +20,7 @@ from daemon.processes import cgroups
 from daemon.processes.cgroups import Leaf
 from daemon.processes.children import Children
 from daemon.processes.marks import memory_by_mark, memory_of
+from tests.waiting import beside
 
 MIB = 1 << 20
 BETWEEN = WALK_SECONDS / 2
@@ -66,10 +67,8 @@ def upstream(mark: int | None, ceiling: int | None = 100 * MIB) -> Fake:
 async def watched(servers: dict[str, Fake]) -> AsyncIterator[Machine]:
     """A warden at work over these servers."""
     machine = Machine()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Warden(cast("Any", servers), machine.measure).run)
+    async with beside(Warden(cast("Any", servers), machine.measure).run):
         yield machine
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_stays_above_its_ceiling_is_ended_with_both_numbers(

@@ -19,7 +19,7 @@ from daemon.counting.recent_calls import EVERY_SECONDS, KEPT, CallLogger, Recent
 from daemon.host import logs
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
-from tests.waiting import until
+from tests.waiting import beside, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,11 +66,9 @@ async def test_each_call_is_told_with_session_label_latency_and_outcome(
 
 async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str]) -> None:
     log = CallLogger(RecentCalls(lambda: NOW))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(log.run)
+    async with beside(log.run):
         await trio.testing.wait_all_tasks_blocked()
         log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW, ""))
-        nursery.cancel_scope.cancel()
     assert lines == ["1 a/b 0.001 ok"]
 
 

@@ -5,6 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.kit.waiting import ActorGone, Mailbox, Watch
+from tests.waiting import beside
 
 Fact = tuple[str, int]
 
@@ -24,10 +25,8 @@ async def test_facts_told_before_the_actor_runs_are_not_lost() -> None:
     actor = Actor()
     actor.mailbox.tell(("a", 1))
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
+        async with beside(actor.run):
             await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
     assert actor.batches == [[("a", 1)]]
 
 
@@ -36,23 +35,19 @@ async def test_only_the_newest_fact_of_a_key_is_handed_over_in_the_order_last_to
     for fact in (("a", 1), ("b", 1), ("c", 1), ("a", 2)):
         actor.mailbox.tell(fact)
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
+        async with beside(actor.run):
             await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
     assert actor.batches == [[("b", 1), ("c", 1), ("a", 2)]]
 
 
 async def test_ten_thousand_facts_about_one_subject_become_one() -> None:
     actor = Actor()
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
+        async with beside(actor.run):
             await wait_all_tasks_blocked()
             for number in range(10_000):
                 actor.mailbox.tell(("a", number))
             await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
     assert actor.batches == [[("a", 9_999)]]
 
 
@@ -67,23 +62,19 @@ async def test_a_fact_told_while_facts_are_taken_in_comes_in_the_next_batch() ->
 
     mailbox.tell(("a", 1))
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mailbox.serve, take)
+        async with beside(mailbox.serve, take):
             await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
     assert batches == [[("a", 1)], [("b", 2)]]
 
 
 async def test_an_ask_is_answered_once_everything_told_before_it_was_taken_in() -> None:
     actor = Actor()
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
+        async with beside(actor.run):
             actor.mailbox.tell(("a", 1))
             await actor.mailbox.ask_settled()
             assert actor.batches == [[("a", 1)]]
             await actor.mailbox.ask_settled()
-            nursery.cancel_scope.cancel()
     assert actor.batches == [[("a", 1)]]
 
 
@@ -146,10 +137,8 @@ async def test_who_stops_waiting_for_an_answer_does_no_harm() -> None:
     with trio.fail_after(30):
         with trio.move_on_after(0):
             await actor.mailbox.ask_settled()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
+        async with beside(actor.run):
             await actor.mailbox.ask_settled()
-            nursery.cancel_scope.cancel()
 
 
 async def test_who_has_seen_an_older_value_does_not_wait() -> None:

@@ -25,6 +25,7 @@ from daemon.supervision.supervisor import Supervisor
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FACTS, FakeArchive, FakeServer, operator_context
+from tests.waiting import beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -130,8 +131,7 @@ async def _live(lifecycle: Lifecycle) -> None:
 async def running(*, following: bool = True, patience: float = 30) -> AsyncIterator[Running]:
     """Everything at work: `git` has listed three tools, `time` none."""
     made = Running()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.registry.run)
+    async with beside(made.registry.run) as nursery:
         nursery.start_soon(made.supervisor.run)
         if following:
             nursery.start_soon(made.follow)
@@ -141,4 +141,3 @@ async def running(*, following: bool = True, patience: float = 30) -> AsyncItera
                 assert await child.status.wait_settled()
             await made.registry.settle()
             yield made
-        nursery.cancel_scope.cancel()

@@ -32,6 +32,7 @@ from tests.unit.catalog.samples import definition
 from tests.unit.catalog.samples import tool as tool_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, operator_context
+from tests.waiting import beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -105,8 +106,7 @@ def told_of(rows: list[Any]) -> list[tuple[str, str, str]]:
 @asynccontextmanager
 async def trusting(directory: Path) -> AsyncIterator[Trusting]:
     here = Trusting(directory)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(here.registry.run)
+    async with beside(here.registry.run):
         with trio.fail_after(30):
             here.registry.tell(Approved())
             for first in ((LOG,), (OLD,), (tool_of("time", "now"),), (tool_of("free", "any"),)):
@@ -116,7 +116,6 @@ async def trusting(directory: Path) -> AsyncIterator[Trusting]:
             here.lists(OLD, REVIEW)
             await here.registry.settle()
             yield here
-        nursery.cancel_scope.cancel()
 
 
 async def test_what_waits_is_told_of_names_or_of_all_and_nothing_is_approved(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import trio
 
 from daemon.actors.registry import Registry
 from daemon.errors import CannotApprove
@@ -12,6 +11,7 @@ from daemon.history.event import Event, EventKind
 from daemon.setup.approving import Approver
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
+from tests.waiting import beside
 
 LOG, SEND = tool("a", "log"), tool("b", "send")
 
@@ -29,8 +29,7 @@ async def test_before_the_store_was_read_nothing_is_approved_and_no_other_server
         wall=lambda: 5.0,
         directory=tmp_path,
     )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(registry.run)
+    async with beside(registry.run):
         for fact in (listed("a", LOG), listed("b", SEND)):
             registry.tell(fact)
         await registry.settle()
@@ -46,4 +45,3 @@ async def test_before_the_store_was_read_nothing_is_approved_and_no_other_server
         assert await approver.approve([held.definition], "olga") == [held.definition]
         assert registry.catalog.value.held(("a", "log")) is None
         assert [event.kind for event in events] == [EventKind.APPROVED]
-        nursery.cancel_scope.cancel()

@@ -26,7 +26,7 @@ from tests.unit.catalog.samples import catalog_of, listed, servers
 from tests.unit.state.places import Sqlite
 from tests.unit.state.samples import with_lists
 from tests.unit.state.scripted_store import WHERE, Disk, calm, fault
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, beside, until
 
 
 def access(disk: Disk, overdue: list[StoreFault] | None = None) -> StoreAccess:
@@ -272,12 +272,10 @@ class Exchange:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[poll.Listening]:
         """Listen while the store is open."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.listening.run)
+        async with beside(self.listening.run):
             await self.access.open()
             await calm()
             yield self.listening
-            nursery.cancel_scope.cancel()
 
 
 def take_news(listening: poll.Listening) -> bool:
@@ -361,11 +359,9 @@ async def test_a_lost_connection_is_news_and_is_made_anew_later_and_later(mock_c
 async def test_a_connection_that_is_made_after_the_end_is_closed() -> None:
     exchange = Exchange()
     exchange.holds = threading.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.listening.run)
+    async with beside(exchange.listening.run):
         await exchange.access.open()
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert not exchange.lines
     exchange.holds.set()
     await until(lambda: exchange.lines and exchange.lines[0].closed)

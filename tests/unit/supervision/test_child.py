@@ -39,6 +39,7 @@ from tests.plays import (
     play,
     supervised,
 )
+from tests.waiting import beside
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -124,11 +125,9 @@ async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_th
         redact=lambda _name: lambda text: text.replace("hush", "hidden"),
         note=events.append,
     )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.run)
+    async with beside(supervisor.run):
         with trio.fail_after(10):
             await supervisor.children["a"].status.wait_until(lambda status: status.attempt == 3)
-        nursery.cancel_scope.cancel()
     said = [
         (each.state, each.incarnation, each.why.remedy.happened)
         for each in told
@@ -437,11 +436,9 @@ async def test_a_child_that_is_switched_off_before_the_start_is_never_started() 
     )
     child = supervisor.children["a"]
     child.switch_off(OFF)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.run)
+    async with beside(supervisor.run):
         await trio.sleep(10)
         assert (child.status.value.state, actor.starts) == (DISABLED, [])
-        nursery.cancel_scope.cancel()
     assert child.status.value.state is STOPPED
 
 

@@ -14,6 +14,7 @@ from daemon.model import Era
 from daemon.ports import UpstreamConnection
 from daemon.upstreams.handshake import Keepalive
 from daemon.wire.envelope import RemoteError
+from tests.waiting import beside
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -135,14 +136,12 @@ async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse_and_a_l
 ) -> None:
     server = Server(lambda _: None, in_flight=calls)
     it = Watched(server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(it.given_up)
+    async with beside(it.given_up):
         await trio.sleep(after)
         if calls:
             server.heard = trio.current_time()
         server.in_flight = 1
         await trio.sleep(20 if calls else 100)
-        nursery.cancel_scope.cancel()
     assert it.causes == [*zip(causes, (Cause.UNANSWERED_PINGS, None), strict=False)]
 
 

@@ -15,6 +15,7 @@ from daemon.errors import ConnectionLost
 from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
+from tests.waiting import beside
 
 MIB = 1024 * 1024
 
@@ -103,10 +104,8 @@ async def running(link: AbstractContextManager[tuple[Any, ...]]) -> AsyncIterato
     """The link runs; its test lasts half a minute at most, or by a virtual clock some hours."""
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     with trio.fail_after(30_000 if virtual else 30), link as ends:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ends[0].run)
+        async with beside(ends[0].run):
             yield ends
-            nursery.cancel_scope.cancel()
 
 
 @contextmanager

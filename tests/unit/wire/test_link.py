@@ -22,6 +22,7 @@ from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import link
 from daemon.wire.outbox import Outbox
 from tests.unit.wire import linked
+from tests.waiting import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,13 +92,11 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
 async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
     seen_by_others = [0]
     with trio.fail_after(30), linked.socket_link() as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
+        async with beside(near.run) as nursery:
             nursery.start_soon(far.send_all, b"\n" * 30_000 + b"last\n")
             while near.lines[-1:] != [b"last"]:
                 await trio.lowlevel.checkpoint()
                 seen_by_others.append(len(near.lines))
-            nursery.cancel_scope.cancel()
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     assert len(near.lines) == 30_001
     # As above: the last portion of one read may be followed by the first of the next.
@@ -205,8 +204,7 @@ def line_for(client: int, size: int) -> bytes:
 async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() -> None:
     lines = [line_for(0, linked.MIB - number) for number in range(12)]
     with trio.fail_after(30), served() as (server, far, (slow,)):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run)
+        async with beside(server.run) as nursery:
             nursery.start_soon(slow.near.run)
             nursery.start_soon(far.send_all, b"".join(lines))
             await wait_all_tasks_blocked()
@@ -215,7 +213,6 @@ async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() 
             assert await linked.receive(slow.end, sum(map(len, lines))) == b"".join(lines)
             await wait_all_tasks_blocked()
             assert not is_held(server)
-            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("how", ["goes", "is closed here", "takes nothing for long"])
@@ -240,15 +237,13 @@ async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more
 
 async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
     with trio.fail_after(30), served() as (server, far, (slow,)):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run)
+        async with beside(server.run) as nursery:
             nursery.start_soon(slow.near.run)
             nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 4)
             await wait_all_tasks_blocked()
             assert is_held(server)
             server.link.close()
             assert not any(server.outbox.held.values())
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
@@ -265,8 +260,7 @@ async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> 
 
 async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
     with served() as (server, far, (slow,)):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run)
+        async with beside(server.run) as nursery:
             nursery.start_soon(slow.near.run)
             nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 8)
             while not is_held(server):
@@ -277,7 +271,6 @@ async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: 
                     await trio.sleep(1)
             assert slow.near.ended.startswith("the peer does not read")
             assert not is_held(server)
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_client_that_reads_a_little_is_not_cut_off(autojump_clock: trio.testing.MockClock) -> None:
@@ -406,8 +399,7 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
     frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(500)]
     expected = b"".join(frame + b"\n" for frame in frames)
     with trio.fail_after(30), linked.socket_link() as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
+        async with beside(near.run) as nursery:
 
             async def speak() -> None:
                 for start in range(0, len(frames), 10):
@@ -418,7 +410,6 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
             assert await linked.receive(far, len(expected)) == expected
             await wait_all_tasks_blocked()
             assert near.link.queued == 0
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
@@ -463,14 +454,12 @@ async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
         linked.socket_link() as (stuck, _),
         linked.socket_link(outbox=stuck.outbox) as (near, far),
     ):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stuck.run)
+        async with beside(stuck.run) as nursery:
             nursery.start_soon(near.run)
             stuck.say(b"x" * linked.MIB)
             near.say(b"fine")
             assert await linked.receive(far, 5) == b"fine\n"
             assert stuck.link.queued > 0
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:

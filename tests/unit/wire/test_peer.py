@@ -18,6 +18,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange, Peer
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
+from tests.waiting import beside
 
 
 class Talk:
@@ -64,11 +65,9 @@ async def talking(*, strict: bool) -> AsyncIterator[Talk]:
     talk = Talk(strict=strict)
     virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
     with trio.fail_after(1000 if virtual else 30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_lost, talk.peer)
+        async with beside(_until_lost, talk.peer):
             await wait_all_tasks_blocked()
             yield talk
-            nursery.cancel_scope.cancel()
 
 
 async def _until_lost(peer: Peer) -> None:
@@ -307,11 +306,9 @@ async def test_when_the_link_ends_every_open_request_is_lost_exactly_once(server
 async def test_when_the_task_is_cancelled_every_open_request_is_lost_too() -> None:
     talk = Talk(strict=False)
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(talk.peer.run)
+        async with beside(talk.peer.run):
             await wait_all_tasks_blocked()
             _, exchange = talk.ask()
-            nursery.cancel_scope.cancel()
     assert exchange.endings == [
         ("lost", "UpstreamLost: the connection was closed; whether the call ran is unknown")
     ]
@@ -398,10 +395,8 @@ async def test_who_asks_does_not_mind_progress_that_nobody_asked_for(server: Tal
 
 
 async def test_who_stops_waiting_cancels_the_request(server: Talk) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Asked().ask, server.peer)
+    async with beside(Asked().ask, server.peer):
         await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert server.cancelled() == [1]
     assert server.peer.requests.forwarded == 0
 

@@ -32,6 +32,7 @@ from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
+from tests.waiting import beside
 
 SECONDS = 30
 GOING = CloseReason(1001, "we stop")
@@ -244,11 +245,9 @@ async def test_who_hangs_up_without_a_word_is_told_nothing() -> None:
 
 async def test_a_stop_is_told_to_the_peer() -> None:
     async with pair(runs=False) as both:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(both.run)
+        async with beside(both.run):
             await wait_all_tasks_blocked()
             both.link.send((b"[last]",))
-            nursery.cancel_scope.cancel()
         assert await both.hear_text() == "[last]"
         assert await both.hear() == CloseConnection(code=1001, reason="we stop")
         assert await both.far.receive_some() == b""
@@ -317,14 +316,12 @@ async def test_a_peer_that_takes_no_pongs_is_not_read_from() -> None:
     async with pair(pause_at=40_000) as both:
         ping = both.library.send(Ping(payload=b"x" * 100))
         with trio.move_on_after(SECONDS) as patience:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(both.far.send_all, ping * 100_000)
+            async with beside(both.far.send_all, ping * 100_000):
                 await wait_until(lambda: both.link.queued > 40_000)
                 await wait_all_tasks_blocked()
                 reads = both.stream.reads
                 await wait_all_tasks_blocked()
                 assert both.stream.reads == reads
-                nursery.cancel_scope.cancel()
         assert not patience.cancelled_caught
         assert both.link.queued < 41_000
 

@@ -17,7 +17,7 @@ from daemon.errors import ConnectionLost
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from daemon.wire.outbox import Link
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
-from tests.waiting import until
+from tests.waiting import beside, until
 
 
 class Starving(socket.socket):
@@ -309,9 +309,7 @@ async def test_no_descriptor_is_left_behind(door: Door, nursery: trio.Nursery) -
 
 async def test_a_cancelled_door_closes_all(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
     door = Door(path, listener)
-    async with trio.open_nursery() as inner:
-        inner.start_soon(door.listener.run)
+    async with beside(door.listener.run):
         clients = [await door.greeted(nursery) for _ in range(3)]
-        inner.cancel_scope.cancel()
     assert [await client.is_closed() for client in clients] == [True] * 3
     assert not door.front.sessions

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from daemon.clients.doors.tls import HANDSHAKE_SECONDS, STEP_SECONDS, Turns, terminate, tls_context
 from daemon.config.listen import Tls
 from tests.unit.wire.linked import open_descriptors
+from tests.waiting import beside
 
 AUTHORITY, OTHER = trustme.CA(), trustme.CA()
 SECONDS = 30
@@ -125,11 +126,9 @@ async def test_a_door_that_is_stopped_leaves_nothing_open(tls: Tls) -> None:
     served = trio.Event()
     with trio.fail_after(SECONDS):
         stream = client(theirs, asking())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(terminate, ours, context, wait, Turns())
+        async with beside(terminate, ours, context, wait, Turns()):
             await stream.do_handshake()
             await served.wait()
-            nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(stream)
     assert open_descriptors() == before
 

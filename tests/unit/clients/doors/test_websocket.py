@@ -25,6 +25,7 @@ from daemon.wire.outbox import Link, Outbox
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
+from tests.waiting import beside
 
 SECONDS = 30
 WHO = Principal(owner="token ci: ", token="ci")
@@ -95,14 +96,12 @@ async def calling(**limits: int) -> AsyncIterator[Caller]:
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     try:
         with trio.fail_after(1000 if virtual else SECONDS):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve)
+            async with beside(serve) as nursery:
                 caller = Caller(far, library, front=front, nursery=nursery, over=over)
                 accepted = await caller.hear()
                 assert isinstance(accepted, AcceptConnection)
                 assert accepted.subprotocol == "mcp"
                 yield caller
-                nursery.cancel_scope.cancel()
     finally:
         await trio.aclose_forcefully(far)
 

@@ -20,6 +20,7 @@ from daemon.wire.outbox import Outbox, Receiver
 from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer
 from tests.unit.upstreams.transports.listening import Listener
+from tests.waiting import beside
 
 HUGE = b"HUGE"
 """Starts a line that the link reports as over the limit."""
@@ -90,11 +91,9 @@ class Pair:
 @asynccontextmanager
 async def pair() -> AsyncIterator[Pair]:
     found = Pair()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(found.run)
+    async with beside(found.run):
         with trio.fail_after(30):
             yield found
-        nursery.cancel_scope.cancel()
 
 
 # --- calls --------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tests.houses import registry_and_servers
 from tests.unit.clients.doors.http.answering import INITIALIZE, POST, Served, message
 from tests.unit.clients.doors.http.visiting import HttpClient
 from tests.unit.clients.doors.test_websocket import OPENING
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, beside
 
 BOUND = 30.0
 """Seconds that a test may take."""
@@ -134,12 +134,10 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     )
     here = Opened(door, listener.getsockname()[1], served, refused)
     with trio.fail_after(BOUND), listener:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.run)
+        async with beside(door.run):
             yield here
             for client in here.clients:
                 await client.stream.aclose()
-            nursery.cancel_scope.cancel()
 
 
 class Answering(Served):
@@ -301,8 +299,7 @@ async def test_a_certificate_is_renewed_and_a_faulty_one_changes_nothing(
     port, first = listener.getsockname()[1], ssl.PEM_cert_to_DER_cert(issue().decode())
     door = a_door(listener, tmp_path, HttpListen(tokens=TOKEN, tls=Tls(cert=str(paths[0]), key=str(paths[1]))))
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.run)
+        async with beside(door.run):
             assert await shown() == first
             second = ssl.PEM_cert_to_DER_cert(issue().decode())
             await door.renew()
@@ -310,7 +307,6 @@ async def test_a_certificate_is_renewed_and_a_faulty_one_changes_nothing(
             paths[0].write_text("none")
             await door.renew()
             assert await shown() == second
-            nursery.cancel_scope.cancel()
 
 
 # --- the address of HTTP -------------------------------------------------------------------------------------

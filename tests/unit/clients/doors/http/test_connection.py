@@ -12,6 +12,7 @@ from daemon.clients.doors.http.http_sessions import COMMENT, COMMENT_SECONDS, Po
 from daemon.clients.doors.http.reading import HEAD_BYTES, Refusal
 from daemon.wire import envelope
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
+from tests.waiting import beside
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -30,15 +31,13 @@ async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, del
     def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
-    async with visiting(refuse if by == "head" else taking(refuse)) as visit, trio.open_nursery() as nursery:
-        nursery.start_soon(ticking, visit, BOUND)
+    async with visiting(refuse if by == "head" else taking(refuse)) as visit, beside(ticking, visit, BOUND):
         since = trio.current_time()
         for number in (1, 2):
             response = await visit.client.ask("GET", "/")
             assert (response.status, response.body) == (403, b"not you\n")
             assert response.headers["x-why"] == "you"
             assert trio.current_time() >= since + number * delay
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_pipelined_request_is_served_after_the_one_before() -> None:

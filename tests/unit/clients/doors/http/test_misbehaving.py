@@ -23,7 +23,7 @@ from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, beg
 from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.visiting import HttpClient, visiting
 from tests.unit.wire.fakes import RecordingReceiver
-from tests.waiting import until
+from tests.waiting import beside, until
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -98,11 +98,9 @@ async def test_connections_take_turns_request_by_request() -> None:
     async with visiting(serve, outbox=outbox) as one, visiting(serve, outbox=outbox) as two:
         await one.client.stream.send_all(GET.replace(b"/", b"/1", 1) * 20)
         await two.client.stream.send_all(GET.replace(b"/", b"/2", 1) * 20)
-        async with trio.open_nursery() as readers:
-            readers.start_soon(reading, one.client)
+        async with beside(reading, one.client) as readers:
             readers.start_soon(reading, two.client)
             await until(lambda: len(served) == 40)
-            readers.cancel_scope.cancel()
     second = served.index("/2")
     assert second < 20
     # A turn ends by time, too, so on a busy machine one may bring no request.
@@ -126,10 +124,8 @@ async def test_a_body_of_many_parts_takes_many_turns() -> None:
             b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + body
         )
         await two.client.stream.send_all(GET * 20)
-        async with trio.open_nursery() as readers:
-            readers.start_soon(reading, two.client)
+        async with beside(reading, two.client):
             await until(lambda: len(served) == 21)
-            readers.cancel_scope.cancel()
     assert served.index("900 bytes") >= 2  # the other was served in between, and not only before or after
 
 
