@@ -111,8 +111,6 @@ class Case:
     """What must not be put out."""
     effects: int | None = None
     """How many side effects there are in the end; None: nobody counts."""
-    bound: float = BOUND
-    """Seconds that all of it may take."""
 
     @property
     def alone(self) -> bool:
@@ -289,7 +287,7 @@ class Play:
     async def until_seen(self, holds: Callable[[Seen, Json], object], what: str) -> Seen:
         """Look at the server until something holds of it."""
         seen, told = await self.look()
-        with trio.move_on_after(self.case.bound):
+        with trio.move_on_after(BOUND):
             while not holds(seen, told):
                 await trio.sleep(STATUS_SECONDS)
                 seen, told = await self.look()
@@ -298,7 +296,7 @@ class Play:
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         """Look again and again until something holds."""
-        await until(holds, lambda: f"{what}\n{self.log()}", seconds=self.case.bound, every=LOOK_SECONDS)
+        await until(holds, lambda: f"{what}\n{self.log()}", seconds=BOUND, every=LOOK_SECONDS)
 
     async def describe(self) -> Described:
         """What a model is told of the server; noted."""
@@ -324,7 +322,7 @@ class Play:
     @property
     def is_hasty(self) -> bool:
         """Whether its calls have so little time that a busy machine may need a second try."""
-        return bool(self._entry.get("timeouts", {}).get("call", BOUND) < BOUND)
+        return "call" in self._entry.get("timeouts", {})
 
     def log(self) -> str:
         """What the daemon has logged since the case began, but for the calls."""

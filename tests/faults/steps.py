@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from tests.faults.arena import code_of
+from tests.faults.arena import BOUND, code_of
 from tests.faults.case import Case, Net, Play, Stdio, Step, kill
 from tests.faults.upstreams import Act
 from tests.faults.wire import HARMLESS, Toxic
@@ -55,7 +55,7 @@ class Served:
     async def take(self, play: Play) -> None:
         """Call again and again."""
         refusals = {*self.refusals.split("|"), *(["UpstreamTimeout"] if play.is_hasty else [])}
-        with trio.move_on_after(play.case.bound):
+        with trio.move_on_after(BOUND):
             while (code := code_of(await (await play.client.call(play.name, "echo")).wait())) != "":
                 assert code in refusals, (code, play.log())
             return
@@ -122,7 +122,7 @@ class Lists:
     async def take(self, play: Play) -> None:
         """Look until it is so."""
         described = await play.describe()
-        with trio.move_on_after(play.case.bound):
+        with trio.move_on_after(BOUND):
             for pause in pauses():
                 if self._fits(described):
                     return
@@ -197,7 +197,7 @@ class Call:
 
     async def _answer(self, play: Play) -> Json:
         pending = await play.client.call(play.name, self.tool, **self.args)
-        return await pending.wait(play.case.bound)
+        return await pending.wait()
 
 
 @attrs.frozen
@@ -245,7 +245,7 @@ class Answers:
         assert held, "nothing is held"
         codes = set()
         for pending in held:
-            answer = await pending.wait(play.case.bound)
+            answer = await pending.wait()
             codes.add(code_of(answer))
             assert code_of(answer) in self.code.split("|"), (answer, play.log())
             assert re.search(self.says, json.dumps(answer)), (answer, self.says)

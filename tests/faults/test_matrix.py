@@ -19,7 +19,7 @@ import trio
 
 from daemon.errors import leaf
 from tests.faults import cases_clients, cases_http, cases_network, cases_operators, cases_stdio
-from tests.faults.arena import Arena, settled
+from tests.faults.arena import BOUND, Arena, settled
 from tests.faults.case import Case, Play
 from tests.faults.conftest import SEED
 
@@ -74,7 +74,7 @@ class Performance:
         self.outcomes[name] = None
         try:
             play = Play(self.arena, case, directory.name, directory, rng, alone=alone)
-            with trio.fail_after(2 * case.bound):
+            with trio.fail_after(2 * BOUND):
                 await play.perform()
         except Exception as error:  # noqa: BLE001 - it is the outcome
             # The one sentence that helps, not the nurseries that it came through.

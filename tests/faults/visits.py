@@ -33,7 +33,7 @@ class Operator:
     async def take(self, play: Play) -> None:
         """Ask and wait."""
         params = json.loads(json.dumps(dict(self.params)).replace("{name}", play.name))
-        answer = await (await play.operator.ask(self.method, params)).wait(play.case.bound)
+        answer = await (await play.operator.ask(self.method, params)).wait()
         assert ("error" in answer) == bool(self.error), answer
         assert re.search(self.error, json.dumps(answer)), answer
 
@@ -76,7 +76,7 @@ class Asks:
         """Ask and wait."""
         before = play.arena.children()
         for _ in range(self.times):
-            answer = await (await play.operator.ask(self.method)).wait(play.case.bound)
+            answer = await (await play.operator.ask(self.method)).wait()
             assert "result" in answer, answer
         assert play.arena.children() == before
 
@@ -94,7 +94,7 @@ class Floods:
         """Ask, then wait."""
         operator = await play.visitors.operator()
         asked = [await operator.ask(self.method) for _ in range(self.times)]
-        answers = [await pending.wait(play.case.bound) for pending in asked]
+        answers = [await pending.wait() for pending in asked]
         assert self.refused or all("result" in answer for answer in answers)
         assert any("result" in answer for answer in answers)
         await operator.close()
@@ -121,13 +121,13 @@ class Says:
         owed = [(client.expects(identity), code) for identity, code in self.answers]
         await client.send(self.data.replace(b"%NAME%", play.name.encode()))
         for pending, code in owed:
-            answer = await pending.wait(play.case.bound)
+            answer = await pending.wait()
             assert code_of(answer) in code.split("|"), (answer, code)
         if self.cut_off:
-            with trio.fail_after(play.case.bound):
+            with trio.fail_after(BOUND):
                 await client.closed.wait()
         else:
-            await (await client.ask("ping")).wait(play.case.bound)
+            await (await client.ask("ping")).wait()
             await client.close()
 
 
@@ -149,7 +149,7 @@ class NeverReads:
             nursery.start_soon(sender.run, self.times)
             other = await play.visitors.client()
             while not sender.cut_off and (self.cut_off or sender.moves()):
-                await (await other.call(play.name, "echo")).wait(play.case.bound)
+                await (await other.call(play.name, "echo")).wait()
                 await trio.sleep(STANDSTILL_SECONDS / 10)
             await other.close()
             nursery.cancel_scope.cancel()
@@ -207,7 +207,7 @@ class Crowd:
             for number in range(1, self.calls + 1)
         ]
         for pending in asked:
-            answer = await pending.wait(play.case.bound)
+            answer = await pending.wait()
             assert code_of(answer) in self.code.split("|"), answer
         await client.close()
 
@@ -228,7 +228,7 @@ class Connects:
                 if self.data:
                     await stream.send_all(self.data)
             late = await play.visitors.client()
-            await (await late.ask("ping")).wait(BOUND)
+            await (await late.ask("ping")).wait()
             await late.close()
         finally:
             for stream in streams:
@@ -264,11 +264,11 @@ class ProgressOf:
         """Call and count."""
         client = await play.visitors.client()
         pending = await client.call(play.name, self.tool, meta={"progressToken": self.token}, **self.args)
-        answer = await pending.wait(play.case.bound)
+        answer = await pending.wait()
         assert code_of(answer) == "", answer
         told = len(client.notices)
         # Whatever the server had sent before is ahead of this answer.
-        await (await client.call(play.name, "echo")).wait(play.case.bound)
+        await (await client.call(play.name, "echo")).wait()
         assert [note["params"]["progressToken"] for note in client.notices] == [self.token] * self.times
         assert len(client.notices) == told
         await client.close()
