@@ -388,7 +388,7 @@ class Audit:
 
     def _began(self, heads: Sequence[ChainHead] = ()) -> AuditRecord:
         chain = self.chain
-        assert chain is not None, "records are made when the chain is there"
+        assert chain is not None, "the chain is open before the first record"
         details: dict[str, object] = {"chain": chain.id, "version": self._version}
         if chain.torn:
             details["torn"] = chain.torn

@@ -44,7 +44,7 @@ class Outcome(enum.Enum):
     TAKEN = 200, "mcpd has the answer. You can close this window; the result is shown where you began."
     OTHER_LOGIN = (
         400,
-        "This belongs to another login, which is over. Open the newest link; this window can be closed.",
+        "This page belongs to an earlier login, which is over. Open the newest link; close this window.",
     )
     AGAIN = 409, "This login was answered before. You can close this window."
     GARBAGE = 400, "This is not an answer of an authorization server. You can close this window."

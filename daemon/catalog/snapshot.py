@@ -118,7 +118,7 @@ class Catalog:
     approvals: Mapping[str, Known] | None = attrs.field(default=None, repr=False)
     """Approvals by the identity of a server; None until the store was read."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
-    """The epochs of removed servers, which continue from there if they return."""
+    """The last epochs of removed servers; a server that returns continues from its own."""
 
     @property
     def names(self) -> Names:

@@ -109,7 +109,7 @@ def _is_plain(text: str) -> bool:
 def _fault_of_directory(text: str) -> str:
     if not text:
         return "the name of the directory is empty; leave the option out for the working directory"
-    return "" if is_utf8(text) else "it is not UTF-8, as messages are"
+    return "" if is_utf8(text) else "it is not UTF-8, and messages cannot hold it"
 
 
 def _place(hello: dict[str, object]) -> None:

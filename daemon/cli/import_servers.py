@@ -77,7 +77,7 @@ def _nothing(findings: ClientServers, home: str) -> Iterator[RenderableType]:
     for name, paths in findings.looked.items():
         shown = ", ".join(abbreviated(str(path), home) for path in paths)
         there = findings.there.intersection(paths)
-        yield paragraph(f"{name}: {'none in' if there else 'no file of it here: looked at'} {shown}", indent=2)
+        yield paragraph(f"{name}: {'no servers in' if there else 'no file here; looked at'} {shown}", indent=2)
 
 
 def _origins(origins: Sequence[Origin]) -> str:

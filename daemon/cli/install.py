@@ -125,12 +125,12 @@ def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.File
     if not places:
         return [f"{program.title}: nothing to do: mcpd has none of its servers (`mcpd import --write`)"]
     been = "is in" if any(change.writes for change in changes) else "is already in"
-    instead = f", and has {', '.join(dict.fromkeys(taken))} for it" if taken else ""
+    instead = f", in place of {', '.join(dict.fromkeys(taken))}" if taken else ""
     lines = [f"{program.title}: mcpd {been} {', '.join(places)}{instead}"]
     if left:
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
-            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them} (`mcpd import`), or cannot"
+            f"  {', '.join(left)} {stays} beside mcpd, which does not have {them} (`mcpd import`), or cannot"
             f" run {them} (`mcpd status`). When it can, `mcpd install {program.name}` takes {them} over"
         )
     return lines

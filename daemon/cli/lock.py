@@ -89,7 +89,7 @@ def _compared(answer: Message, file: str) -> Iterator[str]:
 
 def _written(answer: Message, file: str) -> Iterator[str]:
     yield f"{file} {'is written' if answer['written'] else 'stays as it was'}"
-    yield from (f"{name} is no longer configured, and removed" for name in answer["removed"])
+    yield from (f"{name} is no longer configured, and was removed from {file}" for name in answer["removed"])
     for name, number in answer["waiting"].items():
         yield f"{name}: {number} not written before `mcpd approve {name}` or `mcpd lock --approve {name}`"
 

@@ -233,11 +233,11 @@ class Habit(msgspec.Struct, frozen=True):
         return self.owed == 0
 
     def unheard(self) -> Habit:
-        """The habit after mcpd has waited in vain for the client to list its tools."""
+        """The habit of a client that did not list its tools while mcpd waited."""
         return Habit(self.misses + 1, min(2**self.misses, MAX_OWED))
 
     def heard(self, *, waited: bool) -> Habit:
-        """The habit after the client has listed its tools; `waited` if an answer waited for that."""
+        """The habit of a client that listed its tools; `waited` if an answer waited for the list."""
         return Habit() if waited else Habit(self.misses, max(0, self.owed - 1))
 
 

@@ -157,7 +157,7 @@ class SessionState:
     shown: Shown = attrs.field(factory=Shown, init=False)
     """Tools shown over any of its connections; a client that reconnects has seen them."""
     began: float | None = attrs.field(default=None, init=False)
-    """Start in seconds since the epoch, if before the recall: mcpd does not know what was shown meanwhile."""
+    """Start (epoch seconds) of a session that was recalled: mcpd does not know which tools it saw before."""
     grants: Grants = attrs.field(factory=Grants, init=False)
     links: dict[str, str] = attrs.field(factory=dict, init=False)
     """The server of each URI that the session's results have linked to (`clients.attachment`)."""

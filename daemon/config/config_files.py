@@ -78,7 +78,7 @@ def with_scripts(config: Config, path: Path) -> Config:
 
 
 def _script(name: str, path: Path) -> tuple[str, bytes]:
-    """A script's code, followed by a call of `main`, and its tool. Raises SyntaxError and other faults."""
+    """A script's code with a call of `main` at its end, and its tool. Raises SyntaxError and other faults."""
     if not (name.isidentifier() and name.isascii()) or path.is_symlink():
         raise SyntaxError("put a regular file here, not a link, with a name of letters, digits and _")
     tree = ast.parse(text := text_of(path, MAX_CODE, "script"))

@@ -43,7 +43,7 @@ REGISTRIES = {
     **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
     **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
 }
-"""Hosts from which each program installs packages. They are named, so that a private mirror may serve them."""
+"""Hosts from which each program installs packages; these names may lead to a private mirror's address."""
 
 _REGISTRY_HOSTS = frozenset(host for hosts in REGISTRIES.values() for host in hosts)
 

@@ -95,7 +95,7 @@ def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
         if getattr(auth, key):
             yield camel(key), f"a login of type {auth.type} has no '{camel(key)}': remove it, or change 'type'"
     if auth.type is AuthType.CLIENT_CREDENTIALS and auth.client_secret and auth.private_key:
-        yield "privateKey", "a client shows its secret or its key: remove one of the two"
+        yield "privateKey", "a client authenticates with its secret or with its key: remove one of the two"
     if not resolved:
         return
     urls = {"issuer": auth.issuer} | ({"idp.tokenEndpoint": auth.idp.token_endpoint} if auth.idp else {})

@@ -130,9 +130,9 @@ class LiveView:
         calls_every: float | None,
         views: Sized,
     ) -> None:
-        """`calls_every` is the seconds between computations while only calls happen; None ignores calls.
+        """`calls_every`: seconds between computations if there is no change but calls; None ignores calls.
 
-        `views` are all views that are followed at present, with which this one shares the time.
+        `views`: all views that have followers; they share the loop's time with this one.
         """
         self.followers = 0
         self._views = views

@@ -26,7 +26,7 @@ _TIMES = (
     (HOUR, HOUR, "h", MINUTE, "m"),
     (MINUTE, MINUTE, "m", 1, "s"),
 )
-"""From each row's first number of seconds on, a length of time is given in the row's two units."""
+"""Rows of a least length in seconds, and the two units in which that length and longer ones are written."""
 
 TWO_DIGITS = 10
 """The value from which a number needs no decimals."""

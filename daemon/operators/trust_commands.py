@@ -42,7 +42,7 @@ class ApproveParams(msgspec.Struct):
     forms: Mapping[str, str] = {}
     """The forms that the operator was shown (`schemaHash`), by `SERVER/NAME`; only these are approved."""
     shown: bool = False
-    """Whether definitions that the operator was never shown stay held."""
+    """Whether to approve nothing that the operator has not been shown."""
     difference: bool = False
     """Whether the answer contains the whole differences of the first `SHOWN` waiting definitions."""
 

@@ -35,7 +35,7 @@ class NameNotes:
         self._shared = False
 
     def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
-        """Record that the store holds exactly these names; if `shared`, other daemons' are not taken back."""
+        """Record that the store holds exactly these names; in a `shared` store some are other daemons'."""
         self._held, self._compared = {}, None
         self.were_written(names, ())
         self._shared = shared
@@ -74,7 +74,7 @@ class NameNotes:
                     yield GivenName(name=name, key=key, kind=kind, beside=beside, since=names.valid_since(name))
 
     def _gone(self, now: Mapping[Kind, Names]) -> Iterator[GivenName]:
-        """The stored names that lost their meaning; other daemons' names are not taken back."""
+        """The stored names that lost their meaning; in a shared store, another daemon's meaning stays."""
         for (kind, beside), held in list(self._held.items()):
             owners = now[kind].owners if kind in now else {}
             for name, key in [(name, key) for name, key in held.items() if owners.get(name) != key]:

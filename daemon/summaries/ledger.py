@@ -154,7 +154,7 @@ _NOTHING = _Said()
 
 
 def _asked_about(catalog: Catalog) -> list[ServerEntry]:
-    """The servers that get summaries; those switched off are not shown, so their texts are not sent out."""
+    """The servers that get summaries. mcpd sends no texts of disabled servers, which clients do not see."""
     return [entry for entry in catalog.servers.values() if entry.tools and not entry.disabled]
 
 

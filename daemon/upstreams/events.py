@@ -314,7 +314,7 @@ class HeldSubscription:
 
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
-"""Notifications that themselves name what they are about, so that no call is needed."""
+"""Notifications that name their own subject: mcpd relays them without knowing a call."""
 
 
 class ServerEvents:

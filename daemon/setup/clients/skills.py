@@ -40,7 +40,7 @@ def _line(name: str, words: str) -> str:
 
 
 def change(path: Path, state: Path, text: str, *, dry_run: bool = False) -> bool:
-    """Write a skill, or remove it if the text is empty; a `dry_run` only tells. Returns whether it differs.
+    """Write a skill, or remove it if the text is empty; a `dry_run` writes nothing. Returns whether it differs.
 
     Raises DocumentError if the file has a text that mcpd did not write; that file stays.
     """

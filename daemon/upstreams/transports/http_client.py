@@ -1,7 +1,7 @@
 """The HTTP client for one server, and the login (RFC 6750) that its requests carry.
 
-Redirects are followed only within the origin (and from http to https on the same host) and if they keep the
-method, so that credentials go nowhere else. It uses no proxy of the environment, no .netrc and no time limit.
+The client follows a redirect that keeps the method within the origin, or from http to https on the same host:
+credentials go nowhere else. It uses no proxy of the environment, no .netrc and no time limit.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def test_where_there_is_nothing_it_is_said_where_was_looked(user: Users, capsys:
     assert implementation("import").main(["--from", "lmstudio", "claude"]) == 1
     out = capsys.readouterr().out
     assert "No servers were found." in out
-    assert "lmstudio: no file of it here: looked at ~/.lmstudio/mcp.json" in out
-    assert "claude-code: no file of it here: looked at ~/.claude.json, ~/proj/.mcp.json" in out
+    assert "lmstudio: no file here; looked at ~/.lmstudio/mcp.json" in out
+    assert "claude-code: no file here; looked at ~/.claude.json, ~/proj/.mcp.json" in out
 
 
 def test_a_file_that_cannot_be_read_is_said_and_counts(user: Users, capsys: Captured) -> None:

@@ -45,7 +45,7 @@ def test_servers_that_mcpd_has_give_way_to_it(user: Users, mcpd: str, capsys: Ca
     own = {"type": "stdio", "command": mcpd, "args": ["connect", "--socket", "/s", "--profile", "reader"]}
     assert servers(here, ".claude.json") == {"mcpd": own}
     out, _ = capsys.readouterr()
-    assert "Claude Code: mcpd is in ~/.claude.json, and has time, notion, brave-search, git for it" in out
+    assert "Claude Code: mcpd is in ~/.claude.json, in place of time, notion, brave-search, git" in out
     assert "`mcpd uninstall CLIENT`" in out
 
 
@@ -134,7 +134,7 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
     here = user("claude-code")
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
-    told = "stay there as well: mcpd does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
+    told = "stay beside mcpd, which does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
     assert told in capsys.readouterr()[0]
 
 
@@ -155,7 +155,7 @@ def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
     (here.home / ".claude.json").write_text(json.dumps(anew))
     assert main(["claude-code"]) == 0
     assert servers(here, ".claude.json")["time"] == {"command": "other"}
-    assert "  time stays there as well: mcpd does not have it (`mcpd import`)" in capsys.readouterr()[0]
+    assert "  time stays beside mcpd, which does not have it (`mcpd import`)" in capsys.readouterr()[0]
 
 
 # --- looking and purging -------------------------------------------------------------------------------------
