@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import random
 import re
 import secrets
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -20,7 +22,7 @@ import trio
 from loguru import logger
 
 from daemon.audit.audit_files import FILE_NAME, backward, decoded, entries, files
-from daemon.audit.record import AuditRecord, ChainHead, Decision, chained, digest, moment
+from daemon.audit.record import AuditRecord, CallMembers, ChainHead, Decision, chained, digest, moment
 from daemon.config.tuning import AuditFailure, AuditKeys
 from daemon.host.private_files import own_file, try_to_take
 from daemon.host.sockets import private_directory
@@ -39,8 +41,9 @@ LOCK = "lock"
 class Chain:
     """Writes one chain of records."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, lines: Callable[..., tuple[bytes, int, str]] = chained) -> None:
         """Take the first chain that no other daemon writes, and find its end. Raises `OSError`."""
+        self._lines = lines
         self.directory, self._lock = _taken(root)
         self.torn = 0
         """Bytes of the incomplete line that a killed daemon left, and that was removed."""
@@ -65,16 +68,11 @@ class Chain:
             self.close()
             raise
 
-    def append(self, bodies: Sequence[bytes], day: str) -> None:
-        """Append records (as JSON) to a day's file (`2026-11-29`). If this raises OSError, none was added."""
+    def append(self, records: Sequence[bytes | CallMembers], day: str) -> None:
+        """Append records to a day's file (`2026-11-29`). If this raises OSError, none was added."""
         self._turn(day)
-        seq, prev, lines = self.head.seq, self.head.digest, []
-        for body in bodies:
-            seq += 1
-            line = chained(body, seq, prev)
-            prev = digest(line)
-            lines.append(line)
-        written = memoryview(b"\n".join((*lines, b"")))
+        lines, seq, last = self._lines(records, self.head.seq, self.head.digest)
+        written = memoryview(lines)
         size = self._size + len(written)
         try:
             while written:
@@ -83,7 +81,7 @@ class Chain:
             # Half a batch would be taken for an edit.
             os.ftruncate(self._file, self._size)
             raise
-        self.head, self._size, self.is_synced = ChainHead(chain=self.id, seq=seq, digest=prev), size, False
+        self.head, self._size, self.is_synced = ChainHead(chain=self.id, seq=seq, digest=last), size, False
 
     def sync(self) -> None:
         """Flush the added records to the disk. Raises `OSError`."""
@@ -186,8 +184,17 @@ EVERY_SECONDS = 0.25
 SYNC_SECONDS = 1.0
 """Most seconds until a written line is on the disk (fsync(2)): a crash of the machine may lose these lines."""
 
-AT_ONCE = 128
-"""Records made and written together, in a millisecond, before other threads run."""
+MANY = 512
+"""Records written together. If so many wait (2,000 calls a second), a process makes their lines; else the
+daemon does, in a millisecond, before its other threads run."""
+
+IDLE_SECONDS = 30.0
+"""Seconds without so many records after which that process ends, and after a fault none is started."""
+
+LINE_PROCESS = (sys.executable, "-P", "-m", "daemon.audit.record")
+
+LINES_SECONDS = 0.5
+"""Seconds for an answer of that process; then the daemon makes the lines, before too many records wait."""
 
 HEAD_SECONDS = 60.0
 """Seconds between two copies of the head: nobody can change a copied record in the files unnoticed."""
@@ -207,6 +214,47 @@ Made = Callable[..., AuditRecord | bytes]
 _encode = msgspec.json.Encoder().encode
 
 
+class LineMaker:
+    """Makes lines as `chained` does; if they are many, in a process: a thread would hold up calls. Blocks."""
+
+    def __init__(self, start: Callable[[Sequence[str]], Any] | None) -> None:
+        """`start` starts a process (`processes.children.start_helper`); None: the caller's thread does all."""
+        self._start, self.rests_at = start, -inf
+        self._running: Any = None
+
+    def lines(self, records: Sequence[bytes | CallMembers], seq: int, prev: str) -> tuple[bytes, int, str]:
+        """The lines of records, with the number and digest of the last one."""
+        now = time.monotonic()
+        if len(records) >= MANY and self._start and (self._running or now > self.rests_at):
+            self.rests_at = now + IDLE_SECONDS
+            try:
+                if self._running is None:
+                    self._running = self._start(LINE_PROCESS)
+                    self._running.connection.setblocking(False)
+                connection = self._running.connection
+                if not connection.gettimeout():
+                    connection.recv(1)  # what it sends once it has started
+                    connection.settimeout(LINES_SECONDS)
+                message = marshal.dumps((list(records), seq, prev))
+                connection.sendall(b"%d\n%b" % (len(message), message))
+                with connection.makefile("rb") as told:
+                    answer: tuple[bytes, int, str] = marshal.loads(told.read(int(told.readline())))  # noqa: S302
+                    return answer
+            except BlockingIOError:
+                pass  # it starts
+            except (OSError, ValueError, EOFError) as error:
+                logger.info("the process that makes the audit's lines has ended: {}", error)
+                self.end()
+        return chained(records, seq, prev)
+
+    def end(self) -> None:
+        """End the process, which keeps nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.process.kill()
+            running.wait()
+
+
 async def _nowhere(_head: ChainHead) -> None:
     """Keep no copy of the head."""
 
@@ -222,6 +270,7 @@ class Audit:
         keep_head: Callable[[ChainHead], Awaitable[None]],
         version: str = "",
         wall: Callable[[], float] = time.time,
+        start: Callable[[Sequence[str]], Any] | None = None,
     ) -> None:
         """Start without opening files; `NO_PLACE` as `root` means off. `keep_head` copies the chain's head."""
         self.keys = keys
@@ -235,7 +284,8 @@ class Audit:
         self._daemon, self._version, self._keep_head = daemon, version, keep_head
         self.now = wall  # in seconds since the epoch
         self._waiting: deque[tuple[Any, ...]] = deque()
-        self._bodies: list[bytes] = []
+        self._bodies: list[bytes | CallMembers] = []
+        self._maker = LineMaker(start)
         self._told = 0  # dropped decisions that a record has reported; only the thread writes it
         self._faulty = 0
         self._some = trio.Event()
@@ -265,14 +315,14 @@ class Audit:
         # The calls in flight need room, too.
         return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
-    def note(self, *making: Any) -> None:
-        """Call a `Made` with its arguments in a worker thread, and write what it returns; never blocks."""
+    def note(self, *noted: Any) -> None:
+        """Note `CallMembers`, or a `Made` to call with its arguments in a worker thread; never blocks."""
         if not self.on:
             return
         if len(self._waiting) >= WAITING:
             self.dropped += 1
             return
-        self._waiting.append(making)
+        self._waiting.append(noted)
         self._some.set()
 
     def made(self, decision: Decision, **members: object) -> AuditRecord:
@@ -353,11 +403,12 @@ class Audit:
         if self.chain is None:
             if not self._waiting:
                 return  # it is off, and makes no files
-            self.chain = Chain(self.root)
+            self.chain = Chain(self.root, self._maker.lines)
         chain = self.chain
         while self._waiting or self._bodies or self._told < self.dropped:
-            while self._waiting and len(self._bodies) < AT_ONCE:
-                self._bodies.append(self._body(*self._waiting.popleft()))
+            while self._waiting and len(self._bodies) < MANY:
+                noted = self._waiting.popleft()
+                self._bodies.append(self._body(*noted) if callable(noted[0]) else noted)
             if (dropped := self.dropped) > self._told:
                 details = {"count": dropped - self._told, "because": "the disk was too slow"}
                 self._told = dropped
@@ -370,6 +421,8 @@ class Audit:
             # Once: what cannot be deleted is tried again with the next file, not with each record.
             chain.turned = False
             self._expire(chain)
+        if last or time.monotonic() > self._maker.rests_at:
+            self._maker.end()
         if last:
             chain.close()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -103,29 +104,38 @@ def moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-@lru_cache(maxsize=2)
-def _second(at: int) -> bytes:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
-
-
-def timestamp(at: float) -> bytes:
-    """The RFC 3339 form, with microseconds, of a time in seconds since the epoch."""
-    return b"%b.%06dZ" % (_second(int(at)), at % 1 * 1e6)
-
-
 def digest(line: bytes) -> str:
     """The SHA-256 digest, in hexadecimal, of a line without its line end, or of arguments."""
     return hashlib.sha256(line).hexdigest()
 
 
-def chained(body: bytes, seq: int, prev: str) -> bytes:
-    """A line of the file, from a record's JSON, its number and the digest of the line before."""
-    return b'{"seq":%d,"prev":"%b",%b' % (seq, prev.encode(), body[1:])
+CallMembers = tuple[bytes, bytes, str, float, float, int]
+"""A call's record: encoded members, arguments, outcome, seconds, end (since the epoch), bytes of the answer."""
 
 
-def call_line(
-    shared: bytes, arguments: bytes, more: bytes, outcome: str, took: float, at: float, size: int
-) -> bytes:
-    """The record of a call that took `took` seconds until `at`, from the members that its decision gives it."""
-    told = timestamp(at), shared, outcome.encode(), took * 1000, size, digest(arguments).encode(), more
-    return b'{"at":"%b",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"%b}' % told
+def body_of(members: bytes, arguments: bytes, outcome: str, took: float, at: float, size: int) -> bytes:
+    """The JSON of a call's record, from its `CallMembers`."""
+    when = moment(at).isoformat(timespec="microseconds")[:26].encode()
+    told = when, members, outcome.encode(), took * 1000, size, digest(arguments).encode()
+    return b'{"at":"%bZ",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"}' % told
+
+
+def chained(records: Iterable[bytes | CallMembers], seq: int, prev: str) -> tuple[bytes, int, str]:
+    """The lines of records after number `seq` with digest `prev`; number and digest of the last line."""
+    lines = []
+    for each in records:
+        seq += 1
+        body = each if isinstance(each, bytes) else body_of(*each)
+        lines.append(b'{"seq":%d,"prev":"%b",%b' % (seq, prev.encode(), body[1:]))
+        prev = digest(lines[-1])
+    return b"\n".join((*lines, b"")), seq, prev
+
+
+if __name__ == "__main__":
+    with open(0, "rb") as asked, open(0, "wb", closefd=False) as made:  # a socket (`audit_log.LineMaker`)
+        made.write(b" ")
+        made.flush()
+        while size := asked.readline():
+            answer = marshal.dumps(chained(*marshal.loads(asked.read(int(size)))))  # noqa: S302 - from the daemon
+            made.write(b"%d\n%b" % (len(answer), answer))
+            made.flush()

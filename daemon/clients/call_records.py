@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from daemon.audit.audit_log import Audit
-from daemon.audit.record import AuditRecord, Decision, acting, call_line, digest, moment
+from daemon.audit.record import AuditRecord, Decision, acting, body_of, digest, moment
 from daemon.catalog.permissions import ruled
 from daemon.clients.calls import MAX_ARGUMENTS, ClientCall, known_record
 from daemon.config.names import own_name
@@ -43,7 +43,7 @@ def record_of(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: 
         more = b',"arguments":%b' % msgspec.json.encode(shown)
     if trace is not None:
         more += b',"traceId":"%b"' % trace_id(trace).encode()
-    return call_line(_shared(audit, call, sent=sent), arguments, more, *ended)
+    return body_of(_shared(audit, call, sent=sent) + more, arguments, *ended)
 
 
 def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:

@@ -14,7 +14,6 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
-from daemon.audit.record import call_line
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
 from daemon.catalog.tool_results import text_in
@@ -306,8 +305,8 @@ def _progress(params: Mapping[str, Raw]) -> float:
 
 def known_record(call: ClientCall) -> bytes:
     """The shared part of a call's record, if an earlier call by the same decision has made it; else empty."""
-    found = call.calls.recorded.get(id(call.forward))
-    is_same = found is not None and found[:3] == (call.forward, call.request.session, call.request.client)
+    found, request = call.calls.recorded.get(id(call.forward)), call.request
+    is_same = found is not None and found[1] is request.session and found[2] == request.client
     return found[3] if found is not None and is_same else b""
 
 
@@ -502,7 +501,7 @@ class CallsInFlight:
             audit.note(bytes, self.make_record(call, sent, trace, given, outcome, seconds, at, size))
         elif known:
             # Thousands of calls that wait to be recorded would fill the processor's caches.
-            audit.note(call_line, known, given, b"", outcome, seconds, at, size)
+            audit.note(known, given, outcome, seconds, at, size)
         else:
             audit.note(self.make_record, call, sent, trace, given, outcome, seconds, at, size)
 

@@ -12,10 +12,12 @@ import errno
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 from loguru import logger
@@ -54,6 +56,41 @@ LAST_SECONDS = 1.0
 seconds for mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
 """Most bytes kept of each output of a command, from its end; one byte more shows that there were more."""
+
+
+THIS_CODE = {"PYTHONPATH": str(Path(__file__).parents[2])}
+"""The environment of a process that runs this very code, wherever it was found."""
+
+
+class Helper(NamedTuple):
+    """A process that does mcpd's own work, with mcpd's end of the socket that is its stdin, and its mark."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    mark: int
+
+    def wait(self) -> None:
+        """Close the connection, and wait for the end of the process. Blocks."""
+        self.connection.close()
+        self.process.wait()
+        marks.forget(self.mark)
+
+
+def start_helper(program: Sequence[str]) -> Helper:
+    """Start a process that does mcpd's own work. Blocks; raises OSError: the system lacks a resource."""
+    connection, inside = socket.socketpair()
+    marks.started(mark := marks.new(), marks.ELSEWHERE)
+    try:
+        with inside:
+            process = subprocess.Popen(
+                program, stdin=inside.fileno(), stdout=subprocess.DEVNULL, env=THIS_CODE, start_new_session=True
+            )
+    except BaseException:
+        connection.close()
+        marks.forget(mark)
+        raise
+    marks.started(mark, process.pid)
+    return Helper(process, connection, mark)
 
 
 class ChildExit:

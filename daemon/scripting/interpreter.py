@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,8 +22,7 @@ from msgspec import Raw
 
 from daemon.config.tuning import ScriptLimits
 from daemon.errors import ConnectionLost
-from daemon.processes import marks
-from daemon.scripting import THIS_CODE
+from daemon.processes.children import Helper, start_helper
 from daemon.scripting.runner import CRASHED, LIMIT, MADE, ScriptOutcome, line
 from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import FdLink
@@ -64,8 +62,8 @@ class ScriptProcess:
     """The process that runs scripts: it starts with the first script and ends after ten idle minutes."""
 
     def __init__(self) -> None:
-        self._running: tuple[subprocess.Popen[bytes], socket.socket, int] | None = None
-        """The process, the socket that hands it connections, and its mark."""
+        self._running: Helper | None = None
+        """The process, with the socket that hands it connections."""
         self._starting, self._used = trio.Lock(), 0.0
 
     async def keep(self) -> None:
@@ -83,7 +81,7 @@ class ScriptProcess:
         """A connection for one script. Raises OSError: the system lacks a resource."""
         async with self._starting:
             self._used = trio.current_time()
-            if self._running is not None and self._running[0].poll() is not None:
+            if self._running is not None and self._running.process.poll() is not None:
                 await self._end()
             if self._running is None:
                 self._running = await _started()
@@ -101,12 +99,12 @@ class ScriptProcess:
     def _hand(self, connection: socket.socket) -> bool:
         """Hand a connection over; False if the process takes none: it is forgotten, and may yet run scripts."""
         assert self._running is not None
-        process, control, mark = self._running
+        running = self._running
         try:
-            socket.send_fds(control, [b"."], [connection.fileno()])
+            socket.send_fds(running.connection, [b"."], [connection.fileno()])
         except BrokenPipeError:
             self._running = None
-            trio.lowlevel.spawn_system_task(_ended, process, control, mark)
+            trio.lowlevel.spawn_system_task(_ended, running)
             return False
         return True
 
@@ -114,33 +112,18 @@ class ScriptProcess:
         """Have the process end after its last script, and wait for the end."""
         if self._running is not None:
             running, self._running = self._running, None
-            await _ended(*running)
+            await _ended(running)
 
 
-async def _ended(process: subprocess.Popen[bytes], control: socket.socket, mark: int) -> None:
-    control.close()
-    await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
-    marks.forget(mark)
+async def _ended(running: Helper) -> None:
+    running.connection.close()
+    await trio.to_thread.run_sync(running.wait, abandon_on_cancel=True)
 
 
-async def _started() -> tuple[subprocess.Popen[bytes], socket.socket, int]:
-    control, inside = socket.socketpair()
-    control.setblocking(False)
-    marks.started(mark := marks.new(), marks.ELSEWHERE)
-
-    def start() -> subprocess.Popen[bytes]:
-        stdin, stdout = inside.fileno(), subprocess.DEVNULL
-        return subprocess.Popen(PROGRAM, stdin=stdin, stdout=stdout, env=THIS_CODE, start_new_session=True)
-
-    try:
-        with inside:
-            process = await trio.to_thread.run_sync(start)
-    except BaseException:
-        control.close()
-        marks.forget(mark)
-        raise
-    marks.started(mark, process.pid)
-    return process, control, mark
+async def _started() -> Helper:
+    started = await trio.to_thread.run_sync(start_helper, PROGRAM)
+    started.connection.setblocking(False)
+    return started
 
 
 class Interpreter:

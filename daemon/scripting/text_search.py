@@ -16,7 +16,7 @@ import re2
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
 from daemon.processes import marks
-from daemon.scripting import THIS_CODE
+from daemon.processes.children import THIS_CODE
 
 jq = later("jq")  # of an extra
 

@@ -36,7 +36,7 @@ from daemon.history.journal import History
 from daemon.host.logs import anchor
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
-from daemon.processes.children import Children
+from daemon.processes.children import Children, start_helper
 from daemon.sandbox.launch import Lesson, Sandboxes
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.secrets.commands import RunSecrets
@@ -110,6 +110,7 @@ class Core:
             self.history.life,
             partial(_keep_head, self),
             around.facts.version,
+            start=start_helper,
         )
         self.history.listeners.append(partial(note_event, self.audit))
         self.gathering = Gathering(self.history.note)

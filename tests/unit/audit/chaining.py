@@ -30,11 +30,7 @@ def began(chain: str = CHAIN, **members: Any) -> AuditRecord:
 
 def lines_of(records: Iterable[AuditRecord], chain: str = CHAIN, seq: int = 1) -> list[bytes]:
     """The chained lines of records, without their ends."""
-    lines, prev = list[bytes](), chain
-    for number, each in enumerate(records, seq):
-        lines.append(chained(msgspec.json.encode(each), number, prev))
-        prev = digest(lines[-1])
-    return lines
+    return chained(map(msgspec.json.encode, records), seq - 1, chain)[0].splitlines()
 
 
 def some(count: int, chain: str = CHAIN) -> list[bytes]:
