@@ -79,6 +79,8 @@ class UpstreamActor:
     async def run(self, lifecycle: Lifecycle) -> None:
         """Connect, and serve until the connection is lost; raises `RunError` with the reason."""
         self.access.lifecycle = lifecycle
+        # A lesson's caches are not those of the sandbox; npm keeps for good what an interrupted install left.
+        self._may_install |= self._server.name in self._context.lessons
         self.access.log.begin(failing=self.access.child.status.value.attempt > 0)
         last = self.access.child.status.last.cause
         self._greeter.begin(self._server.era, self._context.introduced(self.access.of), last=last)

@@ -152,7 +152,7 @@ class _LearnedPaths:
         if access is Access.HIDDEN and _nearest(path, self._allowed) in self._policy.places:
             if use & (Use.READ | Use.WRITE | Use.CONNECT):
                 self._secret[path] = use
-        elif Use.CONNECT in use:
+        elif Use.CONNECT in use and Use.WRITE not in use:  # another program's socket
             self._unfit[path] = use
         elif Use.WRITE in use and access is not Access.WRITE:
             is_program = any(is_within(path, each) for each in table()["programs"])

@@ -44,6 +44,7 @@ _PATH_BYTES, _ADDRESS_BYTES, _DNS = 4096, 128, 53
 _KERNEL = ("/proc/", "/dev/", "/sys/")
 _WRITING = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR
 _USES = {"write": Use.WRITE, "make": Use.WRITE | Use.DIRECTORY, "read": Use.READ, "see": Use.SEE}
+_OF_SOCKETS = {"connect": Use.CONNECT, "bind": Use.WRITE}
 _FAMILIES = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 """Offset and size of the address in `struct sockaddr_in` and `sockaddr_in6`."""
 
@@ -125,8 +126,8 @@ class FileWatch:
     def _see(self, pid: int, look: _Look, arguments: Sequence[int]) -> None:
         """Note one path or address of a call; raises `OSError` if it cannot be read."""
         given = arguments[look.flags]
-        if look.use == "connect":
-            self._connected(_memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)))
+        if use := _OF_SOCKETS.get(look.use):
+            self._addressed(_memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)), use)
             return
         path = _memory(pid, arguments[look.path], _PATH_BYTES).partition(b"\0")[0]
         if not path:
@@ -153,12 +154,12 @@ class FileWatch:
         if len(self._paths) > self._most:
             self._paths = folded(self._paths)
 
-    def _connected(self, address: bytes) -> None:
+    def _addressed(self, address: bytes, use: Use) -> None:
         """Note a socket's file, or an address outside: a server that connects directly ignores proxies."""
         family = int.from_bytes(address[:2], sys.byteorder)
         if family == socket.AF_UNIX and address[2:3] != b"\0":
-            self._used(os.fsdecode(address[2:].partition(b"\0")[0]), Use.CONNECT)
-        if family not in _FAMILIES:
+            self._used(os.fsdecode(address[2:].partition(b"\0")[0]), use)
+        if family not in _FAMILIES or use is not Use.CONNECT:
             return
         start, size = _FAMILIES[socket.AddressFamily(family)]
         host, port = ip_address(address[start : start + size]), int.from_bytes(address[2:4])

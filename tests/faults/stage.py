@@ -196,12 +196,13 @@ class Stage:
         self.children = Children()
         self.subscribers = ConnectedClients()
         self.history: list[tuple[str, ServerStatus]] = []
+        self.lessons: dict[str, Any] = {}
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
             s.name: UpstreamActor(
                 s,
                 outbox=self.outbox,
-                opening=partial(OpenContext, outbox=self.outbox, children=self.children),
+                opening=partial(OpenContext, outbox=self.outbox, children=self.children, lessons=self.lessons),
                 tell=self.registry.tell,
                 wall=time.time,
                 redact=Redactor(()),

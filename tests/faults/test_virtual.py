@@ -164,6 +164,14 @@ async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_l
         assert tries + 150 <= ten <= tries + 400
 
 
+async def test_a_server_may_install_its_package_again_for_a_lesson(remote: Remotes) -> None:
+    async with remote(down=BLACK_HOLE) as it:
+        await it.until(lambda status: status.attempt >= 1)
+        it.stage.lessons["s"] = "watched"
+        await it.until(lambda status: status.attempt >= 2)
+        assert it.status.reason == "no answer to initialize within 240 s"  # twice `firstInitialize`
+
+
 async def test_hours_of_outage_are_neither_given_up_nor_hammered(remote: Remotes) -> None:
     async with remote(listens=False) as it:
         await it.until(lambda status: status.attempt >= 1)

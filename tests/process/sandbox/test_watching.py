@@ -105,12 +105,14 @@ for family, address in ((2, ("192.0.2.1", 443)), (10, ("2001:db8::1", 80)), (2, 
     with socket.socket(family) as made:
         made.settimeout(5)
         made.connect_ex(address)
+socket.socket(socket.AF_UNIX).bind(sys.argv[1] + ".own")
 """
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(place / "sock"))
         seen = await watched(FileWatch(MACHINE), sys.executable, "-c", code, str(place / "sock"))
     assert seen.addresses == {"192.0.2.1:443": 2, "2001:db8::1:80": 1}
-    assert Use.CONNECT in seen.paths[str(place / "sock")]
+    assert seen.paths[str(place / "sock")] == Use.CONNECT
+    assert seen.paths[str(place / "sock.own")] == Use.WRITE
 
 
 async def test_paths_are_bounded_and_become_their_directories(place: Path) -> None:

@@ -115,6 +115,12 @@ def test_sockets_and_places_of_programs_are_told_of() -> None:
     )
 
 
+def test_a_server_connects_to_its_own_sockets() -> None:
+    found = lesson({"/tmp/pw/browser.sock": WRITE | CONNECT, "~/.own/sock": WRITE | CONNECT})
+    assert [f"{line.key} {line.value}" for line in found.lines] == ["allowWrite ~/.own"]
+    assert found.notes == ()
+
+
 def test_hosts_are_lines_and_what_went_round_the_proxy_is_told_of() -> None:
     observed = Observations(
         hosts={"api.github.com": 2, "pypi.org": 1},
