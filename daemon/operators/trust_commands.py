@@ -14,13 +14,14 @@ from daemon.catalog.kinds import switch_of, switched_by
 from daemon.catalog.snapshot import WHOLE
 from daemon.catalog.trust import HeldDefinition
 from daemon.config.lock_file import MEMBERS, LockedPackage
-from daemon.errors import McpdError
+from daemon.errors import McpdError, UpstreamUnavailable
 from daemon.kit.later import later
 from daemon.kit.waiting import keep_latest
 from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.news import held_report, members_differing, waiting, word_of
 from daemon.operators.own_requests import known_server
 from daemon.operators.server_changes import Held, Whereabouts, check_listed, key_of, own_instance, unkept
+from daemon.states import ServerState
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
@@ -150,7 +151,12 @@ async def _listed_now(context: OperatorContext, params: LockParams, name: str) -
             upstream, _ = known_server(context, name)
             one = upstream.instances
             async with nullcontext(Held(upstream)) if one is None else own_instance(one, params) as held:
-                problem = await context.actors[held.upstream.name].refresh()
+                actor = context.actors[held.upstream.name]
+                try:
+                    problem = await actor.refresh()
+                except UpstreamUnavailable:  # in a long queue of starts, calls give up before their turn
+                    await actor.child.status.wait_until(lambda now: now.state is not ServerState.QUEUED)
+                    problem = await actor.refresh()
                 await context.registry.settle()
                 _, entry = known_server(context, held.upstream.name)
             return problem or next(filter(None, (entry.list_of(kind).problem for kind in MEMBERS)), "") or entry

@@ -28,6 +28,8 @@ from daemon.errors import (
 from daemon.operators.base import OUTCOME_SECONDS, OneServer, Refused
 from daemon.operators.sandbox_commands import LearnParams, learn
 from daemon.operators.server_changes import ReloadParams, named, reload, restart
+from daemon.operators.trust_commands import LockParams, lock
+from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from tests.fakes_upstream import Client, error_of
 from tests.unit.operators.running import raw, running
@@ -298,3 +300,21 @@ async def test_a_lesson_begins_once_its_server_is_up(
         await learn(context, LearnParams(server="alpha", mode=SandboxMode.HOME, seconds=600))
     assert states == (["ready"] if comes_up else [])
     assert not context.lessons
+
+
+async def test_a_lock_waits_for_a_server_however_long_the_queue_of_starts(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = OperatorStage()
+    stage.alpha.error = UpstreamUnavailable("it waits for its turn")
+    await trio.testing.wait_all_tasks_blocked()
+    stage.alpha.child.status.queue(9)
+
+    async def has_its_turn() -> None:
+        await trio.sleep(200)
+        stage.alpha.error = None
+        stage.alpha.child.status.become(ServerState.STARTING)
+
+    nursery.start_soon(has_its_turn)
+    params = LockParams(servers={"alpha": {}}, are_all=False, check=True, approve=False, seconds=240)
+    assert (await lock(stage.context(), params))["failed"] == {}
