@@ -11,8 +11,9 @@ URIs of MCP Apps (SEP-1865) and Skills (SEP-2640) name their server, because hos
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from urllib.parse import quote, unquote
@@ -447,8 +448,7 @@ RESOURCE_URI = "resourceUri"
 FLAT = "ui/resourceUri"
 """The form of `_meta.ui.resourceUri` before 2026, which servers still write."""
 
-_decode_many = msgspec.json.Decoder(list[dict[str, Raw]]).decode
-_ERRORS = (*UNREADABLE, KeyError)
+_decode_many = msgspec.json.Decoder(list[Raw]).decode
 
 
 def app_link(meta: object) -> AppLink:
@@ -465,25 +465,20 @@ def app_link(meta: object) -> AppLink:
 
 def with_own_page(meta: bytes, server: str) -> bytes:
     """A tool's raw `_meta`, in which the app's URI names the server."""
-    with suppress(*_ERRORS):
-        members = decode_members(meta)
-        if FLAT in members:
-            members[FLAT] = _qualified(members[FLAT], server)
-        if UI in members:
-            ui = decode_members(members[UI])
-            members[UI] = Raw(msgspec.json.encode({**ui, RESOURCE_URI: _qualified(ui[RESOURCE_URI], server)}))
-        return msgspec.json.encode(members)
-    return meta
-
-
-def _qualified(raw: Raw, server: str) -> Raw:
-    return Raw(msgspec.json.encode(mcpd_uri(server, decode_text(raw))))
+    return with_uris(partial(mcpd_uri, server), (FLAT, f"{UI}.{RESOURCE_URI}"), meta)
 
 
 def skill_uri(server: str, own: str) -> str:
     """The URI of a skill's file that names the server and ends like the server's own URI (SEP-2640, URIs)."""
     kept = app_uri(server, own)
     return f"{MCPD}{server}/{own}" if kept == own else kept
+
+
+def skill_with(uri: str, skills: Iterable[str]) -> str:
+    """The innermost of a server's skills that has a URI in its directory; the URI itself without one."""
+    return max(
+        (each for each in skills if f"{uri}/".startswith(each.removesuffix("SKILL.md"))), key=len, default=uri
+    )
 
 
 def skill_fault(entry: Mapping[str, object]) -> str:
@@ -502,24 +497,21 @@ def are_named(items: object, member: str) -> bool:
     )
 
 
-def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """Apply `name` to the URIs of the `skill` in a raw result."""
+def with_uris(name: Callable[[str], str], paths: Iterable[str], raw: bytes | memoryview | Raw) -> bytes:
+    """Apply `name` to the texts at dotted paths in raw JSON (`*`: in each item); other values stay."""
     whole = bytes(raw)
-    with suppress(*_ERRORS):
-        members = decode_members(whole)
-        skill = decode_members(members["skill"])
-        named = msgspec.json.encode({**skill, "uri": name(decode_text(skill["uri"]))})
-        return msgspec.json.encode({**members, "skill": Raw(with_uris("resources", named, name))})
+    for path in paths:
+        whole = _renamed(whole, path.split("."), name)
     return whole
 
 
-def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
-    """Apply `name` to the `uri` of each object in the array `member` of a raw object."""
-    whole = bytes(raw)
-    with suppress(*_ERRORS):
-        members = decode_members(whole)
-        found = _decode_many(members[member])
-        for each in found:
-            each["uri"] = Raw(msgspec.json.encode(name(decode_text(each["uri"]))))
-        return msgspec.json.encode({**members, member: found})
-    return whole
+def _renamed(raw: bytes, path: Sequence[str], name: Callable[[str], str]) -> bytes:
+    with suppress(*UNREADABLE, KeyError):
+        if not path:
+            return msgspec.json.encode(name(decode_text(raw)))
+        if path[0] == "*":
+            return b"[%b]" % b",".join(_renamed(bytes(each), path[1:], name) for each in _decode_many(raw))
+        members = decode_members(raw)
+        members[path[0]] = Raw(_renamed(bytes(members[path[0]]), path[1:], name))
+        return msgspec.json.encode(members)
+    return raw

@@ -171,7 +171,7 @@ class OfferedDefinition:
         named = msgspec.json.encode({**decode_members(shown), LISTS[self.definition.kind].key: self.name})
         if self.definition.kind is not Kind.SKILL:
             return named
-        return with_uris("resources", named, partial(skill_uri, self.definition.server))
+        return with_uris(partial(skill_uri, self.definition.server), ("resources.*.uri",), named)
 
 
 def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[str, OfferedDefinition]:

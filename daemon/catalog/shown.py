@@ -8,13 +8,13 @@ URI, links and templates of other servers do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import NO_TOOLS, Table
 from daemon.catalog.definitions import NEVER
 from daemon.catalog.kinds import SHARING_NAMES, switch_of
-from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
+from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri, skill_with
 from daemon.kit.waiting import keep_latest
 from daemon.model import Kind, Tool, ToolKey
 
@@ -42,7 +42,6 @@ def _named(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server that has linked to a URI, unless only other servers list it."""
     server = linked.get(uri)
     entry = None if server is None else catalog.servers.get(server)
     if server is None or entry is None or entry.disabled:
@@ -76,13 +75,8 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _of_skill(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The only server with a skill that has a URI in its directory."""
     skills = catalog.lists[Kind.SKILL]
-    found = [
-        server
-        for server in offer.servers_of(Kind.SKILL)
-        if any(f"{uri}/".startswith(own.removesuffix("SKILL.md")) for own in skills.get(server, ()))
-    ]
+    found = [each for each in offer.servers_of(Kind.SKILL) if skill_with(uri, skills.get(each, ())) != uri]
     return (found[0], uri) if len(found) == 1 else None
 
 
@@ -99,13 +93,11 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
-    """Whether a resource is switched off or held, or every template that could produce its URI is."""
+    """Whether a resource, its skill, or every template that could produce its URI is switched off or held."""
     server, own = key
-    if any((server, switch_of(kind, own)) in catalog.switched for kind in (Kind.RESOURCE, Kind.SKILL)):
-        return True
-    listed = catalog.lists[Kind.RESOURCE].get(server, ())
-    known = catalog.servers[server].list_of(Kind.TEMPLATE)
-    if own in known.held:
+    listed, entry = catalog.lists[Kind.RESOURCE].get(server, ()), catalog.servers[server]
+    known, skills = entry.list_of(Kind.TEMPLATE), entry.list_of(Kind.SKILL)
+    if switched_off(catalog, key) or own in known.held or skill_with(own, skills.all) in skills.held:
         return True
     if own in listed or not (known.held or any(each == server for each, _ in catalog.switched)):
         return False
@@ -113,6 +105,13 @@ def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
     matching = [each.text for each in fitting(templates, own)]
     on = catalog.lists[Kind.TEMPLATE].get(server, {})
     return bool(matching) and not any(text in on for text in matching)
+
+
+def switched_off(catalog: Catalog, key: ToolKey) -> Collection[tuple[str, str]]:
+    """The operators' switches (`Catalog.switched`) of a resource and of the skill that it belongs to."""
+    server, own = key
+    skill = skill_with(own, catalog.servers[server].list_of(Kind.SKILL).all)
+    return {(server, switch_of(Kind.RESOURCE, own)), (server, switch_of(Kind.SKILL, skill))} & catalog.switched
 
 
 UNKNOWN = ""

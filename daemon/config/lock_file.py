@@ -19,7 +19,12 @@ VERSION = 1
 MAX_LOCK = 16 * 1024 * 1024
 """Bytes of the file: it has room for some 30,000 tools."""
 
-MEMBERS: Mapping[Kind, str] = {Kind.PROMPT: "prompts", Kind.TEMPLATE: "resourceTemplates", Kind.TOOL: "tools"}
+MEMBERS: Mapping[Kind, str] = {
+    Kind.PROMPT: "prompts",
+    Kind.SKILL: "skills",
+    Kind.TEMPLATE: "resourceTemplates",
+    Kind.TOOL: "tools",
+}
 """The kinds of definitions that may need approval, with their members in the file."""
 
 
@@ -50,11 +55,13 @@ class LockedServer(msgspec.Struct, frozen=True, kw_only=True):
     packages: Mapping[str, LockedPackage] = {}
     tools: Mapping[str, LockedLine] = {}
     prompts: Mapping[str, LockedLine] = {}
+    skills: Mapping[str, LockedLine] = {}
     resource_templates: Mapping[str, LockedLine] = msgspec.field(default={}, name="resourceTemplates")
 
     def lines(self, kind: Kind) -> Mapping[str, LockedLine]:
         """The definitions of one kind, by name."""
-        return {Kind.TOOL: self.tools, Kind.PROMPT: self.prompts}.get(kind, self.resource_templates)
+        lines = {Kind.PROMPT: self.prompts, Kind.SKILL: self.skills, Kind.TOOL: self.tools}
+        return lines.get(kind, self.resource_templates)
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ class ApproveParams(msgspec.Struct):
     """Selects definitions that wait for approval."""
 
     names: tuple[str, ...] = ()
-    """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME` or `SERVER/template:TEMPLATE`; empty for everything."""
+    """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME`, also `template:` and `skill:`; empty for everything."""
     approve: bool = False
     """Whether to approve the current forms, except those that differ from what the operator was last shown."""
     forms: Mapping[str, str] = {}
@@ -99,7 +99,7 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
     key = key_of(context.catalog, name)
     kind, _ = switched_by(key[1])
     if kind not in MEMBERS:
-        raise Refused(f"a {kind} needs no approval: only tools, prompts and resource templates wait for one")
+        raise Refused(f"a {kind} needs no approval: mcpd never holds one")
     check_listed(context, key, "are approved")
     return key
 

@@ -13,6 +13,7 @@ from daemon.catalog.forms import Change, form_of, parts_changed, steady
 from daemon.catalog.kinds import switch_of
 from daemon.config.lock_file import MEMBERS, VERSION, Lock, LockedPackage, LockedServer, lock_in
 from daemon.documents.files import DocumentError, look, replace
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,8 @@ def approve(content: Content, definitions: Iterable[Definition], identities: Map
 def line_of(definition: Definition) -> Content:
     """The content of a definition's line."""
     form = form_of(definition.kind, definition.raw)
-    description = msgspec.json.decode(definition.raw).get("description")
+    members = msgspec.json.decode(definition.raw)
+    description = (members["frontmatter"] if definition.kind is Kind.SKILL else members).get("description")
     found = _STEADY.match(steady(description)) if isinstance(description, str) else None
     says = " ".join(found[0].split())[:SAYS].rstrip() if found else ""
     return {"hash": form.digest, "parts": dict(form.parts), "says": says}

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.naming import Template, fitting, read_mcpd_uri
+from daemon.catalog.naming import Template, fitting, read_mcpd_uri, skill_with
 from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.catalog.trust import HeldDefinition
@@ -185,12 +185,14 @@ def _held_error(view: View, held: HeldDefinition, name: str) -> ToolHeld:
 
 
 def refuse_held_uri(view: View, uri: str) -> None:
-    """Raise `ToolHeld` for a URI if it is, or can come from, a template that waits for approval."""
-    named = read_mcpd_uri(uri)
-    for server, own in [named] if named else [(server, uri) for server in view.servers]:
-        held = view.catalog.servers[server].list_of(Kind.TEMPLATE).held if server in view.servers else {}
-        for each in fitting([Template(server=server, text=text) for text in held], own):
-            refuse_held(view, Kind.TEMPLATE, (server, each.text), uri)
+    """Raise `ToolHeld` for a URI of a skill, or from a template, that waits for approval."""
+    named, servers = read_mcpd_uri(uri), view.servers
+    for server, own in [named] if named else [(each, uri) for each in servers]:
+        if (entry := servers.get(server)) is not None:
+            refuse_held(view, Kind.SKILL, (server, skill_with(own, entry.list_of(Kind.SKILL).all)), uri)
+            held = entry.list_of(Kind.TEMPLATE).held
+            for each in fitting([Template(server=server, text=text) for text in held], own):
+                refuse_held(view, Kind.TEMPLATE, (server, each.text), uri)
 
 
 def read_only(name: str, call: MetaTool, what: str = "tools") -> MetaTool:

@@ -13,9 +13,9 @@ from msgspec import Raw
 from daemon import errors, protocol
 from daemon.catalog.entry import UNKNOWN_LIST
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri, skill_uri, with_skill, with_uris
+from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri, skill_uri, with_uris
 from daemon.catalog.offer import Offer
-from daemon.catalog.shown import locate
+from daemon.catalog.shown import locate, switched_off
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
 from daemon.clients.connection import ClientConnection
@@ -32,12 +32,12 @@ from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUN
 NO_COMPLETION = b'{"completion":{"values":[]}}'
 
 
-_NAMED_IN: Mapping[str, tuple[Callable[..., bytes], Callable[[str, str], str]]] = {
-    protocol.READ_RESOURCE: (partial(with_uris, "contents"), app_uri),
-    protocol.GET_SKILL: (with_skill, skill_uri),
-    protocol.READ_DIRECTORY: (partial(with_uris, "resources"), skill_uri),
+_NAMED_IN: Mapping[str, tuple[Callable[[str, str], str], tuple[str, ...]]] = {
+    protocol.READ_RESOURCE: (app_uri, ("contents.*.uri",)),
+    protocol.GET_SKILL: (skill_uri, ("skill.uri", "skill.resources.*.uri")),
+    protocol.READ_DIRECTORY: (skill_uri, ("resources.*.uri",)),
 }
-"""By method: the function that rewrites the URIs in a result, and the function that makes one URI."""
+"""By method: the function that makes a URI, and the places of URIs in a result (`naming.with_uris`)."""
 
 OF_SKILLS = (Kind.SKILL, Kind.RESOURCE, Kind.TEMPLATE)
 """The lists that may hold the URI of a skill (SEP-2640)."""
@@ -232,7 +232,7 @@ def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> F
     if result_id := result_in(uri):
         return ReadResult(id=result_id)
     server, own = find_resource(view, uri, links)
-    label, (convert, name) = f"{server}/{method}", _NAMED_IN[method]
+    label, (name, paths) = f"{server}/{method}", _NAMED_IN[method]
     if is_read := method == protocol.READ_RESOURCE:
         # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
         listed = uri in view.offer.definitions(Kind.RESOURCE)
@@ -243,7 +243,7 @@ def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> F
     if own == uri or name(server, own) == own:
         return forward
     # The answer names what is named by its server, too: another may have the server's own URI.
-    return attrs.evolve(forward, convert=partial(convert, name=partial(name, server)))
+    return attrs.evolve(forward, convert=partial(with_uris, partial(name, server), paths))
 
 
 def uri_in(members: dict[str, Raw]) -> str:
@@ -261,9 +261,8 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
         return found
     named = read_mcpd_uri(uri)
     for server, own in [named] if named else [(server, uri) for server in view.servers]:
-        words = {(server, switch_of(kind, own)) for kind in (Kind.RESOURCE, Kind.SKILL)}
-        if server in view.servers and (off := words & view.catalog.switched):
-            on = f"`mcpd enable {shlex.quote('/'.join(off.pop()))}`"
+        if server in view.servers and (off := switched_off(view.catalog, (server, own))):
+            on = f"`mcpd enable {shlex.quote('/'.join(min(off)))}`"
             text = f"this resource of server {server} is switched off by the operator of mcpd ({on})."
             raise ResourceDisabled(text, uri=uri, server=server)
     refuse_held_uri(view, uri)

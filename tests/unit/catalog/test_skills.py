@@ -1,6 +1,7 @@
 """Skills (SEP-2640): a fourth list, whose URIs name their server, and whose files are read from it."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -8,12 +9,12 @@ import pytest
 from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.naming import with_skill, with_uris
+from daemon.catalog.naming import with_uris
 from daemon.catalog.offer import Choices, Offer
 from daemon.catalog.shown import locate
 from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Profile
-from daemon.facts import DefinitionsListed
+from daemon.facts import Approved, DefinitionsListed
 from daemon.model import Kind, ToolKey
 from daemon.operators.news import changed
 from tests.unit.cases import cases
@@ -87,8 +88,26 @@ def test_a_changed_digest_is_a_change_of_the_list_and_an_event() -> None:
     assert event.details["skills"] == {"came": [], "went": [], "changed": [f"{ROOT}/SKILL.md"]}
 
 
+def test_a_skill_whose_file_has_another_digest_is_held_and_a_new_order_is_not() -> None:
+    old, new = (sha256(text).hexdigest() for text in (b"old", b"new"))
+    config = {"mcpServers": {"a": {"command": "a", "trust": "changes"}}}
+    known = after(
+        catalog_of(config), [Approved(), status("a"), listed("a", "t"), skills("a", entry(digest=old))]
+    )
+    turned = {**entry(digest=old), "resources": entry(digest=old)["resources"][::-1]}
+    assert shown(offer(after(known, [skills("a", turned)])))
+    changed = after(known, [skills("a", entry(digest=new))])
+    assert not shown(offer(changed))
+    assert located(changed, f"{ROOT}/a/b.md") is None
+    assert dict(changed.servers["a"].list_of(Kind.SKILL).held[f"{ROOT}/SKILL.md"].change) == {
+        "members": ["resources"]
+    }
+    assert shown(offer(after(changed, [skills("a", entry(digest=old))])))
+
+
 def test_an_operator_switches_a_skill_off() -> None:
     off = after(BOTH, [switched(f"a/skill:{ROOT}/SKILL.md")])
+    assert located(off, "skill://mcpd+a/acme/refunds/a/b.md") is None
     assert next(each["uri"] for each in shown(offer(off))) == "skill://mcpd+b/acme/refunds/SKILL.md"
     assert located(off, "skill://mcpd+a/acme/refunds/SKILL.md") is None
 
@@ -111,5 +130,9 @@ def test_a_skill_without_digests_is_named_too() -> None:
     "raw", [b"[]", b"{}", b"\xff", b'{"skill":7,"contents":7}', b'{"contents":[{"uri":7}]}']
 )
 def test_a_result_that_is_none_passes_as_it_is(raw: bytes) -> None:
-    assert with_skill(raw, str.upper) == raw
-    assert with_uris("contents", raw, str.upper) == raw
+    assert with_uris(str.upper, ("skill.uri", "skill.resources.*.uri", "contents.*.uri"), raw) == raw
+
+
+def test_a_faulty_entry_leaves_the_others_named() -> None:
+    raw = b'{"contents":[{"uri":7},{"uri":"a","text":"b"}]}'
+    assert with_uris(str.upper, ("contents.*.uri",), raw) == raw.replace(b'"a"', b'"A"')

@@ -9,8 +9,8 @@ import pytest
 from daemon.catalog.snapshot import Catalog
 from daemon.config.lock_file import LOCK, VERSION, LockedPackage, lock_in
 from daemon.documents.files import DocumentError
-from daemon.facts import Approved, Configured
-from daemon.model import Tool
+from daemon.facts import Approved, Configured, DefinitionsListed
+from daemon.model import Kind, Tool
 from daemon.setup.locking import (
     Content,
     Drift,
@@ -24,7 +24,7 @@ from daemon.setup.locking import (
     renew,
     written,
 )
-from tests.unit.catalog.samples import after, catalog_of, listed, prompts, templates, tool
+from tests.unit.catalog.samples import after, catalog_of, definition, listed, prompts, templates, tool
 from tests.unit.config.reading import config_of
 
 LOG, DIFF = (tool("git", name, description=f"Shows the {name}.") for name in ("log", "diff"))
@@ -85,6 +85,24 @@ def test_what_varies_from_start_to_start_changes_no_byte() -> None:
     one, other = (locked(tool("git", "log", description=text)) for text in texts)
     assert written(one) == written(other)
     assert one["servers"]["git"]["tools"]["log"]["says"] == "Has alpha"
+
+
+def test_a_skill_has_a_line_and_another_digest_is_a_difference() -> None:
+    front = {"name": "pay", "description": "Pays back."}
+
+    def with_digest(digest: str) -> Catalog:
+        files = [{"uri": "skill://pay/SKILL.md", "digest": f"sha256:{digest}"}]
+        pay = definition(Kind.SKILL, "git", "skill://pay/SKILL.md", frontmatter=front, resources=files)
+        return after(
+            of(LOG), [DefinitionsListed(server="git", incarnation=1, kind=Kind.SKILL, definitions=(pay,))]
+        )
+
+    content = empty()
+    offer(content, now(with_digest("a1" * 32)))
+    assert content["servers"]["git"]["skills"]["skill://pay/SKILL.md"]["says"] == "Pays back."
+    assert not differences(content, with_digest("a1" * 32))
+    (found,) = differences(content, with_digest("b2" * 32))
+    assert (found.name, found.change) == ("skill:skill://pay/SKILL.md", {"members": ["resources"]})
 
 
 def test_what_is_unpinned_says_so() -> None:

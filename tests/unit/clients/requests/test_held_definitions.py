@@ -1,4 +1,4 @@
-"""Prompts and templates that wait for approval: in no list, and refused before anything is sent."""
+"""Prompts, templates and skills that wait for approval: in no list, and refused before anything is sent."""
 
 from typing import Any
 
@@ -14,12 +14,15 @@ PROMPTS = ({"name": "greet", "description": "Says hello."}, "plain")
 CHANGED = ({"name": "greet", "description": "Says goodbye."}, "plain", "new")
 BOOK = {"uriTemplate": "book://{isbn}", "name": "book"}
 PAGE = {"uriTemplate": "page://{n}", "name": "page"}
+REFUNDS = {"uri": "skill://refunds/SKILL.md", "frontmatter": {"name": "refunds"}, "resources": "dynamic"}
+NEWER = {**REFUNDS, "frontmatter": {"name": "refunds", "description": "Says goodbye."}}
+INNER = {**REFUNDS, "uri": "skill://refunds/inner/SKILL.md"}
 ERAS: list[dict[str, Any]] = [{}, {"_meta": MODERN}]
 
 
 @pytest.fixture
 def stage() -> Stage:
-    """Of alpha, a changed prompt, a new one and a new template wait."""
+    """Of alpha, a changed prompt, a new one, a new template and a changed skill wait."""
     stage = Stage(trust="changes")
     stage.learn(Approved())
     for server in ("alpha", "beta"):
@@ -29,7 +32,9 @@ def stage() -> Stage:
     stage.offers("alpha", Kind.RESOURCE, "page://listed")
     stage.offers("alpha", Kind.TEMPLATE, BOOK)
     stage.offers("alpha", Kind.TEMPLATE, BOOK, PAGE)
-    for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE):
+    stage.offers("alpha", Kind.SKILL, REFUNDS, INNER)
+    stage.offers("alpha", Kind.SKILL, NEWER, INNER)
+    for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, Kind.SKILL):
         stage.offers("beta", kind)
     return stage
 
@@ -61,8 +66,13 @@ REFUSED = [
     variable("page://{n}"),
     read("page://1"),
     read("mcpd://alpha/page%3A%2F%2F1"),
+    ("skills/get", {"uri": "skill://refunds/SKILL.md"}),
+    ("resources/directory/read", {"uri": "skill://refunds"}),
+    read("skill://refunds/terms.md"),
+    read("skill://mcpd+alpha/refunds/SKILL.md"),
 ]
 SENT = [prompt("plain"), argument("plain"), variable("book://{isbn}"), read("book://1"), read("page://listed")]
+SENT += [("skills/get", {"uri": "skill://refunds/inner/SKILL.md"}), read("skill://refunds/inner/terms.md")]
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -94,6 +104,8 @@ async def test_no_list_has_what_is_held(client: Client) -> None:
     prompts = (await client.request("prompts/list"))["result"]["prompts"]
     found = (await client.request("resources/templates/list"))["result"]["resourceTemplates"]
     assert ([each["name"] for each in prompts], found) == (["plain"], [BOOK])
+    (skill,) = (await client.request("skills/list"))["result"]["skills"]
+    assert skill["uri"] == "skill://mcpd+alpha/refunds/inner/SKILL.md"
 
 
 async def test_a_resource_of_a_held_template_is_not_followed(stage: Stage, client: Client) -> None:
