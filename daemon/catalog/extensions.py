@@ -152,10 +152,7 @@ def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> d
 
 def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
     """The union of several servers' extensions; of two values, the first server's wins."""
-    union: dict[str, object] = {}
-    for each in passed:
-        union = {**each, **union}
-    return union
+    return {name: own for each in reversed([*passed]) for name, own in each.items()}
 
 
 def may_extend(raw: bytes) -> bool:

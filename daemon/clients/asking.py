@@ -286,12 +286,7 @@ class ParkedCall(input_required.WaitingCall[ClientCall]):
     def _resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         call = self._call
         retry.calls.take_over(call, retry)
-        answered = {
-            key: response
-            for key, response in responses.items()
-            if key in self._asked and input_required.fits(self._asked[key].method, response)
-        }
-        for key, response in answered.items():
+        for key, response in input_required.fitting(responses, self._asked).items():
             self._asked.pop(key).answer(bytes(response))
         answer, self._answer, self.held = self._answer, None, 0
         if answer is not None:

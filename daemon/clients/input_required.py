@@ -265,6 +265,13 @@ def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
     return {} if given is None else decode_members(given)
 
 
+def fitting(
+    responses: Mapping[str, Raw], asked: Mapping[str, PeerRequest] | Mapping[str, InputRequest]
+) -> dict[str, Raw]:
+    """The responses that answer one of these questions and fit it."""
+    return {key: each for key, each in responses.items() if key in asked and fits(asked[key].method, each)}
+
+
 def fits(method: str, response: Raw) -> bool:
     """Whether a response has all members that a result of the method needs."""
     shape = _SHAPES.get(method)

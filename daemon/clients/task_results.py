@@ -230,13 +230,8 @@ class PolledTask(Struct, eq=False):
         def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
             retry.upstream, retry.convert = self._upstream, call.convert
             retry.label, retry.tool, retry.others = call.label, call.tool, call.others
-            fitting = {
-                key: each
-                for key, each in responses.items()
-                if key in asked and input_required.fits(asked[key].method, each)
-            }
             call.calls.context.subscribers.tasks.polled.pop(self, None)
-            self.follow(retry, state, fitting)
+            self.follow(retry, state, input_required.fitting(responses, asked))
             return True
 
         client, name = asking.client_of(call), self._upstream.name

@@ -68,21 +68,17 @@ class Auth:
         return filter(None, (self.client_secret, self.private_key, of_idp))
 
 
-_NEEDED: Mapping[AuthType, tuple[str, ...]] = {
-    AuthType.CLIENT_CREDENTIALS: ("client_id",),
-    AuthType.ENTERPRISE_MANAGED: ("client_id", "client_secret", "token_file", "idp"),
-    AuthType.WORKLOAD_IDENTITY: ("token_file",),
-}
-_MEANINGLESS: Mapping[AuthType, tuple[str, ...]] = {
-    AuthType.CLIENT_CREDENTIALS: ("token_file", "idp"),
-    AuthType.ENTERPRISE_MANAGED: ("private_key",),
-    AuthType.WORKLOAD_IDENTITY: ("client_secret", "private_key", "idp"),
+# The keys that each type of login needs, and those that it may have.
+_KEYS: Mapping[AuthType, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    AuthType.CLIENT_CREDENTIALS: (("client_id",), ("client_secret", "private_key")),
+    AuthType.ENTERPRISE_MANAGED: (("client_id", "client_secret", "token_file", "idp"), ()),
+    AuthType.WORKLOAD_IDENTITY: (("token_file",), ("client_id",)),
 }
 
 
 def auth_lacks(auth: Auth) -> Problems:
     """Keys that this type of login requires but the entry lacks."""
-    for key in _NEEDED[auth.type]:
+    for key in _KEYS[auth.type][0]:
         if not getattr(auth, key):
             yield camel(key), f"a login of type {auth.type} needs this key"
     if auth.type is AuthType.CLIENT_CREDENTIALS and not auth.client_secret and not auth.private_key:
@@ -91,8 +87,9 @@ def auth_lacks(auth: Auth) -> Problems:
 
 def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
     """Contradictions within `auth`; unless `resolved`, its values are still references."""
-    for key in _MEANINGLESS[auth.type]:
-        if getattr(auth, key):
+    needed, optional = _KEYS[auth.type]
+    for key in ("client_id", "client_secret", "private_key", "token_file", "idp"):
+        if getattr(auth, key) and key not in {*needed, *optional}:
             yield camel(key), f"a login of type {auth.type} has no '{camel(key)}': remove it, or change 'type'"
     if auth.type is AuthType.CLIENT_CREDENTIALS and auth.client_secret and auth.private_key:
         yield "privateKey", "a client authenticates with its secret or with its key: remove one of the two"
