@@ -31,7 +31,7 @@ class StoredRecord(AuditRecord, kw_only=True, rename="camel"):
     """A record with its place in the chain."""
 
     at: Annotated[datetime, msgspec.Meta(tz=True)]
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=1)]
     prev: str
 
 
@@ -45,6 +45,8 @@ class Entry(NamedTuple):
     line: bytes
     """The line with its line end, which is missing if a daemon is still writing it or was killed."""
     record: StoredRecord | None
+    ends: float
+    """The end of its file's day, in seconds since the epoch."""
 
 
 class AuditQuery(NamedTuple):
@@ -101,13 +103,13 @@ def entries(chain: Path, since: float = 0.0, *, newest_first: bool = False) -> I
     lines, step, begins = (backward, -1, DAY) if newest_first else (_forward, 1, 0.0)
     for file in files(chain)[::step]:
         day = datetime.fromisoformat(f"{file.name[:10]}T00:00Z").timestamp()
-        at = day + begins
+        at, ends = day + begins, day + DAY
         # An expired file may be gone by now.
         with contextlib.suppress(FileNotFoundError):
-            for number, line in enumerate(lines(file) if day + DAY > since else (), 1):
+            for number, line in enumerate(lines(file) if ends > since else (), 1):
                 if (record := decoded(line)) is not None:
                     at = record.at.timestamp()
-                yield Entry(at, f"{file} line {number}", line, record)
+                yield Entry(at, f"{file} line {number}", line, record, ends)
 
 
 def _forward(file: Path) -> Iterator[bytes]:

@@ -82,15 +82,18 @@ class CheckedChain:
 def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
     """Check chains against copied heads; return the chains, and heads of others. 6 s for a million records."""
     checked, others = [_check(each, {head.seq: "" for head in heads}) for each in chains(directory)], []
+    newest = {head.chain: head.seq for head in sorted(heads, key=lambda head: head.seq)}
     for head in heads:
         about = [(chain, digests) for chain, digests in checked if head.chain in {"", chain.id}]
         agreeing = [
-            chain for chain, digests in about if digests[head.seq] == head.digest or head.seq < chain.first
+            chain
+            for chain, digests in about
+            if digests[head.seq] == head.digest
+            # An old head may have expired with its record, but not the newest one.
+            or head.seq < min(chain.first, newest.get(chain.id) or newest.get("", 0))
         ]
         if about and not agreeing:
-            fault = (
-                f"record {head.seq} differs from its copy: it or an earlier one changed, or the end is cut off"
-            )
+            fault = f"record {head.seq} differs from its copy: it or an earlier one changed, or was cut off"
             about[0][0].faults.append(f"{about[0][0].directory}: {fault}")
         for chain in agreeing:
             chain.vouched = max(chain.vouched, head.seq if head.seq >= chain.first else 0)
@@ -109,7 +112,7 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
         chain.torn = "" if entry.line.endswith(b"\n") else entry.place
         if chain.torn:
             continue
-        if fault := _misfit(chain, record := entry.record):
+        if fault := _misfit(chain, record := entry.record, entry.ends):
             chain.faults = [*chain.faults, f"{entry.place}: {fault}"][:NAMED]
         if record is None:
             continue
@@ -128,10 +131,12 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
     return chain, digests
 
 
-def _misfit(chain: CheckedChain, record: StoredRecord | None) -> str:
-    """Why a record does not follow the previous one; empty if it does."""
+def _misfit(chain: CheckedChain, record: StoredRecord | None, ends: float) -> str:
+    """Why a record does not follow the previous one, or fits no file that `ends` before; empty if it does."""
     if record is None:
         return "not a record of the audit"
+    if record.at.timestamp() >= ends:
+        return "later than the day of its file, which was renamed"
     if chain.last and record.seq != chain.last + 1:
         return f"record {record.seq} follows record {chain.last}: records were removed, added or moved"
     if chain.last and record.prev != chain.digest:

@@ -153,6 +153,31 @@ def test_half_a_line_at_the_end_is_no_fault_and_anywhere_else_is_one(tmp_path: P
     assert "an incomplete line" in chain.faults[0]
 
 
+@pytest.mark.parametrize("lines", [LINES, expired()[0][4:]], ids=["first", "expired"])
+@pytest.mark.parametrize("seq", [0, -1])
+def test_a_record_put_before_the_first_one_is_found(lines: list[bytes], seq: int) -> None:
+    forged = lines_of([record(1, tool="git_reset")], seq=seq)
+    assert "not a record" in one([*forged, *lines], (), at=(0, 0)).faults[0]
+
+
+def test_a_chain_that_begins_after_all_copied_records_is_a_fault() -> None:
+    """As if all of them had expired before another head was copied."""
+    note = record(30, Decision.EXPIRED, details={"file": FILES[0], "through": COUNT, "head": HEAD.digest})
+    forged = lines_of([note, record(31)], HEAD.digest, COUNT + 1)
+    chain_id = began(at=note.at)
+    lines = [*forged, *lines_of([chain_id], digest(forged[-1]), COUNT + 3)]
+    (fault,) = one(lines, at=(0, 0)).faults
+    assert "record 12 differs from its copy" in fault
+    assert one(lines, (), at=(0, 0)).faults == []
+
+
+def test_a_file_renamed_to_an_earlier_day_is_found(tmp_path: Path) -> None:
+    """Otherwise `--since` would not look into it."""
+    written(tmp_path, {"2026-11-26.jsonl": LINES})
+    ((chain,), _others) = verify(tmp_path, [HEAD])
+    assert chain.faults[0].endswith("line 1: later than the day of its file, which was renamed")
+
+
 def test_a_fault_names_its_file_and_line() -> None:
     lines = [*LINES]
     lines[5] = lines[5].replace(b"git_log", b"git_lag")
