@@ -140,7 +140,7 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
         meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
         elsewhere = word.startswith(("/", WRITTEN))
         if word and not elsewhere and meant and not os.path.exists(home / word):  # noqa: PTH110
-            yield _fault(place, found("path-astray", word=word))
+            yield _fault(place, found("path-astray", server=server.name, word=word))
 
 
 def oversights(config: Config) -> list[Fault]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +30,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         if fault.variable is None:
             yield found("configuration-fault", fault=fault)
         else:
-            named = re.match(r"\$\.mcpServers\.([\w-]+)", fault.path)
-            command = f"`mcpd set {named[1]} env.{fault.variable}`" if named else ""
-            put = f"{command} asks for its value and stores it. Or put" if command else "Put"
-            yield found("variable-unset", fault=fault, put=put, where=_where(scene))
+            yield found("variable-unset", fault=fault, where=_where(scene))
     for note in scene.notes:
         yield found("configuration-note", note=note)
     if scene.config is not None:

@@ -164,9 +164,8 @@ def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
         return None
     if not args or find(command, search, base).path is None:
         return None
-    apart = json.dumps([*args, *server.args])
-    name, path = server.name, server.command
-    return found("program-with-arguments", server=name, path=path, command=command, args=apart)
+    settings = shlex.join([f"command={command}", f"args={json.dumps([*args, *server.args])}"])
+    return found("program-with-arguments", server=server.name, path=server.command, settings=settings)
 
 
 def _missing(server: Server, search: str, base: Path, shell: Environ, *, running: bool) -> Finding:
@@ -354,10 +353,12 @@ def sharing(server: Server) -> Iterator[Finding]:
             yield found("server-limit-too-high", server=name, key=key, why=why, most=each.value)
         else:
             words = ", ".join(f'"{word}"' for word in each.value)
-            if WRITTEN not in each.value:
-                at, word = len(server.args), each.value[0]
+            if each.in_script:
+                yield found("server-instances-meet-in-script", server=name, key=key, why=why, words=words)
+            elif WRITTEN not in each.value:
+                setting = f"'args[{len(server.args)}]={each.value[0]}'"
                 yield found(
-                    "server-instances-meet", server=name, key=key, why=why, words=words, at=at, word=word
+                    "server-instances-meet", server=name, key=key, why=why, words=words, setting=setting
                 )
             elif each.in_container:
                 yield found("server-bound-to-a-mount", server=name, key=key, why=why, words=words)

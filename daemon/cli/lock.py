@@ -47,7 +47,8 @@ def lock(options: argparse.Namespace) -> int:
     if present is None and options.check:
         raise CommandFailed(f"there is no {beside} to check: `mcpd lock` writes it")
     known = load(path, os.environ, SURFACES).mcp_servers
-    names = options.servers or [name for name, server in known.items() if server.enabled]
+    off = {name for name, server in known.items() if not (options.servers or server.enabled)}
+    names = options.servers or [name for name in known if name not in off]
     if unknown := next((name for name in names if name not in known), ""):
         raise CommandFailed(f"there is no server '{unknown}' in {path}{suggestion(unknown, known)}")
     with ThreadPoolExecutor() as pool:
@@ -65,7 +66,7 @@ def lock(options: argparse.Namespace) -> int:
         print(document(answer))
     else:
         say(*(_compared if options.check else _written)(answer, str(beside)))
-    for name, problem in answer["failed"].items():
+    for name, problem in {**dict.fromkeys(off, "it is switched off"), **answer["failed"]}.items():
         note(f"{name} is not {'checked' if options.check else 'locked'}: {problem}", lines=True)
     return EX_FAULT if answer.get("drift") else EX_UNAVAILABLE if answer["failed"] else 0
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -282,7 +282,7 @@ def settled(options: argparse.Namespace) -> Servers:
 
 def _pinned(options: argparse.Namespace, offer: _Offer, servers: Servers) -> Servers:
     """Pin the added servers that work, as far as versions are found in time; returns all servers afterwards."""
-    well = {name for name, server in servers.items() if server["state"] in WELL - {"disabled"}}
+    well = {name for name, server in servers.items() if _works(server)}
     # An entry that names its registry in a variable means the packages there.
     planned = [
         each for each in offer.planned.added if not _REGISTRY.search(" ".join(each.entry.get("env") or ()))
@@ -309,6 +309,11 @@ def _pinned(options: argparse.Namespace, offer: _Offer, servers: Servers) -> Ser
     return servers
 
 
+def _works(server: ServerReport, well: Collection[str] = WELL - {"disabled"}) -> bool:
+    """Whether a server needs no operator; a dormant server may have failed to list its tools."""
+    return server["state"] in well and not server.get("cause")
+
+
 def _line(entry: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     return entry.get("command") or "", entry.get("args") or ()
 
@@ -326,9 +331,9 @@ def summary(
     left: Sequence[ClientProgram] = (),
 ) -> list[str]:
     """Lines about working servers, faults, and how to undo; `left` are clients without mcpd."""
-    works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
+    works = [name for name, server in servers.items() if _works(server)]
     clients = f", in {titles(programs)} once restarted" if programs else ""
-    troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
+    troubles = [_trouble(name, server) for name, server in servers.items() if not _works(server, WELL)]
     troubles += [
         f"{name}: {len(held)} held until you approve (`mcpd approve {name}`)"
         for name, server in servers.items()

@@ -455,6 +455,8 @@ class Advice:
     """The problem without the key, as a predicate of the server's name."""
     in_container: bool = False
     """Whether the server runs in a container, which sees only mounted directories."""
+    in_script: bool = False
+    """Whether the words belong in a shell's script: the program does not get words after the script."""
 
     def written(self, name: str) -> str:
         """Say what mcpd wrote into a new entry, why, and how to undo it."""
@@ -502,7 +504,7 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
     A server bound to a directory keeps its arguments, and gets an instance for each client's directory.
     """
     made, done = dict(entry), list[Advice]()
-    while found := advice(server):
+    while found := [each for each in advice(server) if not each.in_script]:
         each = found[0]
         match each.value:
             case int(most):
@@ -524,17 +526,19 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
 def _advice(server: Server, row: KnownServer, words: Sequence[str]) -> Iterator[Advice]:
     in_container = image_of(words) is not None
     share = server.shared_by
-    bound = not row.only_with or any(_names(word, row.only_with) for word in server.args)
+    bound = not row.only_with or any(_names(word, row.only_with) for word in words)
     if server.share is None and share is Share.ALL and row.share is not Share.ALL and bound:
         share = row.share
         if row.workspace:
             yield Advice(key="args", value=row.workspace, why=row.why, in_container=in_container)
         else:
             yield Advice(key="share", value=row.share, why=row.why)
-    given = {*server.args, *server.env}
+    given = {*words, *server.args, *server.env}
     apart = None if in_container or share is Share.ALL else row.apart
     if apart is not None and not any(_names(word, apart.unless) for word in given):
-        yield Advice(key="args", value=(apart.option,), why=apart.why)
+        reached = started((server.command or "", *server.args, apart.option))
+        in_script = all(each[-1] != apart.option for each in reached)
+        yield Advice(key="args", value=(apart.option,), why=apart.why, in_script=in_script)
     if row.in_flight is not None and server.limits.in_flight > row.in_flight:
         yield Advice(key="limits.inFlight", value=row.in_flight, why=row.why)
 

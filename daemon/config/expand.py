@@ -169,6 +169,8 @@ class References:
     _faults: list[Fault] = attrs.field(repr=False)
     """Gets a fault for each unresolved reference, which stays in its text."""
     values: set[str] = attrs.field(factory=set, repr=False)
+    server: str = ""
+    """The server whose entry has the references; empty for another part."""
     credentials: set[str] = attrs.field(factory=set, repr=False)
     """Values or defaults that may be credentials, judged by kind of reference, by name, and by looks."""
 
@@ -206,7 +208,11 @@ class References:
                     return _marked(body, late=late)
                 value, from_outside = _look_up(match, self._sources)
             except Unresolved as error:
-                self._faults.append(Fault(path=here, message=str(error), variable=error.variable))
+                command = f"`mcpd set {self.server} env.{error.variable}`"
+                helps = (
+                    f". {command} asks for its value and stores it" if self.server and error.variable else ""
+                )
+                self._faults.append(Fault(path=here, message=f"{error}{helps}", variable=error.variable))
                 return match[0]
             if from_outside:
                 self.values.add(value)

@@ -283,7 +283,7 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     of_http, others = References(sources, faults), References(sources, faults)
     written, listen, state = (raw.get(key) for key in ("mcpServers", "listen", "state"))
     entries = written if isinstance(written, dict) else {}
-    references = {name: References(sources, faults) for name in entries}
+    references = {name: References(sources, faults, server=name) for name in entries}
     if entries:
         expanded = {name: _expanded(name, entry, references[name]) for name, entry in entries.items()}
         raw = {**raw, "mcpServers": expanded}

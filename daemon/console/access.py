@@ -14,6 +14,7 @@ from loguru import logger
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
+from daemon.audit.event_records import note_command
 from daemon.config.listen import split_authority
 from daemon.console.page import Notice
 from daemon.kit.waiting import keep_latest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from daemon.audit.audit_log import Audit
 
 COOKIE = "mcpd_console"
 
@@ -191,8 +193,8 @@ class _Link(msgspec.Struct, frozen=True):
 class ConsoleSessions:
     """The console's valid links and its sessions."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], audit: Audit) -> None:
+        self._clock, self._audit = clock, audit
         self._links: dict[bytes, _Link] = {}
         self._sessions: dict[bytes, ConsoleSession] = {}
 
@@ -224,6 +226,7 @@ class ConsoleSessions:
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions))).end()
         logger.info("console: signed in as {}, {}", who, "to control" if may_change else "to read")
+        note_command(self._audit, who, "sign-in", {"readOnly": not may_change}, "ok")
         return cookie
 
     def find(self, cookie: str) -> ConsoleSession | None:

@@ -42,7 +42,7 @@ class Console:
     ) -> None:
         """`address` serves the console if necessary, and returns its base URL, as `http://127.0.0.1:7337`."""
         self._context = context
-        self._sessions = ConsoleSessions(time.monotonic)
+        self._sessions = ConsoleSessions(time.monotonic, context.audit)
         seldom, calls = (context.registry.catalog, context.history.newest), context.counters.recent.newest
         self._views = Views(ChangeSignal(*seldom, calls=calls, busy=partial(is_any_under_way, context)))
         self._address = address

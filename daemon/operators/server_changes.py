@@ -145,7 +145,8 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, rep
         try:
             problem = await actor.refresh()
         except CallError as error:
-            problem = error.message
+            # The error's own words are for models.
+            problem = context.state_of(name)["reason"] or error.message
     elif is_divided(context, server):
         problem = "none of its instances runs; each lists its tools when it starts"
     else:

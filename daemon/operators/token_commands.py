@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 NO_HTTP = (
-    "mcpd serves no clients over HTTP, so there are no tokens: give the configuration `listen.http`, or start"
-    " the daemon with `mcpd run --http`"
+    "mcpd serves no clients over HTTP, so there are no tokens: `mcpd set . listen.http={}`, then"
+    " `mcpd start --restart`; or start the daemon with `mcpd run --http`"
 )
 
 

@@ -24,6 +24,7 @@ from daemon.config.labels import server_of
 from daemon.errors import RunError, leaf
 from daemon.facts import ServerStatus
 from daemon.kit.waiting import Watch
+from daemon.kit.wording import MIB
 from daemon.states import SERVING, TRANSITIONS, WAITING, ServerState
 from daemon.supervision.backoff import Ending, Run
 
@@ -85,7 +86,7 @@ def by_cause(name: str, reason: Reason) -> Reason:
     for entry in table("remedies")[cause]:
         if all(data.get(key) in values for key, values in entry.get("when", {}).items()):
             try:
-                return attrs.evolve(reason, remedy=_filled(entry, (), {**data, **_named(name)}))
+                return attrs.evolve(reason, remedy=_filled(entry, (), {**data, **_more(data), **_named(name)}))
             except KeyError:
                 # This entry needs data that the cause does not carry this time.
                 continue
@@ -109,6 +110,13 @@ def table(name: str) -> dict[str, list[dict[str, Any]]]:
 
 def _named(name: str) -> dict[str, str]:
     return {"server": name, "whole": server_of(name)}
+
+
+def _more(data: Mapping[str, Any]) -> dict[str, str]:
+    """Twice the limit that a server exceeded, as a value for its key."""
+    if "limit" in data:
+        return {"more": f"{-(-2 * data['limit'] // MIB)}MiB"}
+    return {"more": f"{2 * data['seconds']:g}s"} if "seconds" in data else {}
 
 
 def _filled(

@@ -100,8 +100,9 @@ def test_two_machines_write_the_same_bytes_of_real_servers_and_a_check_finds_no_
     texts, locked = [], Json()
     for machine in range(2):
         with project(**servers) as here:
-            status, out, _ = here.run()
+            status, out, err = here.run()
             assert (status, out) == (0, f"{here.lock} is written\n")
+            assert "off is not locked: it is switched off" in err
             texts.append(here.lock.read_bytes())
             if machine:
                 assert here.check() == (0, [])

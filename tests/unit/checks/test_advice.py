@@ -108,7 +108,7 @@ def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
     ((path, message),) = astray(beside, entry)
     assert path == f"$.mcpServers.s.{place}"
     assert message.startswith(f"'{word}' does not exist in the home directory")
-    assert '"cwd": "."' in message
+    assert "`mcpd set s cwd=.`" in message
     assert not astray(beside, {**entry, "enabled": False})
     assert not [message for _, message in astray(beside, {**entry, "cwd": "."}) if "home" in message]
 
@@ -144,7 +144,7 @@ def test_what_the_doctor_sees_without_asking_anybody_is_told(
 def test_arguments_within_a_command_are_told_with_what_to_write(programs: str) -> None:
     ((path, message),) = warnings({"command": f"{programs}/npx -y 'a b'", "args": ["c"]}, programs)
     assert path == "$.mcpServers.s.command"
-    assert message.endswith(f'Write "command": "{programs}/npx", "args": ["-y", "a b", "c"]')
+    assert message.endswith(f'`mcpd set s command={programs}/npx \'args=["-y", "a b", "c"]\'`')
 
 
 def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> None:

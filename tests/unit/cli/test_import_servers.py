@@ -286,6 +286,7 @@ SERVERS: dict[str, Any] = {
     "off": {"state": "disabled", "tools": 0},
     "notion": {"state": "needs_auth", "reason": "401\nmore", "tools": 0},
     "slow": {"state": "starting", "tools": 0},
+    "box": {"state": "dormant", "happened": "It did not list.", "cause": "exited", "tools": 0},
     "gone": {"state": "backoff", "reason": "exited with status 2", "happened": "There is no /x.", "tools": 0},
 }
 
@@ -298,6 +299,7 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Users) -> None:
     assert works == "Works: time, later, new, in Codex once restarted."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
     assert "gone: backoff, There is no /x (`mcpd doctor`)" in attention
+    assert "box: dormant, It did not list (`mcpd doctor`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
     assert "new: 2 held until you approve (`mcpd approve new`)" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."

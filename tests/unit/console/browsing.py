@@ -169,7 +169,7 @@ class Desk:
         self.stage = Stage()
         self.shown = Shown({"one": {"available": 1, "total": 1}})
         self.context: OperatorContext = operator_context(self.stage)
-        self.sessions = ConsoleSessions(lambda: self.now)
+        self.sessions = ConsoleSessions(lambda: self.now, self.context.audit)
         self.views = Views(ChangeSignal(self.stage.catalog, self.context.history.newest))
         self.application = Application(
             self.context, self.sessions, self.views, sign_in, pages=self.shown.pages, actions=self.shown.actions

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 from markupsafe import Markup
 
+from daemon.audit.audit_log import Audit
 from daemon.clients.client import Principal
 from daemon.config.listen import ConsoleRole
 from daemon.console import access, application
@@ -225,6 +226,17 @@ async def test_what_is_refused_says_why_and_escapes_it(desk: Desk) -> None:
     text = (await browser.get("/ui/list")).text
     assert "no &lt;b&gt;server&lt;/b&gt;" in text
     assert 'role="alert"' in text
+
+
+def test_each_visit_begins_with_a_record_of_who_came(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[object] = []
+    monkeypatch.setattr(access, "note_command", lambda _audit, *told: noted.append(told))
+    desk.sessions.enter(desk.sessions.invite("uid 0 (console)", may_change=True))
+    desk.sessions.begin("token ci (console)", token="ci", may_change=False)
+    assert noted == [
+        ("uid 0 (console)", "sign-in", {"readOnly": False}, "ok"),
+        ("token ci (console)", "sign-in", {"readOnly": True}, "ok"),
+    ]
 
 
 async def test_an_action_is_recorded_even_if_it_fails(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,7 +475,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sessions(clock: Clock) -> access.ConsoleSessions:
-    return access.ConsoleSessions(clock)
+    return access.ConsoleSessions(clock, Audit.none())
 
 
 def test_a_link_is_too_old_after_a_minute(sessions: access.ConsoleSessions, clock: Clock) -> None:

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from daemon.causes import Cause
+from daemon.causes import Cause, Reason
 from daemon.config.parse import Plan
 from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.tuning import Restart
@@ -79,6 +79,9 @@ async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
         here.servers["git"].error = UpstreamUnavailable("server git is failed", server="git")
         told = await here.refresh("git")
         assert told["servers"]["git"]["problem"] == "server git is failed"
+        here.supervisor.children["git"].status.become(ServerState.DEGRADED, Reason("it answers no pings"))
+        told = await here.refresh("git")
+        assert told["servers"]["git"]["problem"] == "it answers no pings"
         told = await here.refresh("off")
         assert "switched off in the configuration" in told["servers"]["off"]["problem"]
         with pytest.raises(UnknownServer, match="Did you mean git"):
