@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from daemon.history.event import Event, EventKind
+from daemon.kit.later import pattern
 from daemon.kit.wording import counted, some, span
 from daemon.states import ServerState
 
@@ -151,10 +152,15 @@ def _often(event: Event, details: Mapping[str, object]) -> str:
     return "" if times <= 1 or first is None else f"{times:.0f} times since {_clock(first, event.at)}"
 
 
+_USAGE = pattern(r"(?i)\W*(?:try|run|see) .*--help\b")
+"""Matches a program's last line that only points to its help."""
+
+
 def _last_words(details: Mapping[str, object]) -> str:
     """The server's last line on stderr, where a program that ends by itself says why."""
     lines = details.get("stderr")
-    if not isinstance(lines, (list, tuple)) or not (words := str(lines[-1]).strip()):
+    said = [] if not isinstance(lines, (list, tuple)) else [str(each).strip() for each in lines]
+    if not (words := next((each for each in reversed(said) if each and not _USAGE.match(each)), "")):
         return ""
     return f" (its last line: {words[:QUOTED]}{'…' if len(words) > QUOTED else ''})"
 

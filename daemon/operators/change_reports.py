@@ -261,9 +261,10 @@ def reloaded(answer: ReloadReport) -> list[str]:
     """The changes of a reload in one line, then the state of each started server."""
     plan: Mapping[str, Any] = answer
     done = [f"{word}: {', '.join(plan[key])}" for key, word in _DONE.items() if plan[key]]
-    parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
-    if answer["needsRestartOfDaemon"]:
-        parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
+    waits = answer["needsRestartOfDaemon"]
+    parts = [*(done or ([] if waits else ["nothing has changed"])), f"unchanged: {len(answer['kept'])}"]
+    if waits:
+        parts.append(f"needs a new start: {', '.join(waits)} (`mcpd start --restart`)")
     states = (f"{name}: {_state(state)}" for name, state in answer["states"].items())
     return ["; ".join(parts), *states, *(f"left out: {fault}" for fault in answer.get("faults", ()))]
 

@@ -37,7 +37,8 @@ def test_a_reload_touches_one_server_of_twenty() -> None:
         daemon.config.write_text(json.dumps({**of(**servers), "limits": {"starts": 2}}))
         with daemon.client() as client:
             said = daemon.run("reload")
-            assert said == "restarted: s3; unchanged: 19; needs a new start: limits\ns3: ready\n"
+            waits = "needs a new start: limits (`mcpd start --restart`)"
+            assert said == f"restarted: s3; unchanged: 19; {waits}\ns3: ready\n"
             assert not client.run("s4", "echo", n=1).get("isError")
         after = pids(daemon)
         assert {name for name in servers if before[name] != after[name]} == {"s3"}

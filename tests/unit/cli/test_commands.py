@@ -100,7 +100,8 @@ ROWS = (
     row("refresh git", "refresh", {"servers": {"git": NEWS}},
         "git: epoch 3, 12 tools; came: fresh; went: gone; changed: log;"
         " renamed: old to new; prompts that came: review; prompts that changed: plan\n"),
-    row("reload", "reload", PLAN, "restarted: git; unchanged: 19; needs a new start: listen\ngit: ready\n",
+    row("reload", "reload", PLAN, "restarted: git; unchanged: 19;"
+        " needs a new start: listen (`mcpd start --restart`)\ngit: ready\n",
         asked={}),
     row("reload", "reload", {**PLAN, **IDLE}, "nothing has changed; unchanged: 19\n"),
     row("reload", "reload", {**PLAN, **CHANGES},
