@@ -97,7 +97,7 @@ class PermissionDenied(CallError):
 
 
 class ToolHeld(CallError):
-    """The tool, prompt or template waits for approval. Nothing was sent."""
+    """The tool, prompt, template or skill waits for approval. Nothing was sent."""
 
     def __init__(self, message: str, *, held: Any, **details: object) -> None:
         super().__init__(message, **details)

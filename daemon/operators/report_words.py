@@ -118,7 +118,7 @@ def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
     yield from oddities(server)
 
 
-_OTHERS = ("prompt:", "template:")  # words for what waits besides tools begin so (`catalog.kinds.switch_of`)
+_OTHERS = ("prompt:", "skill:", "template:")  # held words of kinds other than tools begin so
 
 
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:

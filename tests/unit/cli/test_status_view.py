@@ -156,6 +156,12 @@ def test_that_records_of_the_audit_are_missing_is_said_before_the_servers() -> N
     assert shown.startswith("audit: it cannot be written: \\x1b[2J; 3 records lost\n\nserver")
 
 
+def test_what_waits_for_approval_is_counted_by_kind() -> None:
+    held = {word: {"because": "new", "change": {}} for word in ("log", "skill:skill://a/SKILL.md", "prompt:p")}
+    text = render(status_of({"git": server(held=held)}), now=NOW, screen=NARROW)
+    assert "1 tool and 1 skill and 1 prompt" in " ".join(text.split())
+
+
 def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     counted = {
         "loads": 7, "loadHits": 1200, "loadMisses": 34, "invalidations": {"invalid_changed": 2,
