@@ -37,6 +37,15 @@ def test_records_are_read_from_either_end_over_files_and_parts(tmp_path: Path) -
     assert seqs(read(tmp_path, EVERYTHING, newest_first=True)) == [*range(30, 0, -1)]
 
 
+@pytest.mark.parametrize("name", ["9999-99-99", "0000-01-01", "2026-00-10", "2026-02-30", "٢٠٢٦-11-29"])
+def test_a_file_whose_name_is_no_date_does_not_keep_the_records_from_being_read(
+    tmp_path: Path, name: str
+) -> None:
+    written(tmp_path, {DAY_ONE: some(2), f"{name}.jsonl": [b"x"]})
+    assert [1, 2] == [each for each in seqs(read(tmp_path, EVERYTHING)) if each]
+    assert [2, 1] == [each for each in seqs(read(tmp_path, EVERYTHING, newest_first=True)) if each]
+
+
 @given(
     st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=20), st.integers(1, 40)
 )
