@@ -8,6 +8,7 @@ read its list only once: an instance in an empty directory lists, and ends.
 from __future__ import annotations
 
 import math
+import os
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -200,7 +201,7 @@ async def _list_once(server: InstancedServer) -> None:
         made = await trio.to_thread.run_sync(_DIRECTORY)
         # A client's instance lists as well.
         if not server.instances.running:
-            await _list_in(made.name, server)
+            await _list_in(await trio.to_thread.run_sync(os.path.realpath, made.name), server)
     except (OSError, CallError) as error:
         logger.bind(server=server.name).info("could not be listed before its first client: {}", error)
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -264,6 +265,28 @@ def test_a_token_that_mcpd_makes_names_only_directories_that_it_was_made_with(pl
         assert [told(called(made, each))["cwd"] for each in places[:2]] == places[:2]
         listed = daemon.run("token", "list")
         assert f"made: all profiles; workspaces {', '.join(places[:2])}; made " in listed
+
+
+def test_a_link_in_place_of_a_tokens_directory_leads_a_server_that_starts_again_nowhere(
+    places: list[str],
+) -> None:
+    port, listen = listening()
+    listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "workspaces": places[:1]}]
+    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}"], "restart": {"base": 0.01}}
+    config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}, "listen": listen}
+    with running(config), RawHttp(port) as http:
+
+        def called() -> Json:
+            http.send(modern("tools/call", {**CALL, "name": "where/where"}, Mcpd_Workspace=quote(places[0])))
+            answer: Json = http.json()
+            return answer
+
+        pid = told(called())["pid"]
+        Path(places[0]).rename(f"{places[0]}.before")
+        Path(places[0]).symlink_to(places[1])
+        os.kill(pid, signal.SIGKILL)
+        refused = [called()["result"]["structuredContent"]["error"]["code"] for _ in range(3)]
+        assert set(refused) <= {"UpstreamLost", "UpstreamUnavailable", "NoWorkspace"}, refused
 
 
 def test_a_client_whose_directory_has_no_program_keeps_nobody_else_out(places: list[str]) -> None:

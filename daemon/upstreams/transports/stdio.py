@@ -15,7 +15,8 @@ from functools import partial
 import trio
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, RunError, leaf
+from daemon.config.config_model import Server
+from daemon.errors import CannotStart, ConnectionLost, RunError, leaf
 from daemon.host import paths
 from daemon.kit.wording import bytes_in_words
 from daemon.processes.children import ChildProcess
@@ -61,12 +62,22 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
     Raises CannotStart: the command can never run; ConnectionLost: it could not be run this time.
     """
     server = context.server
+    await trio.to_thread.run_sync(_refuse_exchanged, server)
     async with AsyncExitStack() as held:
         start, env = None, child_environment(os.environ, server.env)
         lesson = context.lessons.get(server.name)
         if server.confined is not None or lesson is not None:
             start = await held.enter_async_context(context.sandboxes.prepared(server, env, lesson))
         yield await held.enter_async_context(_opened(context, env, start))
+
+
+def _refuse_exchanged(server: Server) -> None:
+    """Raise CannotStart if a link has taken the place of the workspace, which was allowed without any link."""
+    workspace = server.instance and server.instance.workspace
+    if workspace and os.path.realpath(workspace) != workspace:
+        data = {"directory": workspace, "error": "a link has taken its place"}
+        text = f"cannot start {server.command}: its directory {workspace}: {data['error']}"
+        raise CannotStart(text, Cause.DIRECTORY_UNUSABLE, command=str(server.command), **data)
 
 
 @asynccontextmanager

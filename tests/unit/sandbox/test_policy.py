@@ -147,6 +147,12 @@ def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
     assert made.places[str(home / ".ssh")] is made.places[str(home / ".config/gh")] is Access.HIDDEN
 
 
+def test_a_workspace_was_judged_without_links_so_a_link_in_its_place_prevents_the_start(home: Path) -> None:
+    (home / "src" / "link").symlink_to(home / "notes")
+    with pytest.raises(CannotStart, match="itself could have made the link"):
+        policy_of(home, workspace=str(home / "src" / "link"))
+
+
 @cases("files", "problem")
 def test_a_path_that_is_not_there_or_leads_out_prevents_the_start(
     home: Path, files: dict[str, list[str]], problem: str
