@@ -203,6 +203,8 @@ class Instance:
     workspace: str | None = None
     capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
     """The client's capabilities, for the server's handshake; None means those that mcpd supports."""
+    session: str = ""
+    """Identifies its session in all daemons' lives; empty if the instance is of a workspace."""
 
 
 def as_written(text: str) -> str:

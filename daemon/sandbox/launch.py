@@ -215,6 +215,8 @@ class Sandboxes:
         made = policy.resolve(server, rules, around, path)
         for directory in made.own.values():
             os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+        if server.instance:
+            held.callback(_remove_empty, made.data)
         # The stub and bubblewrap are no part of the sandbox: they must load no library of the server's.
         loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
         inside = {name: value for name, value in env.items() if name not in loading} | {DATA: made.data}
@@ -288,6 +290,11 @@ async def _tried(environ: Mapping[str, str]) -> CannotStart | None:
                 return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
         except (CannotStart, ConnectionLost) as error:
             return error if isinstance(error, CannotStart) else policy.unmade(str(error))
+
+
+def _remove_empty(directory: str) -> None:
+    with suppress(OSError):
+        os.rmdir(directory)  # noqa: PTH106 - as above
 
 
 def _requirements(path: str | None) -> tuple[list[str], bytes]:

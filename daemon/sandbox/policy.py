@@ -22,6 +22,7 @@ import attrs
 import msgspec
 
 from daemon.causes import Cause
+from daemon.config.command_lines import packages_in, started
 from daemon.config.config_files import FOLDER
 from daemon.config.config_model import WORKSPACE, Server
 from daemon.config.expand import ENV_FILE
@@ -69,7 +70,8 @@ class DaemonPlaces:
         if not server.instance:
             return root, os.path.realpath(f"{root}/data")
         # Without the server's name, which may change; mcpd 0.1.0 hashed it, too.
-        labels = server.label, server.label.removeprefix(server.name)
+        session = server.instance.session
+        labels = session or server.label, session or server.label.removeprefix(server.name)
         former, data = (f"{root}/instances/{hashlib.sha256(each.encode()).hexdigest()[:16]}" for each in labels)
         with suppress(OSError):
             os.rename(former, data)  # noqa: PTH104 - pathlib takes 7 ms
@@ -130,9 +132,16 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         places=resolved.found,
         present=resolved.present,
         links=resolved.links,
-        own={**resolved.own(f"{root}/caches"), data: data},
+        own={**resolved.own(f"{root}/caches/{contents_of(server)}"), data: data},
         data=data,
     )
+
+
+def contents_of(server: Server) -> str:
+    """Names a server's caches by its packages: an entry with others must not run what these have left."""
+    runs = started((server.command or "", *server.args))
+    names = sorted(f"{each.source} {each.name}" for run in runs for each in packages_in(run))
+    return hashlib.sha256(" ".join(names or [server.identity]).encode()).hexdigest()[:16]
 
 
 def unavailable(error: str, **data: str) -> CannotStart:

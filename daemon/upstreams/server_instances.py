@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
@@ -135,14 +136,16 @@ def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str]
     return own
 
 
+LIFE = secrets.token_hex(8)
+"""Distinguishes this daemon's connections from those of other daemons, which have the same numbers."""
+
+
 def configured(server: Server, holder: Holder, label: str) -> Server:
     """The configuration of an instance: the server's, with ${workspace} replaced."""
-    workspace = holder.workspace
-    own = Instance(
-        label=label,
-        workspace=workspace,
-        capabilities=holder.capabilities if server.shared_by is Share.SESSION else None,
-    )
+    workspace, own = holder.workspace, Instance(label=label, workspace=holder.workspace)
+    if server.shared_by is Share.SESSION:
+        session = holder.session if isinstance(holder.session, str) else f"#{holder.number} {LIFE}"
+        own = attrs.evolve(own, capabilities=holder.capabilities, session=f"{session} {workspace or ''}")
     cwd = server.cwd
     if cwd is None and server.type is TransportType.STDIO:
         cwd = workspace

@@ -109,4 +109,4 @@ def test_a_sandboxed_server_has_caches_and_data_of_its_own_and_nothing_of_the_da
             "processes": True,
             "tunables": "PermissionError",
         }
-        assert (own[mode] / "caches" / ".npm" / "probe").exists() == (mode == "home")
+        assert any((own[mode] / "caches").glob("*/.npm/probe")) == (mode == "home")

@@ -27,7 +27,7 @@ from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import ChildProcess, Children
 from daemon.sandbox import bubblewrap, egress, launch
 from daemon.sandbox.launch import SandboxedStart, Sandboxes
-from daemon.sandbox.policy import DaemonPlaces
+from daemon.sandbox.policy import DaemonPlaces, contents_of
 from daemon.supervision.backoff import Ending
 from daemon.supervision.lifecycle import ENDED, ending_of
 
@@ -207,13 +207,14 @@ async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
     home: Path, place: str, target: str
 ) -> None:
     """A server could leave one in a directory of its own, and have a program of the system covered."""
-    link = home / ".local/share/mcpd/servers/s/caches" / place
+    server = server_of("true", wish=SandboxMode.HOME)
+    link = home / ".local/share/mcpd/servers/s/caches" / contents_of(server) / place
     link.parent.mkdir(parents=True)
     for tool in (".local/share/uv/tools/file", ".cache/ms-playwright/chromium"):
         (home / tool).parent.mkdir(parents=True)
         (home / tool).write_text("")
     link.symlink_to(home / target)
-    error = await failure(server_of("true", wish=SandboxMode.HOME), home)
+    error = await failure(server, home)
     assert "Not a directory" in str(error) or "symbolic links" in str(error)
     assert not (home / "planted").exists()
 

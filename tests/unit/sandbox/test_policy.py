@@ -226,6 +226,34 @@ def test_a_workspace_is_writable_unless_the_home_directory_lies_in_it(home: Path
         assert wide not in policy_of(home, workspace=wide).places
 
 
+def test_the_data_of_a_sessions_instance_is_of_the_session_and_not_of_its_connections_number(
+    home: Path,
+) -> None:
+    def data_of(label: str, session: str) -> str:
+        return policy_of(home, instance=Instance(label=label, session=session)).data
+
+    assert data_of("s#1", "ann") == data_of("s#2", "ann") != data_of("s#1", "bob")
+
+
+def test_the_caches_of_other_packages_are_others_and_follow_neither_a_version_nor_a_name(home: Path) -> None:
+    """A cache could hold what a former entry of the name has put there in the place of a package."""
+
+    def caches(*words: str, **entry: Any) -> str:
+        made = policy_of(home, command="/bin/sh", args=("-c", "exec " + " ".join(words)), **entry)
+        return made.own[str(home / ".npm")]
+
+    first = caches("npx", "-y", "a@1.0.0")
+    assert caches("npx", "-y", "a@2.0.0", "--more") == first
+    assert caches("npx", "-y", "a@1.0.0", name="t") == first.replace("/servers/s/", "/servers/t/")
+    others = (
+        caches("npx", "-y", "b"),
+        caches("uvx", "a"),
+        caches("sh", identity="x"),
+        caches("sh", identity="y"),
+    )
+    assert len({first, *others}) == 1 + len(others)
+
+
 def test_a_working_directory_is_writable_as_in_vs_code_and_in_strict_mode_only_readable(home: Path) -> None:
     assert policy_of(home, cwd=str(home / "src")).places[str(home / "src")] is Access.WRITE
     assert policy_of(home, cwd=str(home / "src"), mode="strict").places[str(home / "src")] is Access.READ
@@ -378,7 +406,7 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
     made = policy_of(home, mode="strict")
     inside = str(home / ".npm")
     assert inside not in made.own
-    cache = Path(made.data).parent / "caches" / ".npm"
+    cache = Path(policy_of(home).own[inside])
     cache.mkdir(parents=True)
     assert inside not in policy_of(home, mode="strict").own
     (cache / "index").touch()

@@ -8,6 +8,7 @@ from daemon.catalog.loaded import anonymous_key
 from daemon.config.config_model import WORKSPACE, Server, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.ports import Holder
+from daemon.upstreams import server_instances
 from daemon.upstreams.server_instances import configured, key_of, label_of, told_session
 
 
@@ -91,6 +92,26 @@ def test_what_is_configured_is_kept() -> None:
     assert made.cwd is None
     assert made.instance is not None
     assert made.instance.capabilities == {"sampling": {}}
+
+
+def test_a_sessions_instance_is_told_apart_from_those_of_other_daemons_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def session_of(client: Holder) -> str:
+        made = configured(server(share=Share.SESSION), client, "s#12").instance
+        assert made is not None
+        return made.session
+
+    connection = holder(session=object())
+    before, keyed = session_of(connection), session_of(holder())
+    assert session_of(connection) == before != session_of(holder(session=object(), number=13))
+    assert session_of(holder(workspace="/x")) != keyed
+    monkeypatch.setattr(server_instances, "LIFE", "another")
+    assert session_of(connection) != before
+    assert session_of(holder()) == keyed
+    shared = configured(server(), holder(workspace="/x"), "s@/x").instance
+    assert shared is not None
+    assert shared.session == ""
 
 
 def test_events_name_the_session_by_its_key_or_by_its_connection() -> None:
