@@ -8,7 +8,7 @@ joined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -141,6 +141,12 @@ class SessionGrants:
         act(grants)
         if used is None:
             self.keep(key, grants)
+
+    def end(self, owner: str, used: Iterable[str]) -> None:
+        """Revoke the grants of a principal's sessions; `used` are the keys of all sessions in use."""
+        for key in [*used, *self._left]:
+            if key.startswith(owner):
+                self.change(key, lambda grants: grants.revoke([*grants.current(trio.current_time())]))
 
 
 @attrs.define(eq=False)

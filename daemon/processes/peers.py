@@ -330,6 +330,12 @@ UNSEEN = (
 )
 
 
+PROXIED = (
+    "a server connects through its sandbox's proxy: servers may not control mcpd. To let a server be a client,"
+    " add it to listen.servers"
+)
+
+
 class End(NamedTuple):
     """The socket at the other end of a connection."""
 
@@ -365,8 +371,9 @@ def other_end(connection: socket.socket) -> End | None:
 class TcpPeers:
     """Refuses connections over TCP from servers' processes."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+    def __init__(self, peers: Peers, is_proxied: Callable[[int], bool] = lambda _inode: False) -> None:
+        """`is_proxied` tells whether this process holds a socket for a server that may not connect."""
+        self._peers, self._is_proxied = peers, is_proxied
         self._wanted: set[int] = set()
         self._found: dict[int, int] = {}
         self._turn = trio.Lock()
@@ -387,7 +394,10 @@ class TcpPeers:
             self._refuse(0, RefusalReason.GONE, UNSEEN)
             return False
         if pid == os.getpid():
-            return True  # A server that the configuration reaches by our own URL.
+            if not self._is_proxied(end.inode):
+                return True  # A server that the configuration reaches by our own URL.
+            self._refuse(pid, RefusalReason.SERVER, PROXIED)
+            return False
         try:
             child = await trio.to_thread.run_sync(child_above, pid)
             if end.inode not in proc.sockets(pid):

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import attrs
 import msgspec
@@ -24,7 +25,7 @@ from loguru import logger
 
 from daemon.causes import PASSING, Cause
 from daemon.config.hosts import HostRefusal, HostRules
-from daemon.errors import ConnectionLost, leaf
+from daemon.errors import ConnectionLost
 from daemon.kit.later import later
 from daemon.sandbox import stub
 from daemon.sandbox.policy import unavailable, unmade
@@ -81,6 +82,15 @@ _FRAMING = {b"transfer-encoding", b"content-length"}
 _HOST = rb"(\[[^]]+\]|[^][:/?#@]+)"
 _TUNNEL = re.compile(_HOST + rb":(\d{1,5})")
 _PLAIN = re.compile(rb"(?i:http://)" + _HOST + rb"(?::(\d{1,5}))?([/?].*)?")
+
+
+_reaching = WeakKeyDictionary[trio.socket.SocketType, str]()
+
+
+def server_behind(inode: int) -> str:
+    """The server for which a proxy of this process holds a socket; empty for any other socket."""
+    held = [(each, name) for each, name in _reaching.items() if each.fileno() >= 0]
+    return next((name for each, name in held if os.fstat(each.fileno()).st_ino == inode), "")
 
 
 class SeenHost(msgspec.Struct):
@@ -217,11 +227,20 @@ class Egress:
         for address in sound[:ADDRESSES]:
             with trio.move_on_after(CONNECT_SECONDS):
                 try:
-                    return await trio.open_tcp_stream(address, port)
+                    return await self._reach(address, port)
                 except OSError as error:
-                    group = error.__cause__
-                    why = str(leaf(group) if isinstance(group, BaseExceptionGroup) else error)
+                    why = str(error)
         raise _NotConnected(HTTPStatus.BAD_GATEWAY, f"mcpd cannot connect to {host}:{port}: {why}")
+
+    async def _reach(self, address: str, port: int) -> trio.SocketStream:
+        made = trio.socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        _reaching[made] = self._server  # before it connects, as the other end may be the daemon's own door
+        try:
+            await made.connect((address, port))
+        except BaseException:
+            made.close()
+            raise
+        return trio.SocketStream(made)
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         """The addresses of a host. A lookup counts against the limit until its thread ends, however late."""

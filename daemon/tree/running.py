@@ -33,6 +33,7 @@ from daemon.host.notify import SERVING, TOKENS, Readiness, feed_watchdog, handov
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext, OwnLines
 from daemon.processes.peers import Peers, TcpPeers, connections, own_and, shares
+from daemon.sandbox import egress
 from daemon.setup.approving import Approver
 from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
@@ -146,7 +147,8 @@ def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:
         wiring.gathering.add(event)
 
     servers = partial(_servers_that_may, wiring, config)
-    return TcpPeers(Peers("http", shares(0), uids=(), servers=servers, gather=gather)).admit
+    peers, may = Peers("http", shares(0), uids=(), servers=servers, gather=gather), {"", *config.listen.servers}
+    return TcpPeers(peers, lambda inode: egress.server_behind(inode) not in may).admit
 
 
 def _front(wiring: Wiring) -> Front[Session]:
@@ -215,6 +217,7 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         count=turned_away,
         vet=wiring.vet,
         serve=wiring.front.serve,
+        revoked=lambda owner: wiring.sessions.grants.end(owner, wiring.sessions.named),
         outbox=wiring.outbox,
         console=lambda: wiring.console,
     )

@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,8 +18,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
+from daemon.processes.peers import Peers, TcpPeers, other_end, shares
 from daemon.sandbox import egress
-from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received
+from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received, server_behind
 from tests.waiting import PATIENCE, beside, until
 
 API = "api.internal"
@@ -153,6 +155,20 @@ async def test_a_tunnel_carries_bytes_both_ways_and_each_way_ends_by_itself(name
         assert await rest(stream) == b"early and late"
     assert proxied.egress.allowed.hosts == {API: SeenHost(API, port, count=1)}
     assert not proxied.refusals
+
+
+async def test_a_door_of_the_daemons_own_tells_a_servers_proxy_from_the_daemon(names: Names) -> None:
+    peers = Peers("http", shares(0), uids=())
+    with socket.create_server((HERE, 0)) as door:
+        async with proxy(names) as run, await run.tunnel(API, door.getsockname()[1]):
+            with door.accept()[0] as ours:
+                assert (end := other_end(ours)) is not None
+                assert server_behind(end.inode) == "github"
+                assert await TcpPeers(peers).admit(ours)
+                assert not await TcpPeers(peers, lambda inode: bool(server_behind(inode))).admit(ours)
+        assert peers.report()["refused"] == {"server": 1}
+        with socket.create_connection(door.getsockname()) as other:
+            assert server_behind(os.fstat(other.fileno()).st_ino) == ""
 
 
 async def test_a_plain_request_goes_in_the_form_for_the_host_without_fields_for_the_proxy(names: Names) -> None:

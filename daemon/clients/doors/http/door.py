@@ -79,6 +79,7 @@ class HttpDoor:
     _vet: Callable[[socket.socket], Awaitable[bool]] | None = None
     """Vets the process at the other end; None admits any."""
     _serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
+    _revoked: Callable[[str], None]  # ends what the owner of a revoked token was allowed
     _outbox: Outbox
     _console: Callable[[], WebApplication | None]  # makes the console on demand, if there is one
     tokens: Tokens = attrs.field(init=False)
@@ -171,8 +172,10 @@ class HttpDoor:
 
     def expel(self, visitor: Principal) -> None:
         """End all sessions and connections of a revoked token."""
-        if visitor.token and (console := self._pages()) is not None:
-            console.revoked(visitor.token)
+        if visitor.token:
+            self._revoked(visitor.owner)  # a later token may have the same name
+            if (console := self._pages()) is not None:
+                console.revoked(visitor.token)
         self._mcp.sessions.end_all(lambda each: each == visitor)
         for visit in self._accepting.visits.values():
             if visitor in visit.visitors:

@@ -73,6 +73,18 @@ async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -
     assert not looked_at(left, "k1")
 
 
+async def test_a_token_that_is_made_under_a_revoked_ones_name_gets_none_of_its_grants() -> None:
+    used = {"token ann: a": some(), "token anna: a": some()}
+    grants = SessionGrants(used.get)
+    for key in ("token ann: left", "own"):
+        grants.keep(key, some())
+    grants.end("token ann: ", used)
+    assert not looked_at(grants, "token ann: a")
+    assert not looked_at(grants, "token ann: left")
+    assert looked_at(grants, "token anna: a")
+    assert looked_at(grants, "own")
+
+
 TOOL = ("fs", "write", "hash")
 
 

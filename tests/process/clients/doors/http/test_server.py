@@ -39,6 +39,9 @@ BOUND = 30.0
 """Seconds that a test may take."""
 ALICE, BOB = "a" * 20, "b" * 20
 
+REVOKED: list[str] = []
+"""The owners of revoked tokens, as the door tells them."""
+
 
 def bearer(token: str) -> dict[str, str]:
     return {**POST, "authorization": f"Bearer {token}"}
@@ -106,6 +109,7 @@ def a_door(
         readiness=lambda: Readiness.SERVING,
         count=count,
         serve=serve,
+        revoked=REVOKED.append,
         outbox=outbox or Outbox(),
         console=lambda: None,
     )
@@ -241,6 +245,7 @@ async def test_an_expelled_visitor_is_cut_off_and_others_are_not(tmp_path: Path)
         for client, token in ((alice, ALICE), (bob, BOB)):
             await client.ask("POST", "/mcp", bearer(token), message("initialize", 1, **INITIALIZE))
         here.door.expel(here.served[0].visitor)
+        assert REVOKED.pop() == here.served[0].visitor.owner
         assert await alice.is_closed()
         assert (await bob.ask("GET", "/healthz")).status == 200
 
