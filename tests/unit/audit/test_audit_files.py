@@ -42,8 +42,8 @@ def test_a_file_whose_name_is_no_date_does_not_keep_the_records_from_being_read(
     tmp_path: Path, name: str
 ) -> None:
     written(tmp_path, {DAY_ONE: some(2), f"{name}.jsonl": [b"x"]})
-    assert [1, 2] == [each for each in seqs(read(tmp_path, EVERYTHING)) if each]
-    assert [2, 1] == [each for each in seqs(read(tmp_path, EVERYTHING, newest_first=True)) if each]
+    assert [each for each in seqs(read(tmp_path, EVERYTHING)) if each] == [1, 2]
+    assert [each for each in seqs(read(tmp_path, EVERYTHING, newest_first=True)) if each] == [2, 1]
 
 
 @given(
