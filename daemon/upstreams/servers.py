@@ -217,9 +217,9 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
         actor.use.seconds = LIST_SECONDS
     child.wake(Rank.OTHER)
     try:
-        # One attempt: the first client makes the next.
+        # One attempt: the first client makes the next. It counts as one once its last words are read.
         status = await child.status.wait_until(
-            lambda now: now.attempt > 0 or now.state not in COMING | {ServerState.DORMANT}
+            lambda now: now.attempt > 0 or now.state not in COMING | {ServerState.DORMANT, ServerState.BACKOFF}
         )
         # The end of the daemon shows as a status before it cancels this task: then the supervisor ends all.
         await trio.lowlevel.checkpoint()

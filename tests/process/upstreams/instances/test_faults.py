@@ -212,14 +212,14 @@ async def test_one_that_does_not_come_up_is_tried_once_and_again_for_a_client(tm
     entry = {
         **divided(tmp_path),
         "command": "/bin/sh",
-        "args": ["-c", f"echo '{SHORT}' >> {tmp_path}/record; exit 3"],
+        "args": ["-c", f"echo '{SHORT}' >> {tmp_path}/record; echo \"No module named 'x'\" >&2; exit 3"],
     }
     async with house(tmp_path, of(s=entry)) as home:
         await over(home)
         assert (len(runs(tmp_path)), tools(home)) == (1, None)
         status: Any = home.tree.registry.catalog.value.servers["s"].status
         assert (status.state, status.reason) == ("dormant", "exited with status 3")
-        assert "`mcpd logs s`" in status.why.remedy.helps
+        assert "`mcpd restart s`" in status.why.remedy.helps
         await home.reload(of(s={**entry, "limits": {"instances": 2}}))
         home.tree.registry.tell(Switched(off=frozenset({("other", "")})))
         await home.tree.registry.settle()
