@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from daemon.surfaces.surface import ReadResult
 from daemon.wire.envelope import Buffer
 
 MAX_BYTES = 64 * 2**20  # kept for one session; the oldest results leave first
+
+MAX_ALL_BYTES = 1024 * 2**20  # kept for all sessions; those with the most lose their oldest results first
 
 MAX_AGE, SWEEP_SECONDS = 3600.0, 60.0  # after its last use a result is removed, and how often they are
 
@@ -129,6 +132,14 @@ class KeptResults:
         mine = {each: size for each, (size, _used) in self._kept.items() if each[:-1] == key[:-1]}
         while mine and sum(mine.values()) + len(whole) > MAX_BYTES:
             mine.pop(oldest := next(iter(mine)))
+            self._remove(oldest)
+        held = Counter[tuple[object, ...]]()
+        for each, (size, _used) in self._kept.items():
+            held[each[:-1]] += size
+        while held.total() + len(whole) > MAX_ALL_BYTES:
+            most = max(held, key=held.__getitem__)
+            oldest = next(each for each in self._kept if each[:-1] == most)
+            held[most] -= self._kept[oldest][0]
             self._remove(oldest)
         self._opened().execute("INSERT INTO kept VALUES (?, ?)", (key[-1], whole))
         self._kept[key] = len(whole), now

@@ -35,6 +35,7 @@ from daemon.console.page import ConsoleAction, ConsolePage, Holders, Notice, Vie
 from daemon.console.pages.adding_pages import typed_faults
 from daemon.console.pages.page_table import ACTIONS, PAGES
 from daemon.console.pages.server_pages import in_trouble
+from daemon.console.pages.tool_pages import MAX_ARGUMENTS
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError
 from daemon.operators.news import waiting
@@ -71,8 +72,8 @@ OVER = "event: over\ndata: {}\n\n"
 """Tells a browser not to reconnect, because the session has ended or the page is gone."""
 
 
-MAX_FIELDS = 100
-"""Fields of the largest query or form; real ones have a few."""
+MAX_FIELDS = 2 * MAX_ARGUMENTS
+"""Fields of the largest query or form: a tool's form has one for each argument, and a few others."""
 
 
 SIGNED_OUT_AT_A_TIME = 1

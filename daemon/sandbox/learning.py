@@ -28,6 +28,10 @@ _DATED = re.compile(r"/[^/]*\d{4}-\d\d-\d\d.*")
 """Matches the end of a path from a directory with a date in its name: tomorrow's directory has another."""
 
 
+_READ_OTHERWISE = re.compile(r"[*?\[\]{}$]")
+"""Matches a path that an entry would take for a pattern or a reference, which could lead to a secret."""
+
+
 class Use(enum.Flag):
     """The ways in which a path was used, and its kind."""
 
@@ -183,7 +187,7 @@ class _LearnedPaths:
             ("allowRead", "read", self._readable, self._read),
             ("allowWrite", "wrote", self._writable, self._written),
         ):
-            for each in chosen:
+            for each in filter(_is_plain, chosen):
                 below = [path for path in used if is_within(path, each)]
                 yield LearnedLine(key, self._shown(each), _why(verb, each, below, used))
 
@@ -192,6 +196,9 @@ class _LearnedPaths:
         for path in list(firsts.values())[:MAX_NOTES]:
             key, verb = ("allowWrite", "wrote") if Use.WRITE in self._secret[path] else ("allowRead", "read")
             yield f"it {verb} {self._shown(path)}, which is secret: add {key} yourself if it should"
+        odd = [each for each in (*self._readable, *self._writable) if not _is_plain(each)]
+        for path in odd[:MAX_NOTES]:
+            yield f"it used {self._shown(path)}, a name that no entry may have: not opened"
         for path, use in list(self._unfit.items())[:MAX_NOTES]:
             if Use.CONNECT in use:
                 yield f"it connected to the socket {self._shown(path)}: add allowRead yourself if it should"
@@ -201,6 +208,10 @@ class _LearnedPaths:
     def _shown(self, path: str) -> str:
         home = self._policy.home
         return f"~{path[len(home) :]}" if is_within(path, home) else path
+
+
+def _is_plain(path: str) -> bool:
+    return path.isprintable() and not _READ_OTHERWISE.search(path)
 
 
 def _nearest(path: str, places: Collection[str]) -> str:

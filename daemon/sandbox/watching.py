@@ -144,6 +144,7 @@ class FileWatch:
         if path.startswith(_KERNEL) or "/__pycache__" in path:
             return
         real = os.path.realpath(path)
+        real.encode()  # no configuration can have a name that is not UTF-8: it counts as missed
         there = os.path.lexists(real)
         if use is _USES["make"] and there:
             use = Use.SEE

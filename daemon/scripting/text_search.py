@@ -59,7 +59,7 @@ if __name__ == "__main__":
     ):
         resource.setrlimit(limit, (most, most))
     for value in compiled(program).input_text(sys.stdin.read()) if compiled else ():
-        room -= sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        room -= sys.stdout.write(json.dumps(value, ensure_ascii=False)[: room + 1] + "\n")
         if room < 0:
             break
     try:

@@ -380,7 +380,7 @@ async def _call(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
             continue
         try:
             arguments[argument] = _meant(member, value)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, RecursionError):
             raise InvalidArguments(f"{argument} is not JSON: write {_JSON}") from None
     raw = Raw(msgspec.json.encode(arguments))
     params = OperatorCallParams(server=server, tool=name, arguments=raw, profile=DEFAULT_PROFILE)

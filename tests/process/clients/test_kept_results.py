@@ -132,6 +132,17 @@ async def test_the_file_is_private_and_has_no_name(results: KeptResults, tmp_pat
 # --- how long they stay --------------------------------------------------------------------------------------
 
 
+async def test_all_sessions_together_have_a_bound_and_the_largest_lose_their_oldest(
+    results: KeptResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_results, "MAX_ALL_BYTES", 5 * len(WHOLE))
+    client = Client()
+    small = [await keep(results, call(client, "small"))]
+    large = [await keep(results, call(client, key)) for key in ("b", "b", "b", "c", "b", "d")]
+    kept = [each for each in (*small, *large) if each in stored(results)]
+    assert kept == [*small, *large[2:]]
+
+
 async def leap(clock: MockClock, seconds: float, done: Callable[[], bool]) -> None:
     """Let that time pass, and what a thread does of it."""
     await trio.testing.wait_all_tasks_blocked()
@@ -274,6 +285,11 @@ async def test_answers_of_searches_are_bounded(results: KeptResults) -> None:
         await searched(results, json.dumps(['"' * 9000]), jq="."),
     ):
         assert len(json.dumps(found)) <= 4000 - FRAME + 2
+
+
+def test_a_search_gives_the_daemon_little_more_than_its_room() -> None:
+    for program in ('"x" * 1000000', "[range(100000)]"):
+        assert len(text_search.search(b"{}", 1000, None, program)) <= 1002
 
 
 @pytest.mark.parametrize("program", ["def f: f; f", '"a" * 1e9', "[limit(1e9; repeat(1))] | length"])

@@ -60,6 +60,14 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+async def test_a_name_that_is_not_utf_8_costs_its_own_line_and_not_the_lesson(place: Path) -> None:
+    script = 'cd "$0"; d=$(printf "a\\377"); mkdir "$d"; echo x >"$d/b"; echo x >c'
+    seen = await watched(FileWatch(MACHINE), "/bin/sh", "-c", script, str(place))
+    assert {path for path in seen.paths if str(place) in path} == {f"{place}/c", str(place)}
+    assert seen.missed
+    assert seen.paths[f"{place}/c"] & USED == Use.WRITE
+
+
 @pytest.mark.parametrize("drop", [[], DROP], ids=["as it is", "as an ordinary user"])
 async def test_reads_writes_and_lists_are_seen_through_links_and_directories(
     place: Path, drop: list[str]

@@ -106,6 +106,28 @@ def test_a_secret_is_told_of_and_never_a_line() -> None:
     assert lesson({"~/.ssh": SEE | DIRECTORY}).notes == ()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "${HOME}",
+        "${file:/tmp/x}",
+        "{file:x}",
+        "$HOME",
+        "[a]",
+        "*",
+        "a?",
+        "a\nallowRead ~",
+        "\x1b[31m",
+        "\u202ea",
+    ],
+)
+def test_a_name_that_an_entry_would_read_otherwise_is_told_of_and_never_a_line(name: str) -> None:
+    """A server makes a directory with such a name, and the entry would open another."""
+    paths = {f"~/notes/{name}/a": WRITE, f"~/src/{name}/b": READ, "~/app/c": WRITE}
+    assert list(lines(paths)) == ["allowWrite ~/app"]
+    assert len(lesson(paths).notes) == 2
+
+
 def test_sockets_and_places_of_programs_are_told_of() -> None:
     found = lesson({"/run/docker.sock": CONNECT, "/usr/lib/x/cache": WRITE})
     assert found.lines == ()

@@ -9,6 +9,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.sessions import SessionState
+from daemon.console.application import MAX_FIELDS
 from daemon.console.page import ConsolePage, Notice
 from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
@@ -232,6 +233,19 @@ async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
 @cases("member", "value", "meant")
 def test_a_field_means_what_its_schema_says(member: object, value: str, meant: object) -> None:
     assert tool_pages._meant(member, value) == meant
+
+
+async def test_a_field_that_is_nested_too_deeply_is_refused_like_any_other_that_is_no_json() -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object", "properties": {"x": {}}}})
+    context = stage.context()
+    fields = {"hash": context.entry_of("alpha").all_tools["one"].schema_hash, "argument-0": "[" * 100_000}
+    with pytest.raises(InvalidArguments, match="x is not JSON"):
+        await CALL_TOOL.act(viewer_of(context, server="alpha", tool="one"), fields)
+
+
+def test_a_form_of_a_tool_with_the_most_arguments_is_read() -> None:
+    assert tool_pages.MAX_ARGUMENTS + 10 < MAX_FIELDS
 
 
 async def test_a_form_of_a_tool_that_has_changed_calls_nothing() -> None:
