@@ -218,7 +218,11 @@ class _Places:
         self._writable: list[str] = []
         self._real: dict[str, str] = {}
         named = ((around.environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
-        self._secrets = _secrets(home, *((os.path.normpath(at), usual) for at, usual in named if at[:1] == "/"))
+        moved = ((os.path.normpath(at), usual) for texts, usual in named for at in texts.split(":"))
+        # /dev/null stands for no file.
+        self._secrets = _secrets(
+            home, *(each for each in moved if each[0][:1] == "/" and each[0][:5] != "/dev/")
+        )
         self.present: set[str] = set()
 
     def add_all(self) -> None:

@@ -111,13 +111,16 @@ def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path
 
 def test_secrets_are_hidden_where_variables_of_the_daemon_say_that_they_are(home: Path) -> None:
     environ = {"HOME": str(home), "XDG_CONFIG_HOME": f"{home}/src/", "CODEX_HOME": str(home / "notes")}
-    environ |= {"CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative"}
+    environ |= {"CLAUDE_CONFIG_DIR": str(home), "DOCKER_CONFIG": "relative", "HISTFILE": "/dev/null"}
+    environ |= {"KUBECONFIG": f"/srv/kube/one:{home}/src/two", "CARGO_HOME": "/srv/cargo"}
     around = DaemonPlaces.of(environ, home / "notes" / "mcpd.json")
     rules = sandbox_in_force(SandboxMode.HOME)
     assert rules is not None
     made = resolve(Server(name="s", command="/bin/sh", confined=rules), rules, around, "/usr/bin:/bin")
-    for path in (".config/gh", ".codex", ".claude", "src/gh", "src/mcpd/secrets", "notes"):
+    for path in (".config/gh", ".codex", ".claude", "src/gh", "src/mcpd/secrets", "notes", "src/two"):
         assert made.places[str(home / path)] is Access.HIDDEN
+    assert made.places["/srv/kube/one"] is made.places["/srv/cargo/credentials"] is Access.HIDDEN
+    assert "/dev/null" not in made.places
     assert str(home) not in made.places  # which would hide everything
 
 
