@@ -18,7 +18,7 @@ from daemon.audit.audit_log import Audit
 from daemon.clients.client import Principal
 from daemon.config.listen import ConsoleRole
 from daemon.console import access, application
-from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
+from daemon.console.application import COMMENT_SECONDS, MAX_FIELDS, MAX_STREAMS
 from daemon.console.console import Console
 from daemon.console.page import Fragment, Notice
 from daemon.console.rendering import (
@@ -296,7 +296,7 @@ async def test_what_no_page_of_ours_sends_is_refused(desk: Desk) -> None:
     assert (await browser.post("/ui/list/x/do", {}, content_type="application/json")).status == 415
     kind = {"content-type": "application/x-www-form-urlencoded"}
     assert (await browser.ask("POST", "/ui/list/x/do", kind, b"\xff=\xff")).status == 400
-    assert (await browser.get("/ui/list?" + "&".join("a=b" for _ in range(101)))).status == 400
+    assert (await browser.get("/ui/list?" + "&".join("a=b" for _ in range(MAX_FIELDS + 1)))).status == 400
     assert (await browser.get("/ui/live?at=/ui/nowhere")).status == 404
     assert (await stranger.post("/ui/sign-in", {"token": "x"})).status == 404, "no tokens are taken here"
 
