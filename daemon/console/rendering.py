@@ -157,7 +157,10 @@ def _in_console(command: str) -> Markup:
     title, address = _PLACES.get(words[1] if words[:1] == ["mcpd"] and words[1:] else "", ("", ""))
     if title and len(words) == 2 + address.count("{}") and "/" not in "".join(words):
         return Markup('<a href="/ui{}">{}</a>').format(address.format(quote(server_of(words[-1]))), title)
-    return Markup("<code>{}</code>").format(Markup(command))  # noqa: S704 - escaped by the caller
+    code = Markup("<code>{}</code>").format(Markup(command))  # noqa: S704 - escaped by the caller
+    if words[:2] == ["mcpd", "set"] and words[3:] and words[2] != ".":
+        return Markup('<a href="/ui/servers/{}?tab=settings">{}</a>').format(quote(words[2]), code)
+    return code
 
 
 def marked(text: object, *, lines: bool = False) -> Markup:

@@ -214,7 +214,8 @@ def restarted(answer: RestartReport) -> list[str]:
     """The state of the server, or of each instance, after a restart."""
     instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
     if not instances:
-        return [f"{answer['server']}: no instance runs; each starts at its first use"]
+        why = answer["reason"] and f" ({answer['reason']})"
+        return [f"{answer['server']}: no instance runs{why}; each starts at its first use"]
     return [
         f"{name}: restarted, now {_state(now)}" if now["state"] else f"{name}: has ended meanwhile"
         for name, now in instances.items()

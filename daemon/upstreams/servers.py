@@ -184,7 +184,7 @@ async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], 
                     continue
                 if tried.get(name) != entry.fingerprint and _may_list(server, entry.fingerprint):
                     tried[name] = entry.fingerprint
-                    nursery.start_soon(_list_once, server)
+                    nursery.start_soon(list_once, server)
             await newest.wait_changed(seen)
 
 
@@ -195,7 +195,8 @@ def _may_list(server: InstancedServer, known: str) -> bool:
     return is_wanted and bool(known) and known == fingerprint(configured)
 
 
-async def _list_once(server: InstancedServer) -> None:
+async def list_once(server: InstancedServer) -> None:
+    """List a divided server with an instance that serves no client."""
     made = None
     try:
         made = await trio.to_thread.run_sync(_DIRECTORY)

@@ -1,12 +1,13 @@
 """Operators change a running daemon: real commands, real servers, a real client that goes on all the while."""
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import Daemon, running
+from tests.e2e.harness import Daemon, running, scripted
 from tests.houses import ECHO, LISTING_SERVER
 from tests.waiting import eventually
 
@@ -104,3 +105,14 @@ def test_a_server_that_fails_the_same_way_again_and_again_is_told_of_once() -> N
     assert "as the one before it" in ends[1]
     assert "`mcpd logs broken` has them" in ends[1]
     assert kept.count("Traceback") > 5
+
+
+def test_a_restart_lists_a_divided_server_whose_first_list_failed(tmp_path: Path) -> None:
+    program, words = tmp_path / "server", scripted(tools=["echo"])
+    with running({"mcpServers": {"s": {"command": str(program), "share": "session"}}}) as daemon:
+        eventually(lambda: daemon.status()["servers"]["s"]["cause"] == "command-not-found", daemon.said)
+        assert "no instance runs (command not found" in daemon.run("restart", "s")
+        program.write_text(f"#!/bin/sh\nexec {shlex.join([words['command'], *words['args']])}\n")
+        program.chmod(0o700)
+        assert daemon.run("restart", "s") == "s: no instance runs; each starts at its first use\n"
+        assert daemon.status()["servers"]["s"]["tools"] == 1
