@@ -34,6 +34,9 @@ _URI = re.compile(SCHEME + "([0-9a-f]{32})", re.IGNORECASE)
 
 FRAME = 800  # bytes of an answer besides the text of a result and its other parts
 
+MAX_BLOCKS = 10_000
+"""Blocks of a result that are looked at: a million would hold the interpreter, so all calls, for seconds."""
+
 NEAR = 4
 """A piece of a text ends at its last line end, if that drops at most a quarter of the piece."""
 
@@ -75,7 +78,10 @@ def start_of(text: bytes, room: int, *, end: bool = False, most: int = sys.maxsi
 def taken_apart(whole: bytes) -> tuple[bytes, list[str], dict[str, Raw]]:
     """A result's text, descriptions of its parts without text, and its other members. Raises `UNREADABLE`."""
     members, texts, rest = decode_members(whole), [], []
-    for raw in _decode_items(members.pop("content", b"[]")):
+    blocks = _decode_items(members.pop("content", b"[]"))
+    if len(blocks) > MAX_BLOCKS:
+        rest.append(f"{len(blocks) - MAX_BLOCKS:,} further blocks")
+    for raw in blocks[:MAX_BLOCKS]:
         block = _decode_item(raw)
         about = block.resource or block
         if about.text:

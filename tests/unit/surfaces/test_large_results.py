@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon import errors
+from daemon.surfaces import additions
 from daemon.surfaces.additions import FRAME, READ_RESULT, cut_result, read_from, result_in, start_of
 from daemon.surfaces.surface import ReadResult
 from daemon.surfaces.table import SURFACES, ClientInfo, for_profile, most_bytes
@@ -124,6 +125,16 @@ def test_both_ends_fit_into_their_room_and_the_rest_can_be_read(said: list[str],
         assert f'"offset": {len(start.encode())}' in note
         missing = len(joined.encode()) - len(start.encode()) - len(end.encode())
         assert f"{missing:,} of {len(joined.encode()):,} bytes of the text" in note
+
+
+def test_of_a_million_blocks_the_first_are_looked_at_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(additions, "MAX_BLOCKS", 2)
+    shown, note, _link = cut(content=[text("one"), {"type": "odd"}, text("three"), text("four")])["content"]
+    assert shown["text"] == "one"
+    assert "2 further blocks" in note["text"]
+    assert "three" not in note["text"]
 
 
 def test_what_is_left_out_is_named_and_the_other_members_stay() -> None:
