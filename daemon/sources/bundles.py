@@ -138,7 +138,8 @@ def taken(
     if isinstance(source, str):
         content = fetch(source, most=MOST_BYTES, private=private, seconds=SECONDS, redirects=REDIRECTS)
     else:
-        with source.open("rb") as file:
+        # A pipe would block, for as long as nobody writes to it.
+        with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             content = file.read(MOST_BYTES)
     digest = hashlib.sha256(content).hexdigest()
     if sha256 and sha256.lower().removeprefix("sha256:") != digest:

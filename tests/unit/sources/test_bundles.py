@@ -126,6 +126,12 @@ def test_what_is_no_bundle_is_refused(content: bytes, take: Taking) -> None:
         bundles.taken(take.directory / "none.mcpb", environ=take.environ)
 
 
+def test_a_pipe_in_the_place_of_a_bundle_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "tool.mcpb")
+    with pytest.raises(SourceTrouble, match="nothing is unpacked"):
+        bundles.taken(pipe, environ={"HOME": str(tmp_path)})
+
+
 def test_another_hash_is_refused_and_the_right_one_is_not(take: Taking) -> None:
     content = packed({"manifest.json": json.dumps(manifest())})
     digest = hashlib.sha256(content).hexdigest()
