@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ START = 7, "c0" * 32
 
 
 def call(number: int) -> CallMembers:
-    return b'"daemon":"d","decision":"sent"', b'{"n":%d}' % number, "ok", 0.0123, 1.8e9 + number / 7, number
+    return b'"daemon":"d","decision":"sent"', b'{"n":%d}' % number, "ok", 0.0123, 1.7e9 + number / 7, number
 
 
 CALLS: list[bytes | CallMembers] = [BODY, *map(call, range(MANY))]
@@ -88,6 +89,20 @@ def test_a_process_that_cannot_be_started_costs_no_record(
     monkeypatch.setattr(audit_log, "LINE_PROCESS", ("/no/such/program",))
     assert maker.lines(CALLS, *START) == chained(CALLS, *START)
     assert not pids()
+
+
+def test_servers_of_the_same_user_cannot_read_arguments_in_the_process(
+    maker: LineMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 3: PR_GET_DUMPABLE, told as each digest.
+    told = "SimpleNamespace(hexdigest=lambda: f'{ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)}')"
+    patched = (
+        f"import ctypes, hashlib, runpy\nfrom types import SimpleNamespace\nhashlib.sha256 = lambda _: {told}"
+    )
+    run = "runpy.run_module('daemon.audit.record', run_name='__main__')"
+    monkeypatch.setattr(audit_log, "LINE_PROCESS", (sys.executable, "-P", "-c", f"{patched}\n{run}"))
+    eventually(lambda: maker.lines(CALLS, *START)[2] in {"0", "1"})
+    assert maker.lines(CALLS, *START)[2] == "0"
 
 
 def test_the_process_ends_with_the_daemon(maker: LineMaker, pids: Callable[[], frozenset[int]]) -> None:
